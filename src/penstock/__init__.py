@@ -1,0 +1,1 @@
+"""Penstock: content-based publish/subscribe that keeps its flow under control."""

@@ -1,0 +1,81 @@
+"""Every error that Penstock raises on purpose.
+
+    PenstockError
+    ├── InvalidMessage        an attribute or a body that no message may have
+    ├── InvalidPredicate      a WHERE text that cannot be used
+    │   ├── PredicateSyntaxError      it does not parse; carries the place and what was expected
+    │   └── PredicateTooLarge         it parses, but is over a limit
+    ├── InvalidEncoding       Bloom bits of the wrong size, or too full to mean anything
+    ├── InvalidPacket         bytes from a peer that are no packet of ours
+    ├── InvalidScenario       a network file that describes no network; carries the place in the file
+    └── CheckFailed           a run broke an invariant; carries the command that replays it
+
+All but the last two blame input from outside, and all of them are raised before anything has been changed.
+Each message says what is wrong, where, and how to mend it.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """The root of all errors that are raised on purpose."""
+
+
+class InvalidMessage(PenstockError):
+    """The message breaks a rule of the content model; the text names the rule or the limit."""
+
+
+class InvalidPredicate(PenstockError):
+    """The text is no predicate that can be used."""
+
+
+class PredicateSyntaxError(InvalidPredicate):
+    """The text does not parse. `str()` shows it with a caret under the place."""
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        self.text = text
+        self.position = position
+        self.problem = problem
+        super().__init__(text, position, problem)
+
+    def __str__(self) -> str:
+        line_start = self.text.rfind("\n", 0, self.position) + 1
+        line_end = self.text.find("\n", self.position)
+        line = self.text[line_start : line_end if line_end >= 0 else len(self.text)]
+        return f"{self.problem}\n  {line}\n  {' ' * (self.position - line_start)}^"
+
+
+class PredicateTooLarge(InvalidPredicate):
+    """The text parses but is over a stated limit."""
+
+
+class InvalidEncoding(PenstockError):
+    """The bits cannot be an encoding: wrong size, or fuller than the fill limit."""
+
+
+class InvalidPacket(PenstockError):
+    """The bytes are no packet of this protocol."""
+
+
+class InvalidScenario(PenstockError):
+    """The scenario cannot be run; `where` is the place in the file, such as `link[3].rate`."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(where, problem)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}" if self.where else self.problem
+
+
+class CheckFailed(PenstockError):
+    """An invariant did not hold in a run; `replay` is the command that shows it again."""
+
+    def __init__(self, problem: str, replay: str) -> None:
+        self.problem = problem
+        self.replay = replay
+        super().__init__(problem, replay)
+
+    def __str__(self) -> str:
+        return f"{self.problem}\nreplay: {self.replay}"
