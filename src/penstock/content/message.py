@@ -50,13 +50,13 @@ class Identity(Struct, frozen=True, array_like=True, gc=False, order=True):
         return f"{self.publisher}/{self.incarnation}/{self.count}"
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, array_like=True):
     """Content with attributes and a body. Make it with `make_message`."""
 
     identity: Identity
     attributes: dict[str, Value]
     body: bytes
-    size_bytes: int  # on the wire, without any packet header
+    size_bytes: int  # on the wire, without any packet header; a decoder counts again and believes no peer
 
 
 def make_message(

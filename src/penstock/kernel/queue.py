@@ -1,0 +1,119 @@
+"""A bounded queue with lanes: what waits for a link, and what waits for a broker's workers.
+
+Control goes first. The other lanes share by weight: each round, a lane may send as many bytes as its weight says
+(deficit round robin), so a lane that is quiet costs the others nothing and a busy one cannot starve them. Every lane
+has its own bound in packets and bytes. `put` says no when the bound is reached; what then becomes of the packet is
+the caller's rule (the best-effort lane drops it and writes a record).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from penstock.kernel.machine import Lane
+
+Item = TypeVar("Item")
+
+QUANTUM_BYTES = 1500  # one full frame per unit of weight and round
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneBounds:
+    """How much one lane may hold, and its share of the link."""
+
+    packets_max: int = 1000
+    bytes_max: int = 4 << 20
+    weight: int = 1
+
+    def __post_init__(self) -> None:
+        if self.packets_max < 1 or self.bytes_max < 1 or self.weight < 1:
+            raise ValueError(f"{self}: packets_max, bytes_max and weight must be at least 1")
+
+
+def _default_bounds() -> dict[Lane, LaneBounds]:
+    return {lane: LaneBounds() for lane in Lane}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueConfig:
+    """The bounds of all lanes."""
+
+    lanes: Mapping[Lane, LaneBounds] = field(default_factory=_default_bounds)
+
+    def holding(self, packets_max: int) -> QueueConfig:
+        """The same, but with this many packets in every lane except control."""
+        data = {lane: replace(bounds, packets_max=packets_max) for lane, bounds in self.lanes.items()}
+        return QueueConfig(lanes={**data, Lane.CONTROL: self.lanes[Lane.CONTROL]})
+
+
+class _LaneState(Generic[Item]):
+    __slots__ = ("bounds", "bytes", "credit_bytes", "items")
+
+    def __init__(self, bounds: LaneBounds) -> None:
+        self.bounds = bounds
+        self.items: deque[tuple[Item, int]] = deque()
+        self.bytes = 0
+        self.credit_bytes = 0
+
+
+class LaneQueue(Generic[Item]):
+    """First in, first out within a lane; by priority and weight between lanes."""
+
+    def __init__(self, config: QueueConfig) -> None:
+        self._lanes: dict[Lane, _LaneState[Item]] = {lane: _LaneState(config.lanes[lane]) for lane in Lane}
+        self._round: deque[Lane] = deque()  # lanes other than control that hold something
+        self._packets = 0
+
+    def __len__(self) -> int:
+        return self._packets
+
+    def put(self, lane: Lane, item: Item, size_bytes: int) -> bool:
+        """Append the item, or say False and change nothing if its lane is full."""
+        state = self._lanes[lane]
+        items = state.items
+        if len(items) >= state.bounds.packets_max or state.bytes + size_bytes > state.bounds.bytes_max:
+            return False
+        if not items and lane is not Lane.CONTROL:
+            state.credit_bytes = state.bounds.weight * QUANTUM_BYTES
+            self._round.append(lane)
+        items.append((item, size_bytes))
+        state.bytes += size_bytes
+        self._packets += 1
+        return True
+
+    def get(self) -> tuple[Item, int] | None:
+        """Take the next item and its size, or None if nothing waits."""
+        control = self._lanes[Lane.CONTROL]
+        if control.items:
+            return self._take(control)
+        while self._round:
+            lane = self._round[0]
+            state = self._lanes[lane]
+            if state.items and state.items[0][1] <= state.credit_bytes:
+                state.credit_bytes -= state.items[0][1]
+                taken = self._take(state)
+                if not state.items:
+                    self._round.popleft()
+                return taken
+            state.credit_bytes += state.bounds.weight * QUANTUM_BYTES
+            self._round.rotate(-1)
+        return None
+
+    def clear(self) -> list[Item]:
+        """Empty the queue and return what was in it, lane by lane."""
+        left = [item for state in self._lanes.values() for item, _ in state.items]
+        for state in self._lanes.values():
+            state.items.clear()
+            state.bytes = 0
+        self._round.clear()
+        self._packets = 0
+        return left
+
+    def _take(self, state: _LaneState[Item]) -> tuple[Item, int]:
+        item, size_bytes = state.items.popleft()
+        state.bytes -= size_bytes
+        self._packets -= 1
+        return item, size_bytes

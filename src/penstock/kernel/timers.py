@@ -1,0 +1,59 @@
+"""Named deadlines, one heap for a whole node.
+
+Timers are state, not callbacks: a part sets a deadline under a name and is told the name when the time has come.
+Setting the same name again moves it. Names are tuples that begin with the part's own name, for instance
+`("routing", "hello")`, so that the node knows whom to tell.
+
+Moving and cancelling leave a dead entry in the heap; when the dead outnumber the living the heap is built anew, so
+its size is bounded by twice the number of names in use.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+TimerName = tuple[str | int, ...]
+
+
+class Timers:
+    """A set of named deadlines."""
+
+    def __init__(self) -> None:
+        self._current: dict[TimerName, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, TimerName]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def set(self, name: TimerName, at: float) -> None:
+        """Let `name` expire at `at`, and at no other time."""
+        self._count += 1
+        self._current[name] = (at, self._count)
+        heappush(self._heap, (at, self._count, name))
+        if len(self._heap) > 2 * len(self._current) + 64:
+            self._heap = [(at, count, name) for name, (at, count) in self._current.items()]
+            heapify(self._heap)
+
+    def cancel(self, name: TimerName) -> None:
+        """Let `name` never expire; a name that is not set is no mistake."""
+        self._current.pop(name, None)
+
+    def deadline(self) -> float | None:
+        """The earliest deadline of all."""
+        heap = self._heap
+        while heap:
+            at, count, name = heap[0]
+            if self._current.get(name) == (at, count):
+                return at
+            heappop(heap)
+        return None
+
+    def pop_due(self, now: float) -> TimerName | None:
+        """Take out the earliest name whose deadline has come; equal deadlines expire in the order they were set."""
+        at = self.deadline()
+        if at is None or at > now:
+            return None
+        name = heappop(self._heap)[2]
+        del self._current[name]
+        return name

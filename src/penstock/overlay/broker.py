@@ -1,0 +1,265 @@
+"""How a broker forwards: match once at the home, split by next hop, deliver after exact matching (002 section 2.7).
+
+Follow one message through this file:
+1. `_published`: its publisher's home broker encodes it and asks the index of encodings which brokers may want it.
+2. `_forward`: those brokers are grouped by the neighbour that leads to them; each group gets one copy that names only
+   the group. Later brokers do the same with what they receive, so every copy is meant for brokers that no other copy
+   names, and nobody can get a message twice.
+3. `_deliver`: a broker named in a copy matches the message exactly against its own clients' predicates. A false
+   positive of the encoding has cost a trip, never a wrong delivery.
+
+There is no acknowledgement, no order, no storage. What cannot go on is dropped and recorded: no way to a broker, or
+the hop limit, which stops copies that run in circles while the maps of the brokers do not agree yet.
+
+State: attached clients and their subscriptions, with the exact index over all of them. Bounds: clients, and
+subscriptions per client; over a bound the client is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.content.bloom import EncodingScheme
+from penstock.content.index import PredicateIndex
+from penstock.content.language import parse_predicate
+from penstock.content.message import Message
+from penstock.errors import InvalidEncoding, InvalidPredicate
+from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
+from penstock.kernel.timers import TimerName
+from penstock.kernel.trace import Dropped, InputRefused
+from penstock.overlay.packets import (
+    Answer,
+    Attach,
+    BrokerId,
+    Delivery,
+    Publication,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
+from penstock.overlay.routing import Routing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """Bounds of one broker; all are our own choice."""
+
+    clients_max: int = 10_000
+    subscriptions_per_client_max: int = 1_000
+    hops_spare: int = 8  # how many detours a copy may make beyond the longest way known at its start
+    hops_max: int = 64
+
+
+class _Client:
+    __slots__ = ("keys", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keys: dict[int, int] = {}  # the client's subscription number -> key in the index
+
+
+class _Subscription:
+    __slots__ = ("encodings", "link", "number")
+
+    def __init__(self, link: Link, number: int, encodings: tuple[int, ...]) -> None:
+        self.link = link
+        self.number = number
+        self.encodings = encodings
+
+
+class Broker:
+    """The service that carries publications and serves this broker's clients."""
+
+    name = "broker"
+    packet_kinds: tuple[type[Packet], ...] = (Attach, Subscribe, Unsubscribe, Publish, Publication)
+
+    def __init__(self, routing: Routing, scheme: EncodingScheme, config: BrokerConfig) -> None:
+        self._routing = routing
+        self._scheme = scheme
+        self._config = config
+        self._clients: dict[Link, _Client] = {}
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._index = PredicateIndex()
+        self._next_key = 0
+
+    # Inputs.
+
+    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        published: list[Message] = []
+        passing: list[Publication] = []
+        for packet in packets:
+            if isinstance(packet, Publication):
+                passing.append(packet)
+            elif isinstance(packet, Publish):
+                published.append(packet.message)
+            else:
+                effects += self._published(published, sender)
+                published = []
+                effects += self._client_verb(packet, sender, now)
+        if passing:
+            effects += self._passing(passing, sender)
+        if published:
+            effects += self._published(published, sender)
+        return effects
+
+    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        client = None if up else self._clients.pop(link, None)
+        if client is not None:
+            for key in client.keys.values():
+                self._drop_subscription(key, now)
+        return []
+
+    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
+        raise AssertionError(f"the broker sets no timer, yet {timer} expired")
+
+    # The way of a message.
+
+    def _published(self, messages: list[Message], sender: Link) -> list[Effect]:
+        """Messages of our own clients: we are their home broker, and the only one to match them against all interest."""
+        if not messages:
+            return []
+        if sender not in self._clients:
+            return [self._unknown_sender(sender)]
+        effects: list[Effect] = []
+        encodings: list[int] = []
+        accepted: list[Message] = []
+        for message in messages:
+            try:
+                encodings.append(self._scheme.encode_message(message.attributes))
+                accepted.append(message)
+            except InvalidEncoding as error:
+                effects.append(InputRefused(sender=self._clients[sender].name, problem=str(error)))
+        for message, destinations in zip(accepted, self._routing.index.match(encodings), strict=True):
+            if destinations:
+                effects += self._forward(message, destinations, None)
+        return effects + self._deliver(accepted)
+
+    def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
+        """Copies from a neighbour: keep what is for us, send on what is for others."""
+        if not self._routing.is_neighbour(sender):
+            return [self._unknown_sender(sender)]
+        here = self._routing.broker
+        effects: list[Effect] = []
+        local: list[Message] = []
+        for packet in packets:
+            destinations = packet.destinations
+            if here in destinations:
+                local.append(packet.message)
+                destinations = tuple(broker for broker in destinations if broker != here)
+            if destinations:
+                effects += self._forward(packet.message, destinations, packet.hops_left)
+        return effects + self._deliver(local) if local else effects
+
+    def _forward(self, message: Message, destinations: Sequence[BrokerId], hops_left: int | None) -> list[Effect]:
+        """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit."""
+        groups: dict[BrokerId, list[BrokerId]] = {}
+        lost = farthest = 0
+        for destination in destinations:
+            way = self._routing.way(destination)
+            if way is None:
+                lost += 1
+                continue
+            groups.setdefault(way.neighbour, []).append(destination)
+            farthest = max(farthest, way.hops)
+        if hops_left is None:
+            hops_left = min(farthest + self._config.hops_spare, self._config.hops_max)
+        effects: list[Effect] = [_dropped("no way", message, lost)] if lost else []
+        if hops_left == 0:
+            return [*effects, _dropped("hop limit", message, len(destinations) - lost)]
+        for neighbour, group in groups.items():
+            copy = Publication(tuple(group), hops_left - 1, message)
+            effects.append(Send((self._routing.link_to(neighbour),), copy, Lane.BEST_EFFORT))
+        return effects
+
+    def _deliver(self, messages: list[Message]) -> list[Effect]:
+        """Exact matching; one packet per client, whatever the number of its subscriptions that match."""
+        effects: list[Effect] = []
+        subscriptions = self._subscriptions
+        for message, keys in zip(messages, self._index.match([m.attributes for m in messages]), strict=True):
+            by_link: dict[Link, list[int]] = {}
+            for key in keys:
+                subscription = subscriptions[key]
+                by_link.setdefault(subscription.link, []).append(subscription.number)
+            for link, numbers in by_link.items():
+                numbers.sort()
+                effects.append(Send((link,), Delivery(tuple(numbers), message), Lane.BEST_EFFORT))
+        return effects
+
+    # Clients.
+
+    def _client_verb(self, packet: Packet, sender: Link, now: float) -> list[Effect]:
+        if isinstance(packet, Attach):
+            return self._attach(packet, sender, now)
+        client = self._clients.get(sender)
+        if client is None:
+            return [self._unknown_sender(sender)]
+        if isinstance(packet, Subscribe):
+            return self._subscribe(packet, client, sender, now)
+        assert isinstance(packet, Unsubscribe)
+        key = client.keys.pop(packet.subscription, None)
+        if key is not None:
+            self._drop_subscription(key, now)
+        return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
+
+    def _attach(self, packet: Attach, sender: Link, now: float) -> list[Effect]:
+        """A new client, or one that begins again on the same link: either way without subscriptions."""
+        if self._routing.is_neighbour(sender):
+            return [InputRefused(sender=packet.client, problem="a neighbour's link cannot turn into a client's")]
+        effects = self.link_changed(sender, up=False, now=now)
+        if len(self._clients) >= self._config.clients_max:
+            problem = (
+                f"this broker has as many clients as it takes; the limit clients_max is {self._config.clients_max}"
+            )
+            return [*effects, InputRefused(sender=packet.client, problem=problem)]
+        self._clients[sender] = _Client(packet.client)
+        self._routing.client_attached(sender)
+        return effects
+
+    def _subscribe(self, packet: Subscribe, client: _Client, sender: Link, now: float) -> list[Effect]:
+        try:
+            predicate = parse_predicate(packet.where)
+        except InvalidPredicate as error:
+            return self._refuse(packet, client, sender, str(error))
+        limit = self._config.subscriptions_per_client_max
+        if packet.subscription not in client.keys and len(client.keys) >= limit:
+            return self._refuse(packet, client, sender, f"the limit subscriptions_per_client_max is {limit}")
+        replaced = client.keys.pop(packet.subscription, None)
+        if replaced is not None:
+            self._drop_subscription(replaced, now)
+        self._next_key += 1
+        client.keys[packet.subscription] = self._next_key
+        encodings = self._scheme.routing_encodings(predicate)
+        self._index.add(self._next_key, predicate)
+        self._subscriptions[self._next_key] = _Subscription(sender, packet.subscription, encodings)
+        self._routing.want(encodings, now=now)
+        return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
+
+    def _refuse(self, packet: Subscribe, client: _Client, sender: Link, problem: str) -> list[Effect]:
+        return [
+            InputRefused(sender=client.name, problem=problem),
+            Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL),
+        ]
+
+    def _drop_subscription(self, key: int, now: float) -> None:
+        self._index.remove(key)
+        self._routing.unwant(self._subscriptions.pop(key).encodings, now=now)
+
+    def _unknown_sender(self, sender: Link) -> InputRefused:
+        return InputRefused(sender=f"link {sender}", problem="it has not said who it is; Attach or Hello comes first")
+
+
+def _dropped(cause: str, message: Message, destinations: int) -> Dropped:
+    identity = message.identity
+    return Dropped(
+        place="route",
+        cause=cause,
+        peer="",
+        lane=Lane.BEST_EFFORT,
+        kind="Publication",
+        publisher=identity.publisher,
+        incarnation=identity.incarnation,
+        count=identity.count,
+        destinations=destinations,
+    )

@@ -1,0 +1,107 @@
+"""Packets as bytes, and bytes as packets.
+
+The format is MessagePack: an array that begins with the packet's kind, then its fields in order. Types are checked
+while decoding; what types cannot say (limits, order, finite numbers) is checked here, and a packet that fails is
+refused whole with `InvalidPacket`. Nothing a peer sends is believed: sizes are counted again, and a destination set
+that is not strictly increasing is refused, because a broker named twice would get the message twice.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.content.message import DEFAULT_LIMITS, INTEGER_MAX, Message, MessageLimits, make_message
+from penstock.errors import InvalidMessage, InvalidPacket
+from penstock.kernel.machine import Packet
+from penstock.overlay.packets import AnyPacket, Delivery, Interest, LinkState, Publication, Publish, Summary
+
+PACKET_BYTES_MAX = (1 << 20) + (1 << 19)  # the largest message, and room for the rest
+BROKER_ID_MAX = 65_535
+DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.brokers_max)
+HOPS_MAX = 64
+CLIENT_NAME_BYTES_MAX = 128
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyPacket)
+
+
+def encode(packet: Packet) -> bytes:
+    """The packet as bytes."""
+    return _encoder.encode(packet)
+
+
+def decode(data: bytes, *, limits: MessageLimits = DEFAULT_LIMITS) -> Packet:
+    """The packet in these bytes, checked; raises InvalidPacket."""
+    if len(data) > PACKET_BYTES_MAX:
+        raise InvalidPacket(f"{len(data)} bytes; the limit PACKET_BYTES_MAX is {PACKET_BYTES_MAX}")
+    try:
+        packet: Packet = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidPacket(f"no packet of this protocol: {error}") from None
+    return _checked(packet, limits)
+
+
+def _checked(packet: Packet, limits: MessageLimits) -> Packet:
+    _check_integers(packet)
+    match packet:
+        case Publication(destinations, hops_left, message):
+            _check_destinations(destinations)
+            _require(0 <= hops_left <= HOPS_MAX, f"hops_left is {hops_left}; the limit HOPS_MAX is {HOPS_MAX}")
+            return Publication(destinations, hops_left, _remade(message, limits))
+        case Publish(message):
+            return Publish(_remade(message, limits))
+        case Delivery(subscriptions, message):
+            _require(_increasing(subscriptions), "subscriptions must increase")
+            return Delivery(subscriptions, _remade(message, limits))
+        case LinkState(neighbours=neighbours):
+            _require(_increasing(tuple(broker for broker, _ in neighbours)), "neighbours must increase")
+            _require(all(0 <= b <= BROKER_ID_MAX and 1 <= cost <= 65_535 for b, cost in neighbours), "bad neighbour")
+        case Interest(base=base, version=version, removed=removed, part=part, parts=parts):
+            _require(0 <= base < version, f"interest from version {base} to {version}")
+            _require(0 <= part < parts <= 4096, f"part {part} of {parts}")
+            _require(base == 0 or parts == 1, "a change has one part")
+            _require(base > 0 or not removed, "a snapshot removes nothing")
+        case Summary(known):
+            _require(_increasing(tuple(entry[0] for entry in known)), "origins must increase")
+        case _:
+            pass
+    return packet
+
+
+def _check_integers(packet: Packet) -> None:
+    """Every integer field is a count or a number of something: never negative, never beyond 64 bits."""
+    for name in packet.__struct_fields__:
+        value = getattr(packet, name)
+        if isinstance(value, int) and not 0 <= value <= 2**64 - 1:
+            raise InvalidPacket(f"{type(packet).__name__}.{name} is {value}")
+        if name in ("broker", "origin"):
+            _require(value <= BROKER_ID_MAX, f"broker id {value}; the limit BROKER_ID_MAX is {BROKER_ID_MAX}")
+        if name == "client":
+            _require(0 < len(value.encode()) <= CLIENT_NAME_BYTES_MAX, f"client name of {len(value)} characters")
+
+
+def _check_destinations(destinations: tuple[int, ...]) -> None:
+    _require(0 < len(destinations) <= DESTINATIONS_MAX, f"{len(destinations)} destinations")
+    _require(_increasing(destinations), "destinations must increase")
+    _require(destinations[0] >= 0 and destinations[-1] <= BROKER_ID_MAX, "a destination is no broker id")
+
+
+def _remade(message: Message, limits: MessageLimits) -> Message:
+    """The same message, checked and measured by ourselves."""
+    identity = message.identity
+    _require(0 < len(identity.publisher.encode()) <= CLIENT_NAME_BYTES_MAX, "publisher name is empty or too long")
+    _require(0 <= identity.incarnation <= INTEGER_MAX, "incarnation is no count")
+    _require(0 <= identity.count <= INTEGER_MAX, "count is no count")
+    try:
+        return make_message(identity, message.attributes, message.body, limits=limits, reserved=True)
+    except InvalidMessage as error:
+        raise InvalidPacket(str(error)) from None
+
+
+def _increasing(numbers: tuple[int, ...]) -> bool:
+    return all(a < b for a, b in zip(numbers, numbers[1:], strict=False))
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise InvalidPacket(problem)

@@ -1,0 +1,378 @@
+"""How brokers learn who is there, how to get there, and who wants what.
+
+State. Each broker is the *origin* of two facts: its neighbours (link state) and its clients' interest. Every broker
+keeps the latest of both for every origin it has heard of, and a map made from the link states.
+
+Messages. News is flooded: whoever learns something newer passes it on to its other neighbours. Floods get lost on
+lossy links, so a Hello carries a digest of all that its sender knows; when digests differ twice running, the listener
+sends a Summary of its versions, and the neighbour answers with whatever it has that is newer. A healthy network
+therefore exchanges nothing but small Hellos, and any two neighbours agree within a few of them.
+
+A neighbour is a broker heard on a link; any packet counts as a sign of life, so that a link crowded with data does
+not look dead. It is lost when the link goes down or has been silent for `dead_after`. Only origins that can be reached
+go into digests and summaries: what is unreachable is kept for `forget_after` (a partition may heal) and then dropped,
+and no neighbour brings it back from the dead.
+
+Timers. ("routing", "hello"): send Hellos, look for dead neighbours. ("routing", "announce"): flood what changed here;
+a short wait gathers changes that come together.
+
+Departure: the paper leaves the unicast routing protocol open (002 section 2.7); this one is ours. It re-announces by
+digest instead of repeating everything (docs/decisions/0003-anti-entropy.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+
+import msgspec
+
+from penstock.content.bloom import EncodingScheme
+from penstock.content.encoding_index import EncodingIndex
+from penstock.errors import InvalidEncoding
+from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
+from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.trace import InputRefused, LimitReached, NeighbourChanged
+from penstock.overlay.interest import OwnInterest, RemoteInterest, snapshot
+from penstock.overlay.packets import BrokerId, Hello, Interest, LinkState, Summary
+from penstock.overlay.topology import Topology, Way
+
+HELLO: TimerName = ("routing", "hello")
+ANNOUNCE: TimerName = ("routing", "announce")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig:
+    """Intervals and bounds. All defaults are our own choice; the paper names none."""
+
+    hello_interval: float = 0.5
+    dead_after: float = 2.0  # silence on a link before its neighbour counts as lost
+    announce_delay: float = 0.01  # how long changes are gathered before they are flooded
+    forget_after: float = 60.0  # how long an unreachable broker is remembered
+    brokers_max: int = 4096
+    neighbours_max: int = 256
+    encodings_per_broker_max: int = 131_072
+
+    def __post_init__(self) -> None:
+        if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
+            raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
+
+
+class _Neighbour:
+    __slots__ = ("broker", "differed", "heard_at", "incarnation")
+
+    def __init__(self, broker: BrokerId, incarnation: int, now: float) -> None:
+        self.broker = broker
+        self.incarnation = incarnation
+        self.heard_at = now
+        self.differed = False  # the last Hello's digest was not ours
+
+
+class _Origin:
+    """The latest that is known of one broker."""
+
+    __slots__ = ("incarnation", "interest", "links", "links_version", "unreachable_since")
+
+    def __init__(self, incarnation: int, interest: RemoteInterest, now: float) -> None:
+        self.incarnation = incarnation
+        self.links_version = 0
+        self.links: tuple[tuple[BrokerId, int], ...] = ()
+        self.interest = interest
+        self.unreachable_since: float | None = now
+
+
+class Routing:
+    """The service that keeps a broker's picture of the network."""
+
+    name = "routing"
+    packet_kinds: tuple[type[Packet], ...] = (Hello, LinkState, Interest, Summary)
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        incarnation: int,
+        *,
+        scheme: EncodingScheme,
+        timers: Timers,
+        random: Random,
+        link_costs: Mapping[Link, int],
+        config: RoutingConfig,
+    ) -> None:
+        self.broker = broker
+        self.index = EncodingIndex(bits=scheme.bits)
+        self.own = OwnInterest(broker, incarnation, scheme)
+        self._incarnation = incarnation
+        self._scheme = scheme
+        self._timers = timers
+        self._random = random
+        self._link_costs = link_costs
+        self._config = config
+        self._links_up: dict[Link, None] = {}
+        self._client_links: dict[Link, None] = {}
+        self._neighbours: dict[Link, _Neighbour] = {}
+        self._links_version = 0
+        self._links: tuple[tuple[BrokerId, int], ...] = ()
+        self._links_changed = False
+        self._origins: dict[BrokerId, _Origin] = {}
+        self._topology = Topology()
+        self._ways: dict[BrokerId, Way] | None = {}
+        self._link_to: dict[BrokerId, Link] = {}
+        self._digest: int | None = None
+
+    # What the broker asks of it.
+
+    def way(self, destination: BrokerId) -> Way | None:
+        """The way to a broker, or None if there is none."""
+        return self._all_ways().get(destination)
+
+    def link_to(self, neighbour: BrokerId) -> Link:
+        """The link over which a neighbour is reached."""
+        return self._link_to[neighbour]
+
+    def want(self, encodings: Sequence[int], *, now: float) -> None:
+        """A client of ours wants these."""
+        self.own.want(encodings)
+        self._announce_soon(now)
+
+    def unwant(self, encodings: Sequence[int], *, now: float) -> None:
+        """A client of ours no longer wants these."""
+        self.own.unwant(encodings)
+        self._announce_soon(now)
+
+    def client_attached(self, link: Link) -> None:
+        """The other end of the link is a client: no Hellos for it."""
+        self._client_links[link] = None
+
+    def is_neighbour(self, link: Link) -> bool:
+        """Whether a broker is known to be at the other end of the link."""
+        return link in self._neighbours
+
+    def heard(self, link: Link, *, now: float) -> None:
+        """Anything at all came over the link."""
+        neighbour = self._neighbours.get(link)
+        if neighbour is not None:
+            neighbour.heard_at = now
+
+    # Inputs.
+
+    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for packet in packets:
+            if isinstance(packet, Hello):
+                effects += self._hello(packet, sender, now)
+            elif sender not in self._neighbours:
+                continue  # it will say Hello first, and then tell us again
+            elif isinstance(packet, LinkState):
+                effects += self._link_state(packet, sender, now)
+            elif isinstance(packet, Interest):
+                effects += self._interest(packet, sender, now)
+            elif isinstance(packet, Summary):
+                effects += self._summary(packet, sender)
+        return effects
+
+    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        if not up:
+            self._links_up.pop(link, None)
+            self._client_links.pop(link, None)
+            return self._lose(link, "link down", now)
+        if not self._links_up:
+            self._timers.set(HELLO, now + self._random.random() * self._config.hello_interval)
+        self._links_up[link] = None
+        return [self._say_hello((link,))]
+
+    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
+        return self._hello_due(now) if timer == HELLO else self._announce()
+
+    # Neighbours.
+
+    def _hello(self, packet: Hello, sender: Link, now: float) -> list[Effect]:
+        problem = self._hello_problem(packet, sender)
+        if problem:
+            return [InputRefused(sender=f"link {sender}", problem=problem)]
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None or (neighbour.broker, neighbour.incarnation) != (packet.broker, packet.incarnation):
+            self._neighbours[sender] = _Neighbour(packet.broker, packet.incarnation, now)
+            self._neighbourhood_changed(now)
+            fact = NeighbourChanged(neighbour=packet.broker, up=True, cause="hello")
+            return [fact, self._say_hello((sender,)), self._say_summary(sender)]
+        neighbour.heard_at = now
+        differs = packet.digest != self._own_digest()
+        effects: list[Effect] = [self._say_summary(sender)] if differs and neighbour.differed else []
+        neighbour.differed = differs
+        return effects
+
+    def _hello_problem(self, packet: Hello, sender: Link) -> str:
+        if packet.broker == self.broker:
+            return f"broker id {packet.broker} is ours too; every broker needs an id of its own"
+        if packet.scheme != self._scheme.fingerprint:
+            return "the neighbour encodes content differently; give both brokers the same encoding settings"
+        if sender in self._client_links:
+            return "a client's link cannot turn into a broker's"
+        if sender not in self._neighbours and len(self._neighbours) >= self._config.neighbours_max:
+            return f"too many neighbours; the limit neighbours_max is {self._config.neighbours_max}"
+        return ""
+
+    def _lose(self, link: Link, cause: str, now: float) -> list[Effect]:
+        neighbour = self._neighbours.pop(link, None)
+        if neighbour is None:
+            return []
+        self._neighbourhood_changed(now)
+        return [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
+
+    def _neighbourhood_changed(self, now: float) -> None:
+        """Work out our own links anew: the cheapest link to each neighbour, then the first."""
+        best: dict[BrokerId, tuple[int, Link]] = {}
+        for link, neighbour in self._neighbours.items():
+            offer = (self._link_costs.get(link, 1), link)
+            best[neighbour.broker] = min(offer, best.get(neighbour.broker, offer))
+        self._link_to = {broker: link for broker, (_, link) in best.items()}
+        links = tuple(sorted((broker, cost) for broker, (cost, _) in best.items()))
+        if links != self._links:
+            self._links = links
+            self._topology.claim(self.broker, dict(links))
+            self._links_changed = True
+            self._map_changed()
+            self._announce_soon(now)
+
+    def _hello_due(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for link, neighbour in list(self._neighbours.items()):
+            if now - neighbour.heard_at > self._config.dead_after:
+                effects += self._lose(link, "silent", now)
+        self._forget_unreachable(now)
+        links = tuple(link for link in self._links_up if link not in self._client_links)
+        if links:
+            effects.append(self._say_hello(links))
+        if self._links_up:
+            self._timers.set(HELLO, now + self._config.hello_interval)
+        return effects
+
+    def _say_hello(self, links: tuple[Link, ...]) -> Send:
+        hello = Hello(self.broker, self._incarnation, self._scheme.fingerprint, self._own_digest())
+        return Send(links, hello, Lane.CONTROL)
+
+    # Facts from other brokers.
+
+    def _link_state(self, packet: LinkState, sender: Link, now: float) -> list[Effect]:
+        origin, effects = self._origin_for(packet, now)
+        if origin is None or packet.version <= origin.links_version:
+            return effects
+        origin.links_version = packet.version
+        origin.links = packet.neighbours
+        self._topology.claim(packet.origin, dict(packet.neighbours))
+        self._map_changed()
+        return effects + self._flood((packet,), sender)
+
+    def _interest(self, packet: Interest, sender: Link, now: float) -> list[Effect]:
+        origin, effects = self._origin_for(packet, now)
+        if origin is None:
+            return effects
+        limit = self._config.encodings_per_broker_max
+        if len(origin.interest) + len(packet.added) * packet.parts > limit:
+            return [*effects, LimitReached(table="encodings_per_broker_max", limit=limit)]
+        try:
+            news = origin.interest.apply(packet)
+        except InvalidEncoding as error:
+            return [*effects, InputRefused(sender=f"link {sender}", problem=str(error))]
+        if news:
+            self._digest = None
+        return effects + self._flood(news, sender)
+
+    def _origin_for(self, packet: LinkState | Interest, now: float) -> tuple[_Origin | None, list[Effect]]:
+        """The origin that the packet speaks of, in the life it speaks of; None if the packet is of no use."""
+        if packet.origin == self.broker:
+            if packet.incarnation <= self._incarnation:
+                return None, []
+            problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
+            return None, [InputRefused(sender=f"broker {packet.origin}", problem=problem)]
+        origin = self._origins.get(packet.origin)
+        if origin is None:
+            if len(self._origins) >= self._config.brokers_max:
+                return None, [LimitReached(table="brokers_max", limit=self._config.brokers_max)]
+            interest = RemoteInterest(packet.origin, self.index, self._scheme)
+            origin = self._origins[packet.origin] = _Origin(packet.incarnation, interest, now)
+        elif packet.incarnation > origin.incarnation:
+            origin.incarnation = packet.incarnation
+            origin.links_version = 0
+            origin.interest.clear()
+            self._topology.forget(packet.origin)
+            self._map_changed()
+        return (origin if packet.incarnation == origin.incarnation else None), []
+
+    def _flood(self, news: Sequence[Packet], sender: Link) -> list[Effect]:
+        links = tuple(link for link in self._neighbours if link != sender)
+        return [Send(links, packet, Lane.CONTROL) for packet in news] if links else []
+
+    def _forget_unreachable(self, now: float) -> None:
+        ways = self._all_ways()
+        for broker, origin in list(self._origins.items()):
+            if broker in ways:
+                origin.unreachable_since = None
+            elif origin.unreachable_since is None:
+                origin.unreachable_since = now
+            elif now - origin.unreachable_since > self._config.forget_after:
+                origin.interest.clear()
+                self._topology.forget(broker)
+                del self._origins[broker]
+
+    # Facts of our own, and agreement with neighbours.
+
+    def _announce_soon(self, now: float) -> None:
+        self._timers.set(ANNOUNCE, now + self._config.announce_delay)
+
+    def _announce(self) -> list[Effect]:
+        news: list[Packet] = []
+        if self._links_changed:
+            self._links_changed = False
+            self._links_version += 1
+            news.append(LinkState(self.broker, self._incarnation, self._links_version, self._links))
+        news += self.own.changes()
+        self._digest = None
+        return self._flood(news, -1)
+
+    def _summary(self, packet: Summary, sender: Link) -> list[Effect]:
+        """Send back whatever we know better, link states first, so that the way is known before the wish."""
+        theirs = {broker: (incarnation, links, interest) for broker, incarnation, links, interest in packet.known}
+        links: list[Packet] = []
+        interests: list[Packet] = []
+        for broker, incarnation, links_version, interest_version in self._known():
+            their_incarnation, their_links, their_interest = theirs.get(broker, (-1, 0, 0))
+            if incarnation < their_incarnation:
+                continue
+            later = incarnation > their_incarnation
+            if links_version and (later or links_version > their_links):
+                neighbours = self._links if broker == self.broker else self._origins[broker].links
+                links.append(LinkState(broker, incarnation, links_version, neighbours))
+            if interest_version and (later or interest_version > their_interest):
+                source = self.own if broker == self.broker else self._origins[broker].interest
+                interests += snapshot(broker, incarnation, interest_version, source.announced(), self._scheme)
+        return [Send((sender,), packet, Lane.CONTROL) for packet in links + interests]
+
+    def _say_summary(self, link: Link) -> Send:
+        return Send((link,), Summary(tuple(self._known())), Lane.CONTROL)
+
+    def _known(self) -> list[tuple[BrokerId, int, int, int]]:
+        """Our versions of every origin that we can reach, ourselves included."""
+        known = [(self.broker, self._incarnation, self._links_version, self.own.version)]
+        ways = self._all_ways()
+        for broker, origin in self._origins.items():
+            if broker in ways:
+                known.append((broker, origin.incarnation, origin.links_version, origin.interest.version))
+        return sorted(known)
+
+    def _own_digest(self) -> int:
+        if self._digest is None:
+            data = msgspec.msgpack.encode(self._known())
+            self._digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+        return self._digest
+
+    def _all_ways(self) -> dict[BrokerId, Way]:
+        if self._ways is None:
+            self._ways = self._topology.ways_from(self.broker)
+        return self._ways
+
+    def _map_changed(self) -> None:
+        self._ways = None
+        self._digest = None

@@ -1,0 +1,206 @@
+"""What must hold in every run, whatever its seed: watchers of the whole network, no part of the product.
+
+A checker sees what no node can see: every publication, delivery, hop and drop. It reports problems in words. The
+invariants are those of B-DRP (002 section 2.7):
+
+    at-most-once    no application gets a message twice for one subscription
+    only-wanted     every delivery matches the subscription it was made for, judged by the predicate's text
+    sets-split      copies that are under way name disjoint brokers, and no broker is served twice
+    nothing-silent  every broker that a copy named was served, or the trace says where and why not
+    nothing-missed  from `settled_after` on, everybody gets all they asked for; not part of the default, because it
+                    holds only where nothing is overloaded or lossy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.content.language import parse_predicate
+from penstock.content.message import Identity, Message
+from penstock.content.predicate import Predicate
+from penstock.errors import InvalidScenario
+from penstock.kernel.trace import Dropped
+from penstock.overlay.packets import BrokerId, Publication
+from penstock.scenario.network import Scenario, did_you_mean
+
+PROBLEMS_MAX = 20  # enough to see what is wrong
+
+
+class Checker:
+    """Watches a run; the subclass overrides what it wants to see and calls `problem`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        """Something is wrong."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+
+    def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
+        """The client asked for something."""
+
+    def unsubscribed(self, time: float, client: str, subscription: int) -> None:
+        """The client no longer wants it."""
+
+    def published(self, time: float, client: str, message: Message) -> None:
+        """The message left its publisher's client library."""
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        """The message reached an application."""
+
+    def sent(self, time: float, packet: Publication) -> None:
+        """A copy was put on a link between two brokers."""
+
+    def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
+        """A broker handled a copy."""
+
+    def dropped(self, time: float, record: Dropped) -> None:
+        """A packet ended somewhere on the way."""
+
+    def finish(self) -> None:
+        """The run is over and the network has been drained."""
+
+
+class AtMostOnce(Checker):
+    """No application gets a message twice for one subscription."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._seen: set[tuple[str, int, Identity]] = set()
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        key = (client, subscription, message.identity)
+        if key in self._seen:
+            self.problem(f"{time:.6f}: {client} got {message.identity} twice for subscription {subscription}")
+        self._seen.add(key)
+
+
+class OnlyWanted(Checker):
+    """Every delivery matches, and comes while the subscription is in force."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._wishes: dict[tuple[str, int], Predicate] = {}
+
+    def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
+        self._wishes[client, subscription] = parse_predicate(where)
+
+    def unsubscribed(self, time: float, client: str, subscription: int) -> None:
+        self._wishes.pop((client, subscription), None)
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        wish = self._wishes.get((client, subscription))
+        if wish is None:
+            self.problem(f"{time:.6f}: {client} got {message.identity} for subscription {subscription}, not in force")
+        elif not wish.matches(message.attributes):
+            self.problem(f"{time:.6f}: {client} got {message.identity}, which does not match {wish.text}")
+
+
+class SetsSplit(Checker):
+    """Copies under way name disjoint brokers, and no broker is served twice."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._under_way: dict[tuple[Identity, BrokerId], int] = {}
+        self._served: set[tuple[Identity, BrokerId]] = set()
+
+    def sent(self, time: float, packet: Publication) -> None:
+        identity = packet.message.identity
+        for broker in packet.destinations:
+            if (identity, broker) in self._under_way:
+                self.problem(f"{time:.6f}: two copies of {identity} are under way to broker {broker}")
+            if (identity, broker) in self._served:
+                self.problem(f"{time:.6f}: {identity} goes to broker {broker}, which has it")
+            self._under_way[identity, broker] = packet.hops_left
+
+    def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
+        identity = packet.message.identity
+        for destination in packet.destinations:
+            hops_left = self._under_way.pop((identity, destination), None)
+            if hops_left is None:
+                self.problem(f"{time:.6f}: broker {broker} got {identity} for {destination}, and nobody had sent it")
+        if broker in packet.destinations:
+            if (identity, broker) in self._served:
+                self.problem(f"{time:.6f}: broker {broker} was served twice with {identity}")
+            self._served.add((identity, broker))
+
+
+class NothingSilent(Checker):
+    """Whoever was named in a copy was served, or a record tells of the loss."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._unserved: dict[Identity, dict[BrokerId, None]] = {}
+        self._dropped: dict[Identity, int] = {}
+
+    def sent(self, time: float, packet: Publication) -> None:
+        self._unserved.setdefault(packet.message.identity, {}).update(dict.fromkeys(packet.destinations))
+
+    def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
+        self._unserved.get(packet.message.identity, {}).pop(broker, None)
+
+    def dropped(self, time: float, record: Dropped) -> None:
+        if record.kind == "Publication":
+            identity = Identity(record.publisher, record.incarnation, record.count)
+            self._dropped[identity] = self._dropped.get(identity, 0) + record.destinations
+
+    def finish(self) -> None:
+        for identity, brokers in self._unserved.items():
+            explained = self._dropped.get(identity, 0)
+            if len(brokers) > explained:
+                self.problem(f"{identity} never reached brokers {list(brokers)}; records explain {explained} of them")
+
+
+class NothingMissed(Checker):
+    """Once settled, every message reaches every subscription that was in force long enough before and after it."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._spans: dict[tuple[str, int], list[tuple[float, float | None, Predicate]]] = {}
+        self._published: list[tuple[float, Message]] = []
+        self._delivered: set[tuple[str, int, Identity]] = set()
+
+    def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
+        self._spans.setdefault((client, subscription), []).append((time, None, parse_predicate(where)))
+
+    def unsubscribed(self, time: float, client: str, subscription: int) -> None:
+        begun, _, predicate = self._spans[client, subscription].pop()
+        self._spans[client, subscription].append((begun, time, predicate))
+
+    def published(self, time: float, client: str, message: Message) -> None:
+        if time >= self.scenario.settled_after:
+            self._published.append((time, message))
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        if time >= self.scenario.settled_after:
+            self._delivered.add((client, subscription, message.identity))
+
+    def finish(self) -> None:
+        settle = self.scenario.settle
+        for (client, subscription), spans in self._spans.items():
+            for begun, ended, predicate in spans:
+                for time, message in self._published:
+                    in_force = begun + settle <= time and (ended is None or time + settle <= ended)
+                    if in_force and predicate.matches(message.attributes):
+                        if (client, subscription, message.identity) not in self._delivered:
+                            self.problem(f"{message.identity} of {time:.6f} never reached {client}: {predicate.text}")
+
+
+CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
+    "at-most-once": AtMostOnce,
+    "only-wanted": OnlyWanted,
+    "sets-split": SetsSplit,
+    "nothing-silent": NothingSilent,
+    "nothing-missed": NothingMissed,
+}
+
+
+def make_checkers(scenario: Scenario) -> list[Checker]:
+    """The checkers that the scenario names."""
+    for index, name in enumerate(scenario.check):
+        if name not in CHECKERS:
+            advice = did_you_mean(name, list(CHECKERS)) or f"; there are {', '.join(CHECKERS)}"
+            raise InvalidScenario(f"check[{index}]", f"there is no checker '{name}'{advice}")
+    return [CHECKERS[name](scenario) for name in scenario.check]

@@ -1,0 +1,265 @@
+"""A node in virtual time: one machine, its clock, its workers, and its ends of the wires.
+
+The host gives the machine one input at a time and applies the effects in order. What a broker does in parallel
+belongs here: a data packet waits for a free worker and is handed to the machine when its service, of random length,
+ends; that is how messages overtake each other. Control packets do not wait.
+
+A crash throws the machine away, and with it whatever it held; the packets among that are recorded as dropped. A
+restart makes a new machine with the next incarnation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from penstock.content.message import Message
+from penstock.kernel.machine import Deliver, Done, Effect, Lane, Link, Outcome, Packet, Send
+from penstock.kernel.queue import LaneBounds, LaneQueue, QueueConfig
+from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
+from penstock.overlay.egress import LinkKind, dropped
+from penstock.overlay.node import Node
+from penstock.sim.engine import Engine
+from penstock.sim.pipes import Pipe
+
+UNLIMITED_ROOM_BYTES = 1 << 62
+
+
+class Observer(Protocol):
+    """Who is told of everything: the trace and the checkers."""
+
+    def record(self, node: str, record: Record) -> None: ...
+
+    def delivered(self, node: str, subscription: int, message: Message) -> None: ...
+
+    def sent(self, packet: Packet) -> None: ...
+
+    def handled(self, node: str, packet: Packet) -> None: ...
+
+
+class Clock:
+    """A node's own idea of the time: offset and drift against true time."""
+
+    def __init__(self, offset: float = 0.0, drift: float = 0.0) -> None:
+        self.offset = offset
+        self._rate = 1.0 + drift
+
+    def local(self, true_time: float) -> float:
+        return true_time * self._rate + self.offset
+
+    def true(self, local_time: float) -> float:
+        return (local_time - self.offset) / self._rate
+
+
+class Port:
+    """One end of a wire: where this host sends on a link, and where packets come in."""
+
+    def __init__(self, host: Host, link: Link, peer: str, kind: LinkKind) -> None:
+        self.host = host
+        self.link = link
+        self.peer = peer
+        self.kind = kind
+        self.limited = True  # whether the host must be told of room; set when the pipe is joined
+        self.out: Pipe | None = None
+        self.ready_scheduled = False
+
+    def join(self, out: Pipe, limited: bool) -> None:
+        """Give the port its outgoing pipe."""
+        self.out = out
+        self.limited = limited and self.kind is not LinkKind.DATAGRAM
+
+    def arrive(self, item: tuple[Packet, Lane]) -> None:
+        """A packet has come in over the wire."""
+        self.host.arrived(self.link, item[0], item[1])
+
+    def lost(self, item: tuple[Packet, Lane], cause: str) -> None:
+        """A packet that we sent ended on the wire."""
+        self.host.note(dropped("pipe", cause, self.peer, item[1], item[0]))
+
+
+class Host:
+    """Drives one node."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        role: str,
+        make_machine: Callable[[int], Node],
+        observer: Observer,
+        *,
+        clock: Clock,
+        random: Random,
+        workers: int = 1,
+        service_mean: float = 0.0,
+        ingress_packets: int = 10_000,
+    ) -> None:
+        self.name = name
+        self.role = role
+        self.machine: Node | None = None
+        self.incarnation = 0
+        self.ports: dict[Link, Port] = {}
+        self.clock = clock
+        self.answered: Callable[[int, Outcome], None] | None = None
+        self._engine = engine
+        self._make_machine = make_machine
+        self._observer = observer
+        self._random = random
+        self._free_workers = workers
+        self._workers = workers
+        self._service_mean = service_mean
+        bounds = LaneBounds(packets_max=ingress_packets, bytes_max=1 << 62)
+        self._ingress: LaneQueue[tuple[Link, Packet, Lane]] = LaneQueue(QueueConfig(lanes=dict.fromkeys(Lane, bounds)))
+        self._armed: float | None = None
+
+    # Life.
+
+    def start(self) -> None:
+        """Begin a new life; the links are brought up by the network afterwards."""
+        assert self.machine is None
+        self.incarnation += 1
+        self._free_workers = self._workers
+        self.machine = self._make_machine(self.incarnation)
+        self.note(NodeStarted(self.role, self.incarnation))
+
+    def stop(self, cause: str) -> None:
+        """End this life. Whatever waits here is lost, and said to be."""
+        machine = self.machine
+        assert machine is not None
+        self.machine = None
+        self._armed = None
+        for link, port in self.ports.items():
+            port.ready_scheduled = False
+            for effect in machine.egress.link_changed(link, up=False):
+                if isinstance(effect, Record):
+                    self.note(effect)
+        for link, packet, lane in self._ingress.clear():
+            self.note(dropped("ingress", cause, self.ports[link].peer, lane, packet))
+        self.note(NodeStopped(cause))
+
+    def step_clock(self, seconds: float) -> None:
+        """Someone sets the node's clock."""
+        self.clock.offset += seconds
+        self._arm()
+
+    # Inputs.
+
+    def link_changed(self, link: Link, *, up: bool) -> None:
+        """Tell the machine, and give it room to send if the link is up."""
+        if self.machine is None:
+            return
+        self.apply(self.machine.link_changed(link, up=up, now=self.now()))
+        port = self.ports[link]
+        if up and port.kind is not LinkKind.DATAGRAM and self.machine is not None:
+            self._link_ready(port)
+
+    def arrived(self, link: Link, packet: Packet, lane: Lane) -> None:
+        """A packet has come in: serve it, or let it wait for a worker."""
+        if self.machine is None:
+            self.note(dropped("ingress", "node down", self.ports[link].peer, lane, packet))
+        elif lane is Lane.CONTROL or self._service_mean == 0.0:
+            self._handle(link, packet)
+        elif self._free_workers:
+            self._serve(link, packet, lane)
+        elif not self._ingress.put(lane, (link, packet, lane), packet.size_bytes()):
+            self.note(dropped("ingress", "queue full", self.ports[link].peer, lane, packet))
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Do what the machine asks for, in order, then see when it wants to be woken."""
+        for effect in effects:
+            if type(effect) is Send:
+                for link in effect.to:
+                    self._send(self.ports[link], effect.packet, effect.lane)
+            elif type(effect) is Deliver:
+                identity = effect.message.identity
+                fact = Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count)
+                self.note(fact)
+                self._observer.delivered(self.name, effect.subscription, effect.message)
+            elif type(effect) is Done:
+                if self.answered is not None:
+                    self.answered(effect.ticket, effect.outcome)
+            else:
+                assert isinstance(effect, Record), f"{self.name}: no service asks the simulator for {effect} yet"
+                self.note(effect)
+        self._arm()
+
+    def note(self, record: Record) -> None:
+        """Write a fact about this node."""
+        self._observer.record(self.name, record)
+
+    def now(self) -> float:
+        """The node's own time."""
+        return self.clock.local(self._engine.now)
+
+    # Service.
+
+    def _serve(self, link: Link, packet: Packet, lane: Lane) -> None:
+        self._free_workers -= 1
+        ends = self._engine.now + self._random.expovariate(1.0) * self._service_mean
+        self._engine.at(ends, self._served, (self.incarnation, link, packet, lane))
+
+    def _served(self, job: tuple[int, Link, Packet, Lane]) -> None:
+        incarnation, link, packet, lane = job
+        if self.machine is None or incarnation != self.incarnation:
+            self.note(dropped("ingress", "crash", self.ports[link].peer, lane, packet))
+            return
+        self._free_workers += 1
+        waiting = self._ingress.get()
+        if waiting is not None:
+            self._serve(*waiting[0])
+        self._handle(link, packet)
+
+    def _handle(self, link: Link, packet: Packet) -> None:
+        assert self.machine is not None
+        self._observer.handled(self.name, packet)
+        self.apply(self.machine.receive((packet,), sender=link, now=self.now()))
+
+    # Links.
+
+    def _send(self, port: Port, packet: Packet, lane: Lane) -> None:
+        assert port.out is not None
+        self._observer.sent(packet)
+        port.out.send((packet, lane), packet.size_bytes())
+        if port.limited and not port.ready_scheduled:
+            port.ready_scheduled = True
+            at = port.out.idle_at() if port.kind is LinkKind.SHAPED else port.out.room_at()
+            self._engine.at(at, self._ready, (self.incarnation, port))
+
+    def _ready(self, call: tuple[int, Port]) -> None:
+        incarnation, port = call
+        if self.machine is not None and incarnation == self.incarnation:
+            port.ready_scheduled = False
+            self._link_ready(port)
+
+    def _link_ready(self, port: Port) -> None:
+        assert self.machine is not None
+        assert port.out is not None
+        room = UNLIMITED_ROOM_BYTES
+        if port.limited:
+            room = 1 if port.kind is LinkKind.SHAPED else max(0, port.out.room_bytes())
+        self.apply(self.machine.link_ready(port.link, room_bytes=room, now=self.now()))
+
+    # Time.
+
+    def _arm(self) -> None:
+        """Make sure that we are called when the machine wants to be woken."""
+        deadline = self.machine.deadline() if self.machine is not None else None
+        if deadline is None:
+            return
+        at = max(self._engine.now, self.clock.true(deadline))
+        if self._armed is None or at < self._armed:
+            self._armed = at
+            self._engine.at(at, self._wake, (self.incarnation, at))
+
+    def _wake(self, call: tuple[int, float]) -> None:
+        incarnation, at = call
+        if self.machine is None or incarnation != self.incarnation or at != self._armed:
+            return  # another life, or an earlier deadline came in between
+        self._armed = None
+        deadline = self.machine.deadline()
+        if deadline is not None and self.clock.true(deadline) <= self._engine.now:
+            # Converting there and back may lose the last bit; the deadline has come, so its own time is the least.
+            self.apply(self.machine.wake(now=max(self.now(), deadline)))
+        else:
+            self._arm()

@@ -1,0 +1,238 @@
+"""A scenario's network, built in virtual time: hosts for its nodes, pipes for its links, and the faults that strike it.
+
+What a failure looks like from inside: on a stream link both ends are told that the connection is gone. On datagram and
+shaped links nobody is told anything; a broker finds out by silence.
+"""
+
+from __future__ import annotations
+
+from penstock.content.bloom import EncodingScheme
+from penstock.kernel.machine import Link
+from penstock.kernel.randomness import stream
+from penstock.overlay.egress import LinkInfo, LinkKind
+from penstock.overlay.node import BrokerNode, ClientNode, Node, NodeConfig
+from penstock.scenario.network import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario
+from penstock.sim.engine import Engine
+from penstock.sim.host import Clock, Host, Observer, Port
+from penstock.sim.pipes import Pipe
+
+
+class Wire:
+    """Both directions of one link."""
+
+    def __init__(self, near: Port, far: Port, there: Pipe, back: Pipe) -> None:
+        self.near = near
+        self.far = far
+        self.there = there
+        self.back = back
+        self.cut = False  # by a fault; a dead end also keeps it from being up
+
+    def told(self) -> bool:
+        """Whether both ends notice at once when the wire fails."""
+        return self.near.kind is LinkKind.STREAM
+
+    def usable(self) -> bool:
+        """Whether anything can get through."""
+        return not self.cut and self.near.host.machine is not None and self.far.host.machine is not None
+
+
+class Network:
+    """All hosts and wires of a scenario."""
+
+    def __init__(self, scenario: Scenario, seed: int, engine: Engine, observer: Observer) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.broker_ids = {spec.name: number for number, spec in enumerate(scenario.broker)}
+        self.wires: dict[tuple[str, str], Wire] = {}
+        self._engine = engine
+        self._observer = observer
+        self._seed = seed
+        self._gone: dict[str, None] = {}  # brokers that left, or have not joined yet
+        self._links: dict[str, dict[Link, LinkInfo]] = {}
+        self._scheme = EncodingScheme(bits=scenario.encoding.bits, hashes=scenario.encoding.hashes)
+        for broker in scenario.broker:
+            self._add_broker(broker)
+        for link in scenario.link:
+            self._join(link)
+        for client in scenario.client:
+            self._add_client(client)
+
+    # Life of the network.
+
+    def start(self, scenario: Scenario) -> None:
+        """Start every node that is there from the beginning, then bring up the wires between them."""
+        for broker in scenario.broker:
+            if broker.joins_at > 0.0:
+                self._gone[broker.name] = None
+                self._engine.at(broker.joins_at, self._start_broker, broker.name)
+        for name, host in self.hosts.items():
+            if name not in self._gone:
+                host.start()
+        for wire in self.wires.values():
+            self._raise(wire, None)
+
+    def strike(self, fault: FaultSpec) -> None:
+        """Let something go wrong, or right again."""
+        match fault.kind:
+            case "crash" | "leave":
+                assert fault.broker is not None
+                if fault.kind == "leave":
+                    self._gone[fault.broker] = None
+                self._stop_broker(fault.broker, fault.kind)
+            case "restart":
+                assert fault.broker is not None
+                self._start_broker(fault.broker)
+            case "link_down" | "link_up":
+                assert fault.link is not None
+                self._cut(self._wire(fault.link), down=fault.kind == "link_down")
+            case "partition":
+                for (a, b), wire in self.wires.items():
+                    if a in self.broker_ids and b in self.broker_ids and (a in fault.group) != (b in fault.group):
+                        self._cut(wire, down=True)
+            case "clock_step":
+                assert fault.broker is not None
+                self.hosts[fault.broker].step_clock(fault.seconds)
+            case "heal":
+                self._heal()
+
+    def _heal(self) -> None:
+        for wire in self.wires.values():
+            wire.there.loss = wire.back.loss = 0.0
+            self._cut(wire, down=False)
+        for name in self.broker_ids:
+            if name not in self._gone:
+                self._start_broker(name)
+
+    def _start_broker(self, name: str) -> None:
+        self._gone.pop(name, None)
+        host = self.hosts[name]
+        if host.machine is not None:
+            return
+        host.start()
+        for pair, wire in self.wires.items():
+            if name in pair:
+                self._raise(wire, host)
+
+    def _stop_broker(self, name: str, cause: str) -> None:
+        host = self.hosts[name]
+        if host.machine is None:
+            return
+        host.stop(cause)
+        for pair, wire in self.wires.items():
+            if name in pair and wire.told():
+                self._lower(wire)
+
+    # Wires.
+
+    def _cut(self, wire: Wire, *, down: bool) -> None:
+        if wire.cut == down:
+            return
+        wire.cut = down
+        if down:
+            wire.there.fail()
+            wire.back.fail()
+            if wire.told():
+                self._lower(wire)
+        else:
+            wire.there.restore()
+            wire.back.restore()
+            if wire.told():
+                self._raise(wire, None)
+
+    def _raise(self, wire: Wire, only: Host | None) -> None:
+        """Tell the ends that the link is there: both if it is a connection, else just the one that has begun."""
+        if wire.told() and not wire.usable():
+            return
+        for port in (wire.near, wire.far):
+            if wire.told() or only is None or port.host is only:
+                port.host.link_changed(port.link, up=True)
+
+    def _lower(self, wire: Wire) -> None:
+        """The connection breaks: what was on its way is lost, and both ends know."""
+        if not wire.cut:
+            wire.there.fail()
+            wire.back.fail()
+            wire.there.restore()
+            wire.back.restore()
+        for port in (wire.near, wire.far):
+            port.host.link_changed(port.link, up=False)
+
+    def _wire(self, pair: tuple[str, str]) -> Wire:
+        wire = self.wires.get(pair) or self.wires.get((pair[1], pair[0]))
+        assert wire is not None, f"no wire joins {pair}"
+        return wire
+
+    # Building.
+
+    def _add_broker(self, spec: BrokerSpec) -> None:
+        number, links = self.broker_ids[spec.name], self._links.setdefault(spec.name, {})
+
+        def make(incarnation: int) -> Node:
+            random = stream(self._seed, spec.name, "routing", incarnation)
+            return BrokerNode(number, incarnation, links, random, NodeConfig(scheme=self._scheme))
+
+        self.hosts[spec.name] = Host(
+            self._engine,
+            spec.name,
+            "broker",
+            make,
+            self._observer,
+            clock=Clock(spec.clock_offset, spec.clock_drift),
+            random=stream(self._seed, spec.name, "service"),
+            workers=spec.workers,
+            service_mean=spec.service_mean,
+            ingress_packets=spec.ingress_packets,
+        )
+
+    def _add_client(self, spec: ClientSpec) -> None:
+        links = self._links.setdefault(spec.name, {})
+
+        def make(incarnation: int) -> Node:
+            return ClientNode(spec.name, incarnation, links, NodeConfig(scheme=self._scheme))
+
+        self.hosts[spec.name] = Host(
+            self._engine,
+            spec.name,
+            "client",
+            make,
+            self._observer,
+            clock=Clock(spec.clock_offset, spec.clock_drift),
+            random=stream(self._seed, spec.name, "service"),
+        )
+        self._join(
+            LinkSpec(
+                between=(spec.name, spec.broker),
+                kind="stream",
+                rate_bits_per_s=spec.access_rate_bits_per_s,
+                delay=spec.access_delay,
+                queue_packets=spec.queue_packets,
+            )
+        )
+
+    def _join(self, spec: LinkSpec) -> None:
+        a, b = spec.between
+        near, far = self._port(a, b, spec), self._port(b, a, spec)
+        there, back = self._pipe(spec, near, far), self._pipe(spec, far, near)
+        near.join(there, limited=spec.rate_bits_per_s is not None)
+        far.join(back, limited=spec.rate_bits_per_s is not None)
+        self.wires[spec.between] = Wire(near, far, there, back)
+
+    def _port(self, name: str, peer: str, spec: LinkSpec) -> Port:
+        host, kind = self.hosts[name], LinkKind(spec.kind)
+        link = len(host.ports)
+        self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets)
+        port = host.ports[link] = Port(host, link, peer, kind)
+        return port
+
+    def _pipe(self, spec: LinkSpec, sender: Port, receiver: Port) -> Pipe:
+        return Pipe(
+            self._engine,
+            stream(self._seed, "pipe", sender.host.name, receiver.host.name),
+            receiver.arrive,
+            sender.lost,
+            rate_bits_per_s=spec.rate_bits_per_s,
+            delay=spec.delay,
+            jitter=spec.jitter,
+            loss=spec.loss,
+            queue_packets=spec.queue_packets,
+            reliable=spec.kind == "stream",
+        )

@@ -1,0 +1,140 @@
+"""What lies below a link: a wire with a rate, a delay, some loss, and a drop-tail queue.
+
+A pipe carries packets one way. A packet waits until those before it are on the wire, takes size/rate to get onto it,
+and arrives one delay later. The delay may wander: every second a new offset within ± jitter is drawn, and the delay
+moves there in a straight line, so the pipe is never the one to put packets out of order (that is what parallel workers
+in a broker do). One event per packet: the queue is a list of the times at which packets leave it.
+
+Datagram: queued, lost or dropped here; the sender sees nothing. Shaped: the sender is told when the wire is free.
+Stream: nothing is lost; what would have been lost comes one retransmission later and delays what follows, and the
+sender is told when less than SOCKET_BYTES are on their way onto the wire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from penstock.sim.engine import Engine
+
+SOCKET_BYTES = 16_384  # what a live stream link keeps in the socket at most
+RETRANSMISSION_MIN = 0.2  # seconds; the usual least timeout of TCP
+WANDER_INTERVAL = 1.0
+
+
+class Pipe:
+    """One direction of a link."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        random: Random,
+        arrive: Callable[[Any], None],
+        lost: Callable[[Any, str], None],
+        *,
+        rate_bits_per_s: float | None,
+        delay: float,
+        jitter: float,
+        loss: float,
+        queue_packets: int,
+        reliable: bool,
+    ) -> None:
+        self.loss = loss
+        self.up = True
+        self.carried_packets = 0
+        self.carried_bytes = 0
+        self._engine = engine
+        self._random = random
+        self._arrive = arrive
+        self._lost = lost
+        self._seconds_per_byte = 8.0 / rate_bits_per_s if rate_bits_per_s else 0.0
+        self._delay = delay
+        self._jitter = jitter
+        self._queue_packets = queue_packets
+        self._reliable = reliable
+        self._free_at = 0.0  # when the wire has taken everything so far
+        self._leaving: deque[float] = deque()  # when each queued packet is on the wire
+        self._last_arrival = 0.0
+        self._life = 0  # grows with every failure: what was on the way then does not arrive
+        self._wander_from = 0.0
+        self._wander_to = 0.0
+        self._wander_start = -WANDER_INTERVAL
+
+    def send(self, item: Any, size_bytes: int) -> None:
+        """Take a packet; it arrives later, or is reported lost."""
+        if not self.up:
+            self._lost(item, "link down")
+            return
+        now = self._engine.now
+        if self._seconds_per_byte:
+            leaving = self._leaving
+            while leaving and leaving[0] <= now:
+                leaving.popleft()
+            if len(leaving) >= self._queue_packets and not self._reliable:
+                self._lost(item, "queue full")
+                return
+            self._free_at = max(now, self._free_at) + size_bytes * self._seconds_per_byte
+            leaving.append(self._free_at)
+            arrival = self._free_at + self._delay
+        else:
+            arrival = now + self._delay
+        if self.loss and self._random.random() < self.loss:
+            if not self._reliable:
+                self._lost(item, "lost on the wire")
+                return
+            arrival += max(RETRANSMISSION_MIN, 4.0 * self._delay)
+        if self._jitter:
+            arrival += self._wander(now)
+        self._launch(item, size_bytes, max(arrival, self._last_arrival))
+
+    def idle_at(self) -> float:
+        """When the wire will have taken all it was given."""
+        return max(self._engine.now, self._free_at)
+
+    def room_bytes(self) -> int:
+        """How much a stream may put into its socket now."""
+        if not self._seconds_per_byte:
+            return SOCKET_BYTES
+        return SOCKET_BYTES - int((self.idle_at() - self._engine.now) / self._seconds_per_byte)
+
+    def room_at(self) -> float:
+        """When half of the socket will be free."""
+        return max(self._engine.now, self._free_at - SOCKET_BYTES // 2 * self._seconds_per_byte)
+
+    def fail(self) -> None:
+        """The link goes down; what is on the way is lost."""
+        self.up = False
+        self._life += 1
+        self._free_at = 0.0
+        self._leaving.clear()
+
+    def restore(self) -> None:
+        """The link is up again."""
+        self.up = True
+
+    def _launch(self, item: Any, size_bytes: int, arrival: float) -> None:
+        self._last_arrival = arrival
+        self.carried_packets += 1
+        self.carried_bytes += size_bytes
+        if arrival <= self._engine.now:
+            self._engine.soon(self._land, (self._life, item))
+        else:
+            self._engine.at(arrival, self._land, (self._life, item))
+
+    def _land(self, flight: tuple[int, Any]) -> None:
+        life, item = flight
+        if life == self._life:
+            self._arrive(item)
+        else:
+            self._lost(item, "link down")
+
+    def _wander(self, now: float) -> float:
+        """The present offset of the delay."""
+        if now - self._wander_start >= WANDER_INTERVAL:
+            self._wander_from = self._wander_to
+            self._wander_to = self._random.uniform(-self._jitter, self._jitter)
+            self._wander_start = now
+        share = (now - self._wander_start) / WANDER_INTERVAL
+        return self._wander_from + share * (self._wander_to - self._wander_from)

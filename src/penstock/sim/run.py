@@ -1,0 +1,267 @@
+"""One run: a scenario and a seed go in, a digest, counts and verdicts come out.
+
+`simulate` builds the network, lets clients do what the scenario says, strikes with faults, and watches everything with
+the scenario's checkers. The same scenario and seed give the same digest, in any process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from penstock.content.message import Identity, Message, Value, make_message
+from penstock.kernel.machine import Packet, Refused
+from penstock.kernel.randomness import stream
+from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Record, Trace
+from penstock.overlay.node import ClientNode
+from penstock.overlay.packets import Publication
+from penstock.scenario.checkers import Checker, make_checkers
+from penstock.scenario.network import ClientSpec, Scenario, validate
+from penstock.scenario.workload import PublisherSpec, attribute_source, publication_times
+from penstock.sim.engine import Engine
+from penstock.sim.host import Host
+from penstock.sim.network import Network
+
+COUNT_INTERVAL = 1.0  # seconds between two counts of what the links carried
+
+
+@dataclass
+class ClientTally:
+    """What one client did and got."""
+
+    published: int = 0
+    refused: int = 0
+    delivered: int = 0
+    delays: list[float] = field(default_factory=list)
+
+
+@dataclass
+class RunResult:
+    """What a run amounts to."""
+
+    scenario: str
+    seed: int
+    digest: str
+    events: int
+    link_packets: int
+    virtual_seconds: float
+    wall_seconds: float
+    records: dict[str, int]
+    clients: dict[str, ClientTally]
+    drops: dict[tuple[str, str, str, str], int]  # (node, peer, place, cause) -> packets
+    problems: list[str]
+    complete: bool = True  # False: stopped by the limit on events
+
+
+class _Watch:
+    """Hands everything that happens to the digest, the trace, the tallies and the checkers."""
+
+    def __init__(self, engine: Engine, checkers: list[Checker], trace: Trace | None) -> None:
+        self.digest = Digest()
+        self.records: Counter[str] = Counter()
+        self.drops: Counter[tuple[str, str, str, str]] = Counter()
+        self.clients: dict[str, ClientTally] = {}
+        self.published_at: dict[Identity, float] = {}
+        self.link_packets = 0
+        self.broker_ids: dict[str, int] = {}
+        self._engine = engine
+        self._checkers = checkers
+        self._trace = trace
+
+    def record(self, node: str, record: Record) -> None:
+        now = self._engine.now
+        self.records[type(record).__name__] += 1
+        self.digest.write(now, node, record)
+        if self._trace is not None:
+            self._trace.write(now, node, record)
+        if type(record) is Dropped:
+            self.drops[node, record.peer, record.place, record.cause] += 1
+            for checker in self._checkers:
+                checker.dropped(now, record)
+
+    def delivered(self, node: str, subscription: int, message: Message) -> None:
+        now = self._engine.now
+        tally = self.clients[node]
+        tally.delivered += 1
+        tally.delays.append(now - self.published_at[message.identity])
+        for checker in self._checkers:
+            checker.delivered(now, node, subscription, message)
+
+    def sent(self, packet: Packet) -> None:
+        self.link_packets += 1
+        if type(packet) is Publication:
+            for checker in self._checkers:
+                checker.sent(self._engine.now, packet)
+
+    def handled(self, node: str, packet: Packet) -> None:
+        if type(packet) is Publication:
+            for checker in self._checkers:
+                checker.arrived(self._engine.now, self.broker_ids[node], packet)
+
+    def tell(self, call: Callable[[Checker], None]) -> None:
+        """Tell all checkers of something that only the driver of the clients knows."""
+        for checker in self._checkers:
+            call(checker)
+
+
+def simulate(
+    scenario: Scenario,
+    seed: int,
+    *,
+    trace: Trace | None = None,
+    events_max: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> RunResult:
+    """Run the scenario; `progress` is called with the share that is done."""
+    validate(scenario)
+    began = perf_counter()
+    engine = Engine()
+    checkers = make_checkers(scenario)
+    watch = _Watch(engine, checkers, trace)
+    network = Network(scenario, seed, engine, watch)
+    watch.broker_ids = network.broker_ids
+    watch.clients = {client.name: ClientTally() for client in scenario.client}
+    network.start(scenario)
+    for client in scenario.client:
+        _Actor(client, scenario, seed, engine, network.hosts[client.name], watch).begin()
+    for fault in scenario.fault:
+        engine.at(fault.at, network.strike, fault)
+    _count_links(engine, network, watch)
+    end = scenario.duration + scenario.drain
+    complete = _advance(engine, end, events_max, progress)
+    for host in network.hosts.values():
+        if host.machine is not None and complete:
+            host.note(NodeStopped("end of the run"))
+    if complete:
+        for checker in checkers:
+            checker.finish()
+    return RunResult(
+        scenario=scenario.name,
+        seed=seed,
+        digest=watch.digest.hexdigest(),
+        events=engine.events,
+        link_packets=watch.link_packets,
+        virtual_seconds=engine.now,
+        wall_seconds=perf_counter() - began,
+        records=dict(sorted(watch.records.items())),
+        clients=watch.clients,
+        drops=dict(sorted(watch.drops.items())),
+        problems=[problem for checker in checkers for problem in checker.problems],
+        complete=complete,
+    )
+
+
+def _advance(engine: Engine, end: float, events_max: int | None, progress: Callable[[float], None] | None) -> bool:
+    """Let time pass in a hundred steps, so that somebody can watch; says whether the end was reached."""
+    for step in range(1, 101):
+        engine.run(end * step / 100, events_max)
+        if events_max is not None and engine.events >= events_max:
+            return False
+        if progress is not None:
+            progress(step / 100)
+    return True
+
+
+class _Actor:
+    """Lets one client subscribe, unsubscribe and publish as its scenario says."""
+
+    def __init__(
+        self, spec: ClientSpec, scenario: Scenario, seed: int, engine: Engine, host: Host, watch: _Watch
+    ) -> None:
+        self._spec = spec
+        self._end = scenario.duration
+        self._seed = seed
+        self._engine = engine
+        self._host = host
+        self._watch = watch
+        self._count = 0
+        self._ticket = 0
+        self._refused_now = False
+        host.answered = self._answered
+
+    def begin(self) -> None:
+        for number, wish in enumerate(self._spec.subscribe):
+            self._engine.at(wish.start, self._subscribe, number)
+            if wish.stop is not None:
+                self._engine.at(wish.stop, self._unsubscribe, number)
+        for number, publisher in enumerate(self._spec.publish):
+            self._begin_publisher(number, publisher)
+
+    def _subscribe(self, number: int) -> None:
+        where = self._spec.subscribe[number].where
+        self._watch.tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, where))
+        self._host.apply(self._node().subscribe(number, where, ticket=self._next(), now=self._host.now()))
+
+    def _unsubscribe(self, number: int) -> None:
+        self._watch.tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
+        self._host.apply(self._node().unsubscribe(number, ticket=self._next(), now=self._host.now()))
+
+    def _begin_publisher(self, number: int, publisher: PublisherSpec) -> None:
+        random = stream(self._seed, self._spec.name, "publish", number)
+        times = publication_times(publisher, self._end, random)
+        flow = _Flow(times, attribute_source(publisher, random), bytes(publisher.body_bytes))
+        self._schedule(flow)
+
+    def _schedule(self, flow: _Flow) -> None:
+        at = next(flow.times, None)
+        if at is not None:
+            self._engine.at(at, self._publish, flow)
+
+    def _publish(self, flow: _Flow) -> None:
+        self._count += 1
+        identity = Identity(self._spec.name, self._host.incarnation, self._count)
+        message = make_message(identity, flow.draw(), flow.body)
+        now = self._engine.now
+        self._watch.published_at[identity] = now
+        self._watch.clients[self._spec.name].published += 1
+        self._refused_now = False
+        self._host.apply(self._node().publish(message, ticket=self._next(), now=self._host.now()))
+        if not self._refused_now:
+            self._watch.tell(lambda c: c.published(now, self._spec.name, message))
+        self._schedule(flow)
+
+    def _answered(self, ticket: int, outcome: object) -> None:
+        self._refused_now = isinstance(outcome, Refused)
+        if self._refused_now:
+            self._watch.clients[self._spec.name].refused += 1
+
+    def _next(self) -> int:
+        self._ticket += 1
+        return self._ticket
+
+    def _node(self) -> ClientNode:
+        assert isinstance(self._host.machine, ClientNode)
+        return self._host.machine
+
+
+@dataclass
+class _Flow:
+    """One publisher of a client: when and what."""
+
+    times: Iterator[float]
+    draw: Callable[[], dict[str, Value]]
+    body: bytes
+
+
+def _count_links(engine: Engine, network: Network, watch: _Watch) -> None:
+    """Once per interval, record what each direction of each wire has carried."""
+    counted: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def ends() -> Iterable[tuple[str, str, int, int]]:
+        for wire in network.wires.values():
+            a, b = wire.near.host.name, wire.far.host.name
+            yield a, b, wire.there.carried_packets, wire.there.carried_bytes
+            yield b, a, wire.back.carried_packets, wire.back.carried_bytes
+
+    def count(_: None) -> None:
+        for sender, receiver, packets, size_bytes in ends():
+            packets_before, bytes_before = counted.get((sender, receiver), (0, 0))
+            if packets > packets_before:
+                watch.record(sender, Counted("link packets", receiver, packets - packets_before))
+                watch.record(sender, Counted("link bytes", receiver, size_bytes - bytes_before))
+                counted[sender, receiver] = (packets, size_bytes)
+        engine.at(engine.now + COUNT_INTERVAL, count, None)
+
+    engine.at(COUNT_INTERVAL, count, None)
