@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import Struct
 
@@ -98,3 +99,28 @@ def value_class(value: Value) -> str:
     if isinstance(value, bool):
         return "boolean"
     return "string" if isinstance(value, str) else "number"
+
+
+_CLASS_ORDER = {"boolean": 0, "number": 1, "string": 2}
+_KIND_ORDER = {kind: rank for rank, kind in enumerate((Missing, Exists, Equals, OneOf, Range, Like, Differs))}
+
+
+def value_key(value: Value) -> tuple[int, Value]:
+    """What tells values apart and puts them in order: True is not 1 here, though Python says so, and 1 is 1.0."""
+    return _CLASS_ORDER[value_class(value)], value
+
+
+def constraint_key(constraint: Constraint) -> tuple[Any, ...]:
+    """What tells constraints apart and puts them in order. `==` would not do: it takes `x = TRUE` for `x = 1`."""
+    head = (constraint.name, _KIND_ORDER[type(constraint)])
+    match constraint:
+        case Equals() | Differs():
+            return (*head, value_key(constraint.value))
+        case OneOf():
+            return (*head, *map(value_key, constraint.values))
+        case Range():
+            ends = (() if end is None else value_key(end) for end in (constraint.low, constraint.high))
+            return (*head, *ends, constraint.low_open, constraint.high_open)
+        case Like():
+            return (*head, constraint.pattern, constraint.escape, constraint.negated)
+    return head

@@ -1,0 +1,52 @@
+# All set-up happens here: a machine with Python 3.11+, git and make needs nothing else.
+PYTHON ?= $(firstword $(shell command -v python3.13 python3.12 python3.11 python3 2>/dev/null))
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo test check format storm fuzz bench compiled clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(VENV)/.ready  ## create or refresh .venv; the command line is then .venv/bin/penstock
+
+$(VENV)/.ready: pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 setup"; exit 4; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing Penstock and its development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: setup  ## run the town in the simulator
+	@$(BIN)/penstock sim networks/town.toml --seed 7
+
+test: setup check  ## everything that continuous integration runs
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: setup  ## format, lint, types, tidiness
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_tidy.py
+
+format: setup  ## put all files into the house's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+storm: setup  ## the invariants over 2,000 seeds instead of the 200 of the tests
+	$(BIN)/penstock storm --seeds 2000 --workers 2
+
+fuzz: setup  ## parser, codec and scenario reader under atheris, a minute each
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	for target in parser codec scenario; do $(BIN)/python fuzz/run.py --target $$target --seconds 60 || exit 1; done
+
+bench: setup  ## all benchmarks, beside their peers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python bench/bloom.py
+	$(BIN)/python bench/matching.py
+	$(BIN)/python bench/simulator.py
+
+clean:  ## remove everything that can be made again
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
