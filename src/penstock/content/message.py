@@ -74,7 +74,7 @@ def make_message(
         raise InvalidMessage(f"the body is {type(body).__name__}; pass bytes (text.encode() makes bytes of a string)")
     if len(body) > limits.body_bytes_max:
         raise InvalidMessage(f"the body has {len(body)} bytes; the limit body_bytes_max is {limits.body_bytes_max}")
-    size = len(body) + 24 + len(identity.publisher)
+    size = len(body) + 24 + _utf8_bytes(identity.publisher, "the publisher's name")
     for name, value in attributes.items():
         size += _checked_name_bytes(name, limits, reserved) + _checked_value_bytes(name, value, limits)
     return Message(identity, dict(attributes), body, size)
