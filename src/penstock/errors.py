@@ -8,13 +8,20 @@
     ├── InvalidEncoding       Bloom bits of the wrong size, or too full to mean anything
     ├── InvalidPacket         bytes from a peer that are no packet of ours
     ├── InvalidScenario       a network file that describes no network; carries the place in the file
+    ├── InvalidRun            a folder that holds no run, or a file of its trace that cannot be read; carries the path
+    ├── PipelineError         the pipeline cannot do its work
+    │   ├── SparkUnavailable          no Java, no PySpark, or Spark does not start; carries the remedy
+    │   └── SchemaMismatch            a table lacks a column, or has one of another type
+    ├── UnknownExperiment     a name that the lab does not know; carries the nearest one it does
     └── CheckFailed           a run broke an invariant; carries the command that replays it
 
-All but the last two blame input from outside, and all of them are raised before anything has been changed.
+Those that begin with `Invalid` blame input from outside, and they are raised before anything has been changed.
 Each message says what is wrong, where, and how to mend it.
 """
 
 from __future__ import annotations
+
+from difflib import get_close_matches
 
 
 class PenstockError(Exception):
@@ -67,6 +74,52 @@ class InvalidScenario(PenstockError):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}" if self.where else self.problem
+
+
+class InvalidRun(PenstockError):
+    """The folder holds no run that can be read; `path` is the folder, or the very file that is bad."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(path, problem)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+class PipelineError(PenstockError):
+    """The pipeline cannot do its work."""
+
+
+class SparkUnavailable(PipelineError):
+    """Spark cannot start on this machine; `remedy` says what would help."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(problem, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}"
+
+
+class SchemaMismatch(PipelineError):
+    """A table has not the columns that a step relies on."""
+
+
+class UnknownExperiment(PenstockError):
+    """There is no such experiment; `known` are those there are."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        self.name = name
+        self.known = known
+        super().__init__(name, known)
+
+    def __str__(self) -> str:
+        close = get_close_matches(self.name, self.known, n=1)
+        advice = f"did you mean '{close[0]}'?" if close else "'penstock lab list' shows them all"
+        return f"there is no experiment '{self.name}'; {advice}"
 
 
 class CheckFailed(PenstockError):

@@ -88,7 +88,7 @@ def test_test_as_json() -> None:
         (["test", "x = 1", "-a", "x=1e999"], "finite"),
         (["test", "x = 1", "-a", "x=99999999999999999999"], "64-bit"),
         (["test", "x = 1", "-a", "x=" + "9" * 5000], "64-bit"),
-        (["explain", "x = 1", "--bits", "7"], "multiple of 8"),
+        (["explain", "x = 1", "--bits", "7"], "multiple of 64"),
         (["explain"], "PREDICATE"),
     ],
 )

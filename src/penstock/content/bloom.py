@@ -57,7 +57,7 @@ class EncodingScheme:
         key = self.key.encode() if isinstance(self.key, str) else self.key
         object.__setattr__(self, "_key", key)
         problems = {
-            "bits must be a multiple of 8 from 64 to 65536": 64 <= self.bits <= 65_536 and self.bits % 8 == 0,
+            "bits must be a multiple of 64 from 64 to 65536": 64 <= self.bits <= 65_536 and self.bits % 64 == 0,
             "hashes must be from 1 to 16": 1 <= self.hashes <= 16,
             "key must have at most 64 bytes": len(key) <= 64,
             "fill_limit must be above 0 and at most 1": 0 < self.fill_limit <= 1,

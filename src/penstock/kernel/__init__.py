@@ -1,1 +1,1 @@
-"""How parts live: the interface of a machine, its timers and randomness, the trace, and small parts that services share."""
+"""How parts live: the interface of a machine, timers, randomness, the trace, and small parts that services share."""

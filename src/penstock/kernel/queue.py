@@ -33,8 +33,12 @@ class LaneBounds:
             raise ValueError(f"{self}: packets_max, bytes_max and weight must be at least 1")
 
 
+# Control has room for what comes in one go: all subscriptions of a client that attaches again, a large snapshot.
+CONTROL_BOUNDS = LaneBounds(packets_max=10_000, bytes_max=64 << 20)
+
+
 def _default_bounds() -> dict[Lane, LaneBounds]:
-    return {lane: LaneBounds() for lane in Lane}
+    return {lane: CONTROL_BOUNDS if lane is Lane.CONTROL else LaneBounds() for lane in Lane}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,8 @@ Setting the same name again moves it. Names are tuples that begin with the part'
 
 Moving and cancelling leave a dead entry in the heap; when the dead outnumber the living the heap is built anew, so
 its size is bounded by twice the number of names in use.
+
+A host asks for the deadline after every input and most inputs change no timer, so the answer is remembered.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ class Timers:
         self._current: dict[TimerName, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, TimerName]] = []
         self._count = 0
+        self._earliest: float | None = None  # what `deadline` answers, while no timer has changed
+        self._changed = False
 
     def __len__(self) -> int:
         return len(self._current)
@@ -29,6 +33,7 @@ class Timers:
     def set(self, name: TimerName, at: float) -> None:
         """Let `name` expire at `at`, and at no other time."""
         self._count += 1
+        self._changed = True
         self._current[name] = (at, self._count)
         heappush(self._heap, (at, self._count, name))
         if len(self._heap) > 2 * len(self._current) + 64:
@@ -37,17 +42,15 @@ class Timers:
 
     def cancel(self, name: TimerName) -> None:
         """Let `name` never expire; a name that is not set is no mistake."""
+        self._changed = True
         self._current.pop(name, None)
 
     def deadline(self) -> float | None:
         """The earliest deadline of all."""
-        heap = self._heap
-        while heap:
-            at, count, name = heap[0]
-            if self._current.get(name) == (at, count):
-                return at
-            heappop(heap)
-        return None
+        if self._changed:
+            self._changed = False
+            self._earliest = self._find_earliest()
+        return self._earliest
 
     def pop_due(self, now: float) -> TimerName | None:
         """Take out the earliest name whose deadline has come; equal deadlines expire in the order they were set."""
@@ -56,4 +59,14 @@ class Timers:
             return None
         name = heappop(self._heap)[2]
         del self._current[name]
+        self._changed = True
         return name
+
+    def _find_earliest(self) -> float | None:
+        heap = self._heap
+        while heap:
+            at, count, name = heap[0]
+            if self._current.get(name) == (at, count):
+                return at
+            heappop(heap)
+        return None

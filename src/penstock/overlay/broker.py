@@ -48,7 +48,7 @@ class BrokerConfig:
     clients_max: int = 10_000
     subscriptions_per_client_max: int = 1_000
     hops_spare: int = 8  # how many detours a copy may make beyond the longest way known at its start
-    hops_max: int = 64
+    hops_max: int = 255  # as codec.HOPS_MAX
 
 
 class _Client:
@@ -117,11 +117,11 @@ class Broker:
     # The way of a message.
 
     def _published(self, messages: list[Message], sender: Link) -> list[Effect]:
-        """Messages of our own clients: we are their home broker, and the only one to match them against all interest."""
+        """Messages of our own clients: we are their home broker, the only one to match them against all interest."""
         if not messages:
             return []
         if sender not in self._clients:
-            return [self._unknown_sender(sender)]
+            return [_dropped("sender unknown", message, 1, kind="Publish") for message in messages]
         effects: list[Effect] = []
         encodings: list[int] = []
         accepted: list[Message] = []
@@ -138,8 +138,8 @@ class Broker:
 
     def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
         """Copies from a neighbour: keep what is for us, send on what is for others."""
-        if not self._routing.is_neighbour(sender):
-            return [self._unknown_sender(sender)]
+        if not self._routing.is_neighbour(sender):  # it will say Hello soon: we or the link have just come up
+            return [_dropped("sender unknown", packet.message, len(packet.destinations)) for packet in packets]
         here = self._routing.broker
         effects: list[Effect] = []
         local: list[Message] = []
@@ -147,31 +147,40 @@ class Broker:
             destinations = packet.destinations
             if here in destinations:
                 local.append(packet.message)
-                destinations = tuple(broker for broker in destinations if broker != here)
+                place = destinations.index(here)
+                destinations = destinations[:place] + destinations[place + 1 :]
             if destinations:
                 effects += self._forward(packet.message, destinations, packet.hops_left)
         return effects + self._deliver(local) if local else effects
 
     def _forward(self, message: Message, destinations: Sequence[BrokerId], hops_left: int | None) -> list[Effect]:
         """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit."""
-        groups: dict[BrokerId, list[BrokerId]] = {}
-        lost = farthest = 0
+        exits = self._routing.exits()
+        groups: dict[Link, list[BrokerId]] = {}
+        lost = 0
         for destination in destinations:
-            way = self._routing.way(destination)
-            if way is None:
+            link = exits.get(destination)
+            if link is None:
                 lost += 1
-                continue
-            groups.setdefault(way.neighbour, []).append(destination)
-            farthest = max(farthest, way.hops)
+            elif link in groups:
+                groups[link].append(destination)
+            else:
+                groups[link] = [destination]
         if hops_left is None:
-            hops_left = min(farthest + self._config.hops_spare, self._config.hops_max)
+            hops_left = self._hop_limit(destinations)
         effects: list[Effect] = [_dropped("no way", message, lost)] if lost else []
-        if hops_left == 0:
+        if hops_left == 0 and groups:
             return [*effects, _dropped("hop limit", message, len(destinations) - lost)]
-        for neighbour, group in groups.items():
+        for link, group in groups.items():
             copy = Publication(tuple(group), hops_left - 1, message)
-            effects.append(Send((self._routing.link_to(neighbour),), copy, Lane.BEST_EFFORT))
+            effects.append(Send((link,), copy, Lane.BEST_EFFORT))
         return effects
+
+    def _hop_limit(self, destinations: Sequence[BrokerId]) -> int:
+        """The longest way ahead, and some more for detours."""
+        ways = [self._routing.way(destination) for destination in destinations]
+        farthest = max((way.hops for way in ways if way is not None), default=0)
+        return min(farthest + self._config.hops_spare, self._config.hops_max)
 
     def _deliver(self, messages: list[Message]) -> list[Effect]:
         """Exact matching; one packet per client, whatever the number of its subscriptions that match."""
@@ -192,12 +201,13 @@ class Broker:
     def _client_verb(self, packet: Packet, sender: Link, now: float) -> list[Effect]:
         if isinstance(packet, Attach):
             return self._attach(packet, sender, now)
+        assert isinstance(packet, Subscribe | Unsubscribe)
         client = self._clients.get(sender)
         if client is None:
-            return [self._unknown_sender(sender)]
+            problem = self._full_problem() or "it has not said who it is; Attach comes first"
+            return self._refuse(packet, f"link {sender}", sender, problem)
         if isinstance(packet, Subscribe):
             return self._subscribe(packet, client, sender, now)
-        assert isinstance(packet, Unsubscribe)
         key = client.keys.pop(packet.subscription, None)
         if key is not None:
             self._drop_subscription(key, now)
@@ -208,10 +218,8 @@ class Broker:
         if self._routing.is_neighbour(sender):
             return [InputRefused(sender=packet.client, problem="a neighbour's link cannot turn into a client's")]
         effects = self.link_changed(sender, up=False, now=now)
-        if len(self._clients) >= self._config.clients_max:
-            problem = (
-                f"this broker has as many clients as it takes; the limit clients_max is {self._config.clients_max}"
-            )
+        problem = self._full_problem()
+        if problem:
             return [*effects, InputRefused(sender=packet.client, problem=problem)]
         self._clients[sender] = _Client(packet.client)
         self._routing.client_attached(sender)
@@ -221,24 +229,27 @@ class Broker:
         try:
             predicate = parse_predicate(packet.where)
         except InvalidPredicate as error:
-            return self._refuse(packet, client, sender, str(error))
+            return self._refuse(packet, client.name, sender, str(error))
         limit = self._config.subscriptions_per_client_max
         if packet.subscription not in client.keys and len(client.keys) >= limit:
-            return self._refuse(packet, client, sender, f"the limit subscriptions_per_client_max is {limit}")
+            return self._refuse(packet, client.name, sender, f"the limit subscriptions_per_client_max is {limit}")
+        encodings = self._scheme.routing_encodings(predicate)
+        if max(map(self._scheme.fill, encodings), default=0.0) > self._scheme.fill_limit:  # no neighbour would take it
+            problem = f"its encoding is fuller than fill_limit, {self._scheme.fill_limit:.0%}: use fewer constraints"
+            return self._refuse(packet, client.name, sender, problem)
         replaced = client.keys.pop(packet.subscription, None)
         if replaced is not None:
             self._drop_subscription(replaced, now)
         self._next_key += 1
         client.keys[packet.subscription] = self._next_key
-        encodings = self._scheme.routing_encodings(predicate)
         self._index.add(self._next_key, predicate)
         self._subscriptions[self._next_key] = _Subscription(sender, packet.subscription, encodings)
         self._routing.want(encodings, now=now)
         return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
 
-    def _refuse(self, packet: Subscribe, client: _Client, sender: Link, problem: str) -> list[Effect]:
+    def _refuse(self, packet: Subscribe | Unsubscribe, name: str, sender: Link, problem: str) -> list[Effect]:
         return [
-            InputRefused(sender=client.name, problem=problem),
+            InputRefused(sender=name, problem=problem),
             Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL),
         ]
 
@@ -246,18 +257,20 @@ class Broker:
         self._index.remove(key)
         self._routing.unwant(self._subscriptions.pop(key).encodings, now=now)
 
-    def _unknown_sender(self, sender: Link) -> InputRefused:
-        return InputRefused(sender=f"link {sender}", problem="it has not said who it is; Attach or Hello comes first")
+    def _full_problem(self) -> str:
+        limit = self._config.clients_max
+        full = len(self._clients) >= limit
+        return f"this broker has as many clients as it takes; the limit clients_max is {limit}" if full else ""
 
 
-def _dropped(cause: str, message: Message, destinations: int) -> Dropped:
+def _dropped(cause: str, message: Message, destinations: int, kind: str = "Publication") -> Dropped:
     identity = message.identity
     return Dropped(
         place="route",
         cause=cause,
         peer="",
         lane=Lane.BEST_EFFORT,
-        kind="Publication",
+        kind=kind,
         publisher=identity.publisher,
         incarnation=identity.incarnation,
         count=identity.count,

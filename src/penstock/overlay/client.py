@@ -69,6 +69,8 @@ class Client:
         if self._where.pop(subscription, None) is None:
             return [Done(ticket, Refused(f"there is no subscription {subscription}"))]
         effects: list[Effect] = [Unsubscribed(subscription), Done(ticket, Accepted())]
+        # An answer that is still on its way must not be taken for that of a later subscription under this number.
+        self._asked = {wire: asked for wire, asked in self._asked.items() if asked != subscription}
         waiting = self._unanswered.pop(subscription, None)
         if waiting is not None:
             effects.append(Done(waiting, Refused("unsubscribed before the broker had answered")))

@@ -8,6 +8,8 @@ that is not strictly increasing is refused, because a broker named twice would g
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from penstock.content.message import DEFAULT_LIMITS, INTEGER_MAX, Message, MessageLimits, make_message
@@ -18,7 +20,7 @@ from penstock.overlay.packets import AnyPacket, Delivery, Interest, LinkState, P
 PACKET_BYTES_MAX = (1 << 20) + (1 << 19)  # the largest message, and room for the rest
 BROKER_ID_MAX = 65_535
 DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.brokers_max)
-HOPS_MAX = 64
+HOPS_MAX = 255
 CLIENT_NAME_BYTES_MAX = 128
 
 _encoder = msgspec.msgpack.Encoder()
@@ -52,6 +54,7 @@ def _checked(packet: Packet, limits: MessageLimits) -> Packet:
             return Publish(_remade(message, limits))
         case Delivery(subscriptions, message):
             _require(_increasing(subscriptions), "subscriptions must increase")
+            _require(min(subscriptions, default=0) >= 0, "a subscription's number is negative")
             return Delivery(subscriptions, _remade(message, limits))
         case LinkState(neighbours=neighbours):
             _require(_increasing(tuple(broker for broker, _ in neighbours)), "neighbours must increase")
@@ -63,6 +66,7 @@ def _checked(packet: Packet, limits: MessageLimits) -> Packet:
             _require(base > 0 or not removed, "a snapshot removes nothing")
         case Summary(known):
             _require(_increasing(tuple(entry[0] for entry in known)), "origins must increase")
+            _require(all(entry[0] <= BROKER_ID_MAX and min(entry) >= 0 for entry in known), "bad entry in a summary")
         case _:
             pass
     return packet
@@ -99,7 +103,7 @@ def _remade(message: Message, limits: MessageLimits) -> Message:
 
 
 def _increasing(numbers: tuple[int, ...]) -> bool:
-    return all(a < b for a, b in zip(numbers, numbers[1:], strict=False))
+    return all(a < b for a, b in pairwise(numbers))
 
 
 def _require(holds: bool, problem: str) -> None:

@@ -10,9 +10,8 @@ A packet that finds its lane full, or its link down, is dropped and recorded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-
-from msgspec import Struct
 
 from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
 from penstock.kernel.queue import LaneQueue, QueueConfig
@@ -27,7 +26,8 @@ class LinkKind(Enum):
     STREAM = "stream"  # this node: a packet leaves when the socket has room; nothing is lost below
 
 
-class LinkInfo(Struct, frozen=True):
+@dataclass(frozen=True)
+class LinkInfo:
     """What the host knows about a link before anything has been said on it."""
 
     peer: str
@@ -77,21 +77,12 @@ class Egress:
         for effect in effects:
             if type(effect) is not Send:
                 passed.append(effect)
-                continue
-            direct = []
-            for link in effect.to:
-                if link not in self._up:
-                    passed.append(dropped("egress", "link down", self.peer(link), effect.lane, effect.packet))
-                    continue
-                waiting = self._up[link]
-                if waiting is None:
-                    direct.append(link)
-                else:
-                    passed += self._enqueue(link, waiting, effect)
-            if len(direct) == len(effect.to):
-                passed.append(effect)
-            elif direct:
-                passed.append(Send(tuple(direct), effect.packet, effect.lane))
+            elif len(effect.to) == 1:
+                outcome = self._offer(effect.to[0], effect)
+                if outcome is not None:
+                    passed.append(outcome)
+            else:
+                passed += self._spread(effect)
         return passed
 
     def peer(self, link: Link) -> str:
@@ -104,11 +95,35 @@ class Egress:
         waiting = self._up.get(link)
         return len(waiting.queue) if waiting is not None else 0
 
-    def _enqueue(self, link: Link, waiting: _Waiting, effect: Send) -> list[Effect]:
+    def _spread(self, effect: Send) -> list[Effect]:
+        """One packet for many links; those that take it at once stay together in one effect, after the others."""
+        passed: list[Effect] = []
+        direct: list[Link] = []
+        for link in effect.to:
+            outcome = self._offer(link, effect)
+            if outcome is effect:
+                direct.append(link)
+            elif outcome is not None:
+                passed.append(outcome)
+        if direct:
+            passed.append(effect if len(direct) == len(effect.to) else Send(tuple(direct), effect.packet, effect.lane))
+        return passed
+
+    def _offer(self, link: Link, effect: Send) -> Effect | None:
+        """One packet for one link: the effect itself if it may go, None if it must wait, or the record of its end."""
         packet, lane = effect.packet, effect.lane
-        if not waiting.queue.put(lane, (packet, lane), packet.size_bytes()):
-            return [dropped("egress", "queue full", self.peer(link), lane, packet)]
-        return self._release(link, waiting) if waiting.room_bytes > 0 else []
+        if link not in self._up:
+            return dropped("egress", "link down", self.peer(link), lane, packet)
+        waiting = self._up[link]
+        if waiting is None:
+            return effect
+        size_bytes = packet.size_bytes()
+        if waiting.room_bytes > 0:  # then nothing waits, because whatever did would have left
+            waiting.room_bytes -= size_bytes
+            return effect
+        if waiting.queue.put(lane, (packet, lane), size_bytes):
+            return None
+        return dropped("egress", "queue full", self.peer(link), lane, packet)
 
     def _release(self, link: Link, waiting: _Waiting) -> list[Effect]:
         """Let packets go while there is room; the last one may be larger than what is left of it."""

@@ -97,7 +97,7 @@ class RemoteInterest:
         return list(self._encodings)
 
     def apply(self, packet: Interest) -> tuple[Interest, ...]:
-        """Move on by this packet; returns what is news to our neighbours too. Raises InvalidEncoding, changing nothing."""
+        """Move on by this packet; returns what is news to our neighbours too. InvalidEncoding changes nothing."""
         if packet.version <= self.version:
             return ()
         added = [self._scheme.from_bytes(data) for data in packet.added]

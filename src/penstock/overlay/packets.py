@@ -24,7 +24,7 @@ BrokerId = int
 
 
 class Hello(Packet, frozen=True):
-    """A sign of life. `scheme` names the Bloom encoding in use: brokers that encode differently cannot be neighbours."""
+    """A sign of life. `scheme` names the Bloom encoding: brokers that encode differently cannot be neighbours."""
 
     broker: BrokerId
     incarnation: int
@@ -42,7 +42,7 @@ class LinkState(Packet, frozen=True):
 
 
 class Interest(Packet, frozen=True):
-    """Takes what `origin` wants from version `base` to `version`. Base 0 is the empty set: such a packet is a snapshot.
+    """Takes what `origin` wants from version `base` to `version`; from base 0, the empty set, it is a snapshot.
 
     A snapshot may come in several parts; a change always fits one.
     """

@@ -115,10 +115,12 @@ class Routing:
         self._links_version = 0
         self._links: tuple[tuple[BrokerId, int], ...] = ()
         self._links_changed = False
+        self._announcing = False
         self._origins: dict[BrokerId, _Origin] = {}
         self._topology = Topology()
         self._ways: dict[BrokerId, Way] | None = {}
         self._link_to: dict[BrokerId, Link] = {}
+        self._exits: dict[BrokerId, Link] | None = {}
         self._digest: int | None = None
 
     # What the broker asks of it.
@@ -127,9 +129,11 @@ class Routing:
         """The way to a broker, or None if there is none."""
         return self._all_ways().get(destination)
 
-    def link_to(self, neighbour: BrokerId) -> Link:
-        """The link over which a neighbour is reached."""
-        return self._link_to[neighbour]
+    def exits(self) -> Mapping[BrokerId, Link]:
+        """The link to take for every broker that can be reached."""
+        if self._exits is None:
+            self._exits = {broker: self._link_to[way.neighbour] for broker, way in self._all_ways().items()}
+        return self._exits
 
     def want(self, encodings: Sequence[int], *, now: float) -> None:
         """A client of ours wants these."""
@@ -189,8 +193,8 @@ class Routing:
 
     def _hello(self, packet: Hello, sender: Link, now: float) -> list[Effect]:
         problem = self._hello_problem(packet, sender)
-        if problem:
-            return [InputRefused(sender=f"link {sender}", problem=problem)]
+        if problem:  # whoever was at the other end before is there no more
+            return [InputRefused(sender=f"link {sender}", problem=problem), *self._lose(sender, "refused", now)]
         neighbour = self._neighbours.get(sender)
         if neighbour is None or (neighbour.broker, neighbour.incarnation) != (packet.broker, packet.incarnation):
             self._neighbours[sender] = _Neighbour(packet.broker, packet.incarnation, now)
@@ -228,6 +232,7 @@ class Routing:
             offer = (self._link_costs.get(link, 1), link)
             best[neighbour.broker] = min(offer, best.get(neighbour.broker, offer))
         self._link_to = {broker: link for broker, (_, link) in best.items()}
+        self._exits = None
         links = tuple(sorted((broker, cost) for broker, (cost, _) in best.items()))
         if links != self._links:
             self._links = links
@@ -270,7 +275,8 @@ class Routing:
         if origin is None:
             return effects
         limit = self._config.encodings_per_broker_max
-        if len(origin.interest) + len(packet.added) * packet.parts > limit:
+        kept = len(origin.interest) if packet.base else 0  # a snapshot replaces what was there
+        if packet.version > origin.interest.version and kept + len(packet.added) * packet.parts > limit:
             return [*effects, LimitReached(table="encodings_per_broker_max", limit=limit)]
         try:
             news = origin.interest.apply(packet)
@@ -283,7 +289,8 @@ class Routing:
     def _origin_for(self, packet: LinkState | Interest, now: float) -> tuple[_Origin | None, list[Effect]]:
         """The origin that the packet speaks of, in the life it speaks of; None if the packet is of no use."""
         if packet.origin == self.broker:
-            if packet.incarnation <= self._incarnation:
+            ours = self._links_version if isinstance(packet, LinkState) else self.own.version
+            if (packet.incarnation, packet.version) <= (self._incarnation, ours):
                 return None, []
             problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
             return None, [InputRefused(sender=f"broker {packet.origin}", problem=problem)]
@@ -320,9 +327,13 @@ class Routing:
     # Facts of our own, and agreement with neighbours.
 
     def _announce_soon(self, now: float) -> None:
-        self._timers.set(ANNOUNCE, now + self._config.announce_delay)
+        """Within the delay; what changes meanwhile goes along and does not put it off."""
+        if not self._announcing:
+            self._announcing = True
+            self._timers.set(ANNOUNCE, now + self._config.announce_delay)
 
     def _announce(self) -> list[Effect]:
+        self._announcing = False
         news: list[Packet] = []
         if self._links_changed:
             self._links_changed = False
@@ -375,4 +386,5 @@ class Routing:
 
     def _map_changed(self) -> None:
         self._ways = None
+        self._exits = None
         self._digest = None

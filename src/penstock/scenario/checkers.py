@@ -13,7 +13,8 @@ invariants are those of B-DRP (002 section 2.7):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
 from penstock.content.language import parse_predicate
 from penstock.content.message import Identity, Message
@@ -103,28 +104,32 @@ class SetsSplit(Checker):
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
-        self._under_way: dict[tuple[Identity, BrokerId], int] = {}
-        self._served: set[tuple[Identity, BrokerId]] = set()
+        # For every message the brokers that copies are under way to, and those that were served.
+        self._brokers: defaultdict[Identity, tuple[set[BrokerId], set[BrokerId]]]
+        self._brokers = defaultdict(lambda: (set(), set()))
 
     def sent(self, time: float, packet: Publication) -> None:
-        identity = packet.message.identity
-        for broker in packet.destinations:
-            if (identity, broker) in self._under_way:
+        identity, destinations = packet.message.identity, packet.destinations
+        under_way, served = self._brokers[identity]
+        if not under_way.isdisjoint(destinations):
+            for broker in sorted(under_way.intersection(destinations)):
                 self.problem(f"{time:.6f}: two copies of {identity} are under way to broker {broker}")
-            if (identity, broker) in self._served:
+        if not served.isdisjoint(destinations):
+            for broker in sorted(served.intersection(destinations)):
                 self.problem(f"{time:.6f}: {identity} goes to broker {broker}, which has it")
-            self._under_way[identity, broker] = packet.hops_left
+        under_way.update(destinations)
 
     def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
-        identity = packet.message.identity
-        for destination in packet.destinations:
-            hops_left = self._under_way.pop((identity, destination), None)
-            if hops_left is None:
-                self.problem(f"{time:.6f}: broker {broker} got {identity} for {destination}, and nobody had sent it")
-        if broker in packet.destinations:
-            if (identity, broker) in self._served:
+        identity, destinations = packet.message.identity, packet.destinations
+        under_way, served = self._brokers[identity]
+        if not under_way.issuperset(destinations):
+            for other in sorted(set(destinations) - under_way):
+                self.problem(f"{time:.6f}: broker {broker} got {identity} for {other}, and nobody had sent it")
+        under_way.difference_update(destinations)
+        if broker in destinations:
+            if broker in served:
                 self.problem(f"{time:.6f}: broker {broker} was served twice with {identity}")
-            self._served.add((identity, broker))
+            served.add(broker)
 
 
 class NothingSilent(Checker):
@@ -132,14 +137,14 @@ class NothingSilent(Checker):
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
-        self._unserved: dict[Identity, dict[BrokerId, None]] = {}
+        self._unserved: defaultdict[Identity, set[BrokerId]] = defaultdict(set)
         self._dropped: dict[Identity, int] = {}
 
     def sent(self, time: float, packet: Publication) -> None:
-        self._unserved.setdefault(packet.message.identity, {}).update(dict.fromkeys(packet.destinations))
+        self._unserved[packet.message.identity].update(packet.destinations)
 
     def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
-        self._unserved.get(packet.message.identity, {}).pop(broker, None)
+        self._unserved[packet.message.identity].discard(broker)
 
     def dropped(self, time: float, record: Dropped) -> None:
         if record.kind == "Publication":
@@ -150,7 +155,7 @@ class NothingSilent(Checker):
         for identity, brokers in self._unserved.items():
             explained = self._dropped.get(identity, 0)
             if len(brokers) > explained:
-                self.problem(f"{identity} never reached brokers {list(brokers)}; records explain {explained} of them")
+                self.problem(f"{identity} never reached brokers {sorted(brokers)}; records explain {explained} of them")
 
 
 class NothingMissed(Checker):
@@ -178,14 +183,19 @@ class NothingMissed(Checker):
             self._delivered.add((client, subscription, message.identity))
 
     def finish(self) -> None:
-        settle = self.scenario.settle
         for (client, subscription), spans in self._spans.items():
             for begun, ended, predicate in spans:
-                for time, message in self._published:
-                    in_force = begun + settle <= time and (ended is None or time + settle <= ended)
-                    if in_force and predicate.matches(message.attributes):
-                        if (client, subscription, message.identity) not in self._delivered:
-                            self.problem(f"{message.identity} of {time:.6f} never reached {client}: {predicate.text}")
+                for time, message in self._due(begun, ended):
+                    got = (client, subscription, message.identity) in self._delivered
+                    if not got and predicate.matches(message.attributes):
+                        self.problem(f"{message.identity} of {time:.6f} never reached {client}: {predicate.text}")
+
+    def _due(self, begun: float, ended: float | None) -> Iterator[tuple[float, Message]]:
+        """The messages that a subscription in force over this span must not miss, if it wants them."""
+        settle = self.scenario.settle
+        for time, message in self._published:
+            if begun + settle <= time and (ended is None or time + settle <= ended):
+                yield time, message
 
 
 CHECKERS: dict[str, Callable[[Scenario], Checker]] = {

@@ -31,6 +31,7 @@ class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     workers: int = 1
     service_mean: float = 0.0  # seconds a worker spends on a message, exponentially distributed; 0: none
+    delivery_cost: float = 0.0  # seconds more for each copy that the worker hands to a client
     ingress_packets: int = 10_000  # how many messages may wait for a worker
     joins_at: float = 0.0
     clock_offset: float = 0.0
@@ -140,8 +141,8 @@ def _unique_names(scenario: Scenario) -> None:
     places = [(f"broker[{i}].name", b.name) for i, b in enumerate(scenario.broker)]
     places += [(f"client[{i}].name", c.name) for i, c in enumerate(scenario.client)]
     for where, name in places:
-        if not name or len(name.encode()) > 64:
-            raise InvalidScenario(where, "a name has between 1 and 64 bytes")
+        if not name.isprintable() or not 1 <= len(name.encode()) <= 64:  # a lone surrogate is not printable
+            raise InvalidScenario(where, "a name has between 1 and 64 bytes, of characters that can be printed")
         if name in seen:
             raise InvalidScenario(where, f"'{name}' is taken by {seen[name]}; every node needs a name of its own")
         seen[name] = where
@@ -151,6 +152,7 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _count(f"{where}.workers", broker.workers, 1, 1_000)
     _count(f"{where}.ingress_packets", broker.ingress_packets, 1, 10_000_000)
     _number(f"{where}.service_mean", broker.service_mean, low=0.0, high=60.0)
+    _number(f"{where}.delivery_cost", broker.delivery_cost, low=0.0, high=60.0)
     _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
     _validate_clock(where, broker.clock_offset, broker.clock_drift)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import InvalidScenario
+from penstock.scenario.checkers import make_checkers
 from penstock.scenario.network import (
     BrokerSpec,
     ClientSpec,
@@ -63,7 +64,7 @@ def parse_scenario(data: bytes) -> Scenario:
         raw = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise InvalidScenario("", f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # tomllib's own error, or int() on a number with thousands of digits
         raise InvalidScenario("", f"is not TOML: {error}") from None
     except RecursionError:
         raise InvalidScenario("", "is nested too deeply to be a scenario") from None
@@ -72,6 +73,7 @@ def parse_scenario(data: bytes) -> Scenario:
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from None
     validate(scenario)
+    make_checkers(scenario)  # a misspelt checker is a mistake in the file too
     return scenario
 
 

@@ -80,18 +80,21 @@ def _validated_samples(where: str, recipe: Recipe) -> tuple[Value, ...]:
         raise InvalidScenario(f"{where}.choose", "give between 1 and 100000 values")
     if recipe.chance is not None and not 0.0 <= recipe.chance <= 1.0:
         raise InvalidScenario(f"{where}.chance", "is a probability, between 0 and 1")
+    if recipe.uniform is not None and not isfinite(recipe.uniform[1] - recipe.uniform[0]):
+        raise InvalidScenario(where, "the two ends, and the distance between them, must be finite")
     for pair in (recipe.uniform, recipe.integer):
-        if pair is not None and not (isfinite(pair[0]) and isfinite(pair[1]) and pair[0] <= pair[1]):
-            raise InvalidScenario(where, "the two ends must be finite numbers, the smaller one first")
+        if pair is not None and pair[0] > pair[1]:
+            raise InvalidScenario(where, "the two ends stand in the wrong order: the smaller one first")
     return recipe.choose or recipe.uniform or recipe.integer or (True,)
 
 
 def publication_times(publisher: PublisherSpec, end: float, random: Random) -> Iterator[float]:
     """When to publish, in increasing order, up to `end` at the latest."""
-    stop = end if publisher.stop is None else min(end, publisher.stop)
-    start, first = publisher.start, publisher.rate_messages_per_s
+    planned = end if publisher.stop is None else publisher.stop  # a run that ends earlier is the beginning of this one
+    start, stop = publisher.start, min(end, planned)
+    first = publisher.rate_messages_per_s
     last = first if publisher.rate_end_messages_per_s is None else publisher.rate_end_messages_per_s
-    slope = (last - first) / (stop - start) if stop > start else 0.0
+    slope = (last - first) / (planned - start) if planned > start else 0.0
     due = random.random() if publisher.arrivals == "constant" else random.expovariate(1.0)
     while True:
         elapsed = _time_of(due, first, slope)

@@ -2,7 +2,8 @@
 
 The host gives the machine one input at a time and applies the effects in order. What a broker does in parallel
 belongs here: a data packet waits for a free worker and is handed to the machine when its service, of random length,
-ends; that is how messages overtake each other. Control packets do not wait.
+ends; that is how messages overtake each other. Each copy handed to a client keeps the worker busy a little longer.
+Control packets do not wait.
 
 A crash throws the machine away, and with it whatever it held; the packets among that are recorded as dropped. A
 restart makes a new machine with the next incarnation.
@@ -20,6 +21,7 @@ from penstock.kernel.queue import LaneBounds, LaneQueue, QueueConfig
 from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
 from penstock.overlay.egress import LinkKind, dropped
 from penstock.overlay.node import Node
+from penstock.overlay.packets import Delivery
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
 
@@ -63,6 +65,7 @@ class Port:
         self.limited = True  # whether the host must be told of room; set when the pipe is joined
         self.out: Pipe | None = None
         self.ready_scheduled = False
+        self.connection = 0  # how often the link has come up; an event of an earlier time means nothing
 
     def join(self, out: Pipe, limited: bool) -> None:
         """Give the port its outgoing pipe."""
@@ -93,6 +96,7 @@ class Host:
         random: Random,
         workers: int = 1,
         service_mean: float = 0.0,
+        delivery_cost: float = 0.0,
         ingress_packets: int = 10_000,
     ) -> None:
         self.name = name
@@ -109,9 +113,12 @@ class Host:
         self._free_workers = workers
         self._workers = workers
         self._service_mean = service_mean
+        self._delivery_cost = delivery_cost
+        self._deliveries = 0  # copies handed to clients so far
         bounds = LaneBounds(packets_max=ingress_packets, bytes_max=1 << 62)
         self._ingress: LaneQueue[tuple[Link, Packet, Lane]] = LaneQueue(QueueConfig(lanes=dict.fromkeys(Lane, bounds)))
-        self._armed: float | None = None
+        self._armed: float | None = None  # when the engine will call us next, in true time
+        self._armed_for: float | None = None  # the deadline, in the node's time, that was last seen to
 
     # Life.
 
@@ -128,7 +135,7 @@ class Host:
         machine = self.machine
         assert machine is not None
         self.machine = None
-        self._armed = None
+        self._armed = self._armed_for = None
         for link, port in self.ports.items():
             port.ready_scheduled = False
             for effect in machine.egress.link_changed(link, up=False):
@@ -141,6 +148,7 @@ class Host:
     def step_clock(self, seconds: float) -> None:
         """Someone sets the node's clock."""
         self.clock.offset += seconds
+        self._armed_for = None
         self._arm()
 
     # Inputs.
@@ -149,8 +157,10 @@ class Host:
         """Tell the machine, and give it room to send if the link is up."""
         if self.machine is None:
             return
-        self.apply(self.machine.link_changed(link, up=up, now=self.now()))
         port = self.ports[link]
+        port.connection += up
+        port.ready_scheduled = False
+        self.apply(self.machine.link_changed(link, up=up, now=self.now()))
         if up and port.kind is not LinkKind.DATAGRAM and self.machine is not None:
             self._link_ready(port)
 
@@ -169,8 +179,7 @@ class Host:
         """Do what the machine asks for, in order, then see when it wants to be woken."""
         for effect in effects:
             if type(effect) is Send:
-                for link in effect.to:
-                    self._send(self.ports[link], effect.packet, effect.lane)
+                self._send(effect)
             elif type(effect) is Deliver:
                 identity = effect.message.identity
                 fact = Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count)
@@ -204,31 +213,50 @@ class Host:
         if self.machine is None or incarnation != self.incarnation:
             self.note(dropped("ingress", "crash", self.ports[link].peer, lane, packet))
             return
+        delivered = self._deliveries
+        self._handle(link, packet)
+        busy_for = (self._deliveries - delivered) * self._delivery_cost
+        if busy_for:
+            self._engine.at(self._engine.now + busy_for, self._release_worker, incarnation)
+        else:
+            self._release_worker(incarnation)
+
+    def _release_worker(self, incarnation: int) -> None:
+        """A worker is free: it takes the next packet that waits."""
+        if incarnation != self.incarnation or self.machine is None:
+            return
         self._free_workers += 1
         waiting = self._ingress.get()
         if waiting is not None:
             self._serve(*waiting[0])
-        self._handle(link, packet)
 
     def _handle(self, link: Link, packet: Packet) -> None:
         assert self.machine is not None
         self._observer.handled(self.name, packet)
-        self.apply(self.machine.receive((packet,), sender=link, now=self.now()))
+        self.apply(self.machine.receive((packet,), sender=link, now=self.clock.local(self._engine.now)))
 
     # Links.
 
-    def _send(self, port: Port, packet: Packet, lane: Lane) -> None:
-        assert port.out is not None
-        self._observer.sent(packet)
-        port.out.send((packet, lane), packet.size_bytes())
-        if port.limited and not port.ready_scheduled:
-            port.ready_scheduled = True
-            at = port.out.idle_at() if port.kind is LinkKind.SHAPED else port.out.room_at()
-            self._engine.at(at, self._ready, (self.incarnation, port))
+    def _send(self, effect: Send) -> None:
+        packet = effect.packet
+        self._deliveries += type(packet) is Delivery
+        item, size_bytes = (packet, effect.lane), packet.size_bytes()
+        for link in effect.to:
+            port = self.ports[link]
+            assert port.out is not None
+            self._observer.sent(packet)
+            port.out.send(item, size_bytes)
+            if port.limited and not port.ready_scheduled:
+                self._ask_for_room(port, port.out)
+
+    def _ask_for_room(self, port: Port, out: Pipe) -> None:
+        port.ready_scheduled = True
+        at = out.idle_at() if port.kind is LinkKind.SHAPED else out.room_at()
+        self._engine.at(at, self._ready, (port.connection, port))
 
     def _ready(self, call: tuple[int, Port]) -> None:
-        incarnation, port = call
-        if self.machine is not None and incarnation == self.incarnation:
+        connection, port = call
+        if self.machine is not None and connection == port.connection:
             port.ready_scheduled = False
             self._link_ready(port)
 
@@ -237,16 +265,20 @@ class Host:
         assert port.out is not None
         room = UNLIMITED_ROOM_BYTES
         if port.limited:
-            room = 1 if port.kind is LinkKind.SHAPED else max(0, port.out.room_bytes())
+            room = 1 if port.kind is LinkKind.SHAPED else port.out.room_bytes()
+        if room <= 0:  # more has been sent since we asked: ask again, for nobody else will
+            self._ask_for_room(port, port.out)
+            return
         self.apply(self.machine.link_ready(port.link, room_bytes=room, now=self.now()))
 
     # Time.
 
     def _arm(self) -> None:
-        """Make sure that we are called when the machine wants to be woken."""
+        """Make sure that we are called when the machine wants to be woken. Most inputs change nothing about that."""
         deadline = self.machine.deadline() if self.machine is not None else None
-        if deadline is None:
+        if deadline is None or deadline == self._armed_for:
             return
+        self._armed_for = deadline
         at = max(self._engine.now, self.clock.true(deadline))
         if self._armed is None or at < self._armed:
             self._armed = at
@@ -256,7 +288,7 @@ class Host:
         incarnation, at = call
         if self.machine is None or incarnation != self.incarnation or at != self._armed:
             return  # another life, or an earlier deadline came in between
-        self._armed = None
+        self._armed = self._armed_for = None
         deadline = self.machine.deadline()
         if deadline is not None and self.clock.true(deadline) <= self._engine.now:
             # Converting there and back may lose the last bit; the deadline has come, so its own time is the least.

@@ -180,6 +180,7 @@ class Network:
             random=stream(self._seed, spec.name, "service"),
             workers=spec.workers,
             service_mean=spec.service_mean,
+            delivery_cost=spec.delivery_cost,
             ingress_packets=spec.ingress_packets,
         )
 

@@ -57,6 +57,7 @@ class Pipe:
         self._free_at = 0.0  # when the wire has taken everything so far
         self._leaving: deque[float] = deque()  # when each queued packet is on the wire
         self._last_arrival = 0.0
+        self._landing_at = -1.0  # the latest landing that the engine has in its heap
         self._life = 0  # grows with every failure: what was on the way then does not arrive
         self._wander_from = 0.0
         self._wander_to = 0.0
@@ -75,7 +76,8 @@ class Pipe:
             if len(leaving) >= self._queue_packets and not self._reliable:
                 self._lost(item, "queue full")
                 return
-            self._free_at = max(now, self._free_at) + size_bytes * self._seconds_per_byte
+            start = self._free_at if self._free_at > now else now
+            self._free_at = start + size_bytes * self._seconds_per_byte
             leaving.append(self._free_at)
             arrival = self._free_at + self._delay
         else:
@@ -87,7 +89,16 @@ class Pipe:
             arrival += max(RETRANSMISSION_MIN, 4.0 * self._delay)
         if self._jitter:
             arrival += self._wander(now)
-        self._launch(item, size_bytes, max(arrival, self._last_arrival))
+        if arrival < self._last_arrival:
+            arrival = self._last_arrival
+        self._last_arrival = arrival
+        self.carried_packets += 1
+        self.carried_bytes += size_bytes
+        if arrival > now or self._landing_at >= now:  # what lands at this very moment must not be overtaken
+            self._landing_at = arrival
+            self._engine.at(arrival, self._land, (self._life, item))
+        else:
+            self._engine.soon(self._land, (self._life, item))
 
     def idle_at(self) -> float:
         """When the wire will have taken all it was given."""
@@ -107,21 +118,12 @@ class Pipe:
         """The link goes down; what is on the way is lost."""
         self.up = False
         self._life += 1
-        self._free_at = 0.0
+        self._free_at = self._last_arrival = 0.0
         self._leaving.clear()
 
     def restore(self) -> None:
         """The link is up again."""
         self.up = True
-
-    def _launch(self, item: Any, size_bytes: int, arrival: float) -> None:
-        self._last_arrival = arrival
-        self.carried_packets += 1
-        self.carried_bytes += size_bytes
-        if arrival <= self._engine.now:
-            self._engine.soon(self._land, (self._life, item))
-        else:
-            self._engine.at(arrival, self._land, (self._life, item))
 
     def _land(self, flight: tuple[int, Any]) -> None:
         life, item = flight

@@ -1,0 +1,129 @@
+"""Fuzzing with atheris: `python fuzz/run.py --target parser --seconds 20`.
+
+Whatever the bytes, a target may only raise the error that its documentation names, and whatever it accepts must hold
+together: a predicate agrees with its normal form and its encoding, a packet and a scenario survive being written again.
+Anything else is a finding: atheris prints the bytes and leaves them in a file named crash-<hash>.
+
+Exit codes: 0 nothing found, 4 atheris is not installed, anything else a finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+
+MISSING = "atheris is not installed; `pip install 'penstock[fuzz]'` brings it (Python below 3.13 only)"
+SEEDS: dict[str, list[bytes]] = {
+    "parser": [
+        b"symbol = 'IBM' AND (price < 120 OR price BETWEEN 200 AND 250) AND note LIKE 'urgent%' AND EXISTS urgent",
+        b"NOT a IN (1, 2.5, 'x') OR \"quoted name\" IS NOT NULL AND b NOT LIKE '!%' ESCAPE '!'",
+        b"((TRUE)) AND x <> -9223372036854775808 OR NOT NOT y",
+    ],
+    "codec": [
+        b"\x95\xa5Hello\x01\x01\xa1s\x01",
+        b"\x94\xabPublication\x92\x01\x02\x05\x94\x93\xa1p\x01\x01\x81\xa1n\x01\xc4\x00\x1e",
+        b"\x99\xa8Interest\x01\x01\x00\x01\x91\xc4\x01x\x90\x00\x01",
+    ],
+    "scenario": [
+        b'name = "pair"\nduration = 10\n[[broker]]\nname = "a"\n[[broker]]\nname = "b"\n'
+        b'[[link]]\nbetween = ["a", "b"]\n',
+        b'name = "x"\nduration = 1\nbroker = [{name = "a"}]\n[[client]]\nname = "c"\nbroker = "a"\n'
+        b"[[client.publish]]\nrate_messages_per_s = 5\nattributes = {n = {uniform = [0, 1]}}\n",
+    ],
+}
+
+
+def explained(error: Exception) -> None:
+    """A refusal says what is wrong."""
+    assert str(error).strip()
+
+
+def parser_target() -> Callable[[bytes], None]:
+    from penstock.content.bloom import DEFAULT_SCHEME, matches
+    from penstock.content.evaluate import filter_matches
+    from penstock.content.language import parse_predicate
+    from penstock.errors import InvalidPredicate
+
+    messages = [{}, {"a": 1}, {"a": True, "price": 110.0}, {"symbol": "IBM", "price": 110, "urgent": True, "note": "x"}]
+
+    def target(data: bytes) -> None:
+        try:
+            predicate = parse_predicate(data.decode("utf-8", "replace"))
+        except InvalidPredicate as error:
+            explained(error)
+            return
+        announced = DEFAULT_SCHEME.routing_encodings(predicate)
+        for message in messages:
+            wanted = predicate.matches(message)
+            assert wanted == any(filter_matches(one, message) for one in predicate.filters)
+            bits = DEFAULT_SCHEME.encode_message(message)
+            assert not wanted or any(matches(one, bits) for one in announced)
+
+    return target
+
+
+def codec_target() -> Callable[[bytes], None]:
+    from penstock.errors import InvalidPacket
+    from penstock.overlay.codec import decode, encode
+
+    def target(data: bytes) -> None:
+        try:
+            packet = decode(data)
+        except InvalidPacket as error:
+            explained(error)
+            return
+        assert decode(encode(packet)) == packet
+        assert packet.size_bytes() > 0
+        assert packet.meant_for() >= 1
+
+    return target
+
+
+def scenario_target() -> Callable[[bytes], None]:
+    from penstock.errors import InvalidScenario
+    from penstock.scenario.network import validate
+    from penstock.scenario.reader import parse_scenario
+
+    def target(data: bytes) -> None:
+        try:
+            validate(parse_scenario(data))
+        except InvalidScenario as error:
+            explained(error)
+
+    return target
+
+
+TARGETS: dict[str, Callable[[], Callable[[bytes], None]]] = {
+    "parser": parser_target,
+    "codec": codec_target,
+    "scenario": scenario_target,
+}
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--target", choices=sorted(TARGETS), required=True)
+    arguments.add_argument("--seconds", type=int, default=20)
+    chosen = arguments.parse_args()
+    try:
+        import atheris
+    except ImportError:
+        print(MISSING, file=sys.stderr)
+        return 4
+    with atheris.instrument_imports(include=["penstock", "tomllib", "lark"]):
+        target = TARGETS[chosen.target]()
+    with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as corpus:
+        for number, seed in enumerate(SEEDS[chosen.target]):
+            target(seed)  # also does whatever the first call has to set up
+            with open(f"{corpus}/seed-{number}", "wb") as file:
+                file.write(seed)
+        options = [f"-max_total_time={chosen.seconds}", "-max_len=4096", "-timeout=10", "-rss_limit_mb=2048"]
+        atheris.Setup([sys.argv[0], *options, corpus], target)
+        atheris.Fuzz()  # ends the process: 0 after the time, else with the code of the finding
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

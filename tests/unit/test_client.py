@@ -1,0 +1,258 @@
+"""The client: verbs, tickets answered exactly once, and subscriptions that outlive the connection."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernel.machine import Accepted, Deliver, Done, Lane, Refused, Send
+from penstock.kernel.trace import InputRefused, Published, Subscribed, Unsubscribed
+from penstock.overlay.client import Client, ClientConfig
+from penstock.overlay.node import NodeConfig
+from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
+from pump import Pump, a_broker, a_client, a_message, attach, broker_network, publish
+
+LINK = 0
+
+
+def a_service(*, up: bool = True, subscriptions_max: int = 1000) -> Client:
+    client = Client("c", 1, ClientConfig(subscriptions_max=subscriptions_max))
+    if up:
+        client.link_changed(LINK, up=True, now=0.0)
+    return client
+
+
+def subscribe(client: Client, number: int, where: str = "n = 1", *, ticket: int = 1) -> list[object]:
+    return list(client.subscribe(number, where, ticket=ticket, now=0.0))
+
+
+def answer(client: Client, ticket: int, problem: str = "") -> list[object]:
+    return list(client.receive([Answer(ticket, problem)], sender=LINK, now=0.0))
+
+
+def state(client: Client) -> object:
+    return dict(client._where), dict(client._unanswered), dict(client._asked), client._home
+
+
+def test_the_first_word_on_a_link_is_attach() -> None:
+    effects = a_service(up=False).link_changed(LINK, up=True, now=0.0)
+    assert effects == [Send((LINK,), Attach("c", 1), Lane.CONTROL)]
+
+
+def test_a_publication_is_recorded_sent_and_done() -> None:
+    message = a_message(1, {"b": True, "a": 1.5})
+    effects = a_service().publish(message, ticket=9, now=0.0)
+    assert effects == [
+        Published("p", 1, 1, '{"a":1.5,"b":true}', 0),
+        Send((LINK,), Publish(message), Lane.BEST_EFFORT),
+        Done(9, Accepted()),
+    ]
+
+
+def test_publishing_while_the_link_is_down_is_refused_at_once() -> None:
+    effects = a_service(up=False).publish(a_message(), ticket=9, now=0.0)
+    assert isinstance(effects[0], Published)
+    (done,) = effects[1:]
+    assert isinstance(done, Done)
+    assert isinstance(done.outcome, Refused)
+    assert "not connected" in done.outcome.problem
+
+
+def test_a_subscription_is_recorded_asked_for_and_answered_when_the_broker_answers() -> None:
+    client = a_service()
+    assert subscribe(client, 4, "n = 1", ticket=7) == [
+        Subscribed(4, "n = 1"),
+        Send((LINK,), Subscribe(1, 4, "n = 1"), Lane.CONTROL),
+    ]
+    assert answer(client, 1) == [Done(7, Accepted())]
+    assert answer(client, 1) == []
+
+
+def test_a_refused_subscription_tells_why_and_is_no_more() -> None:
+    client = a_service()
+    subscribe(client, 4, ticket=7)
+    assert answer(client, 1, "no good") == [
+        InputRefused("c", "no good"),
+        Unsubscribed(4),
+        Done(7, Refused("no good")),
+    ]
+    assert client.receive([Delivery((4,), a_message())], sender=LINK, now=0.0) == []
+
+
+def test_a_number_in_use_is_refused_and_changes_nothing() -> None:
+    client = a_service()
+    subscribe(client, 4)
+    before = state(client)
+    (done,) = subscribe(client, 4, "n = 2", ticket=8)
+    assert isinstance(done, Done)
+    assert isinstance(done.outcome, Refused)
+    assert state(client) == before
+
+
+def test_one_subscription_too_many_is_refused_and_changes_nothing() -> None:
+    client = a_service(subscriptions_max=1)
+    subscribe(client, 4)
+    before = state(client)
+    (done,) = subscribe(client, 5, ticket=8)
+    assert "subscriptions_max is 1" in done.outcome.problem  # type: ignore[attr-defined]
+    assert state(client) == before
+
+
+def test_a_subscription_made_while_the_link_is_down_is_answered_later() -> None:
+    client = a_service(up=False)
+    assert subscribe(client, 4, ticket=7) == [Subscribed(4, "n = 1")]
+    effects = client.link_changed(LINK, up=True, now=0.0)
+    assert [type(effect.packet) for effect in effects if isinstance(effect, Send)] == [Attach, Subscribe]
+    assert answer(client, 1) == [Done(7, Accepted())]
+
+
+def test_subscriptions_are_made_again_when_the_link_comes_back_and_answered_once() -> None:
+    client = a_service()
+    subscribe(client, 4, ticket=7)
+    subscribe(client, 5, ticket=8)
+    assert answer(client, 1) == [Done(7, Accepted())]
+    client.link_changed(LINK, up=False, now=0.0)
+    effects = client.link_changed(LINK, up=True, now=0.0)
+    asked = [effect.packet for effect in effects if isinstance(effect, Send) and isinstance(effect.packet, Subscribe)]
+    assert [packet.subscription for packet in asked] == [4, 5]
+    assert answer(client, asked[0].ticket) == []
+    assert answer(client, asked[1].ticket) == [Done(8, Accepted())]
+
+
+def test_unsubscribing_is_done_at_once_and_stops_deliveries_at_once() -> None:
+    client = a_service()
+    subscribe(client, 4, ticket=7)
+    answer(client, 1)
+    assert client.unsubscribe(4, ticket=9, now=0.0) == [
+        Unsubscribed(4),
+        Done(9, Accepted()),
+        Send((LINK,), Unsubscribe(0, 4), Lane.CONTROL),
+    ]
+    assert client.receive([Delivery((4,), a_message())], sender=LINK, now=0.0) == []
+
+
+def test_unsubscribing_what_is_not_there_is_refused() -> None:
+    client = a_service()
+    before = state(client)
+    (done,) = client.unsubscribe(4, ticket=9, now=0.0)
+    assert isinstance(done, Done)
+    assert isinstance(done.outcome, Refused)
+    assert state(client) == before
+
+
+def test_unsubscribing_before_the_answer_answers_both_tickets() -> None:
+    client = a_service()
+    subscribe(client, 4, ticket=7)
+    effects = client.unsubscribe(4, ticket=9, now=0.0)
+    done = {effect.ticket: type(effect.outcome) for effect in effects if isinstance(effect, Done)}
+    assert done == {9: Accepted, 7: Refused}
+    assert answer(client, 1) == []
+
+
+@pytest.mark.parametrize("problem", ["", "no good"])
+def test_a_late_answer_to_an_old_subscription_says_nothing_about_a_new_one_of_its_number(problem: str) -> None:
+    client = a_service()
+    subscribe(client, 4, "n = 1", ticket=7)
+    client.unsubscribe(4, ticket=8, now=0.0)
+    subscribe(client, 4, "n = 2", ticket=9)
+    assert answer(client, 1, problem) == []
+    assert answer(client, 2) == [Done(9, Accepted())]
+    assert client.receive([Delivery((4,), a_message())], sender=LINK, now=0.0) == [Deliver(4, a_message())]
+
+
+def test_a_delivery_reaches_each_subscription_that_is_in_force() -> None:
+    client = a_service()
+    for number in (1, 2, 3):
+        subscribe(client, number, ticket=number)
+    client.unsubscribe(2, ticket=9, now=0.0)
+    effects = client.receive([Delivery((1, 2, 3, 99), a_message())], sender=LINK, now=0.0)
+    assert effects == [Deliver(1, a_message()), Deliver(3, a_message())]
+
+
+def test_an_answer_to_nothing_and_a_brokers_hello_are_ignored() -> None:
+    client = a_service()
+    before = state(client)
+    assert client.receive([Answer(99, "no"), Hello(1, 1, "s", 0)], sender=LINK, now=0.0) == []
+    assert state(client) == before
+
+
+def test_another_links_end_is_not_the_home_links_end() -> None:
+    client = a_service()
+    client.link_changed(7, up=False, now=0.0)
+    assert any(isinstance(effect, Send) for effect in client.publish(a_message(), ticket=1, now=0.0))
+
+
+def test_a_client_with_the_most_subscriptions_gets_all_of_them_back_after_a_break() -> None:
+    node = a_client("c")
+    for number in range(1000):
+        node.subscribe(number, "x" * 4096, ticket=number, now=0.0)
+    assert node.link_changed(LINK, up=True, now=0.0) == []
+    effects = node.link_ready(LINK, room_bytes=1 << 30, now=0.0)
+    asked = [effect.packet for effect in effects if isinstance(effect, Send) and isinstance(effect.packet, Subscribe)]
+    assert [packet.subscription for packet in asked] == list(range(1000))
+
+
+def test_a_broker_that_restarts_is_told_everything_again() -> None:
+    pump = broker_network([], numbers=1)
+    attach(pump, "c", "b0", "n = 1")
+    attach(pump, "p", "b0")
+    for client in ("c", "p"):
+        pump.change(client, "b0", up=False)
+    pump.add("b0", a_broker(0, 2))
+    for client in ("c", "p"):
+        pump.change(client, "b0", up=True)
+    pump.run()
+    publish(pump, "p", a_message(1))
+    pump.run()
+    assert pump.got("c") == [(1, a_message(1))]
+
+
+VERBS = st.one_of(
+    st.tuples(st.just("subscribe"), st.integers(0, 2), st.sampled_from(["n = 1", "n = = 1"])),
+    st.tuples(st.just("unsubscribe"), st.integers(0, 2)),
+    st.tuples(st.just("publish")),
+    st.tuples(st.just("down")),
+    st.tuples(st.just("up")),
+    st.tuples(st.just("deliver"), st.integers(0, 9)),
+)
+
+
+@given(st.lists(VERBS, max_size=40))
+def test_whatever_happens_every_ticket_is_answered_exactly_once(verbs: list[tuple[object, ...]]) -> None:
+    pump = broker_network([], numbers=1)
+    node = a_client("c", config=NodeConfig())
+    pump.add("c", node)
+    pump.join("c", "b0")
+    up, ticket = False, 0
+    for verb in verbs:
+        if verb[0] in ("subscribe", "unsubscribe", "publish"):
+            ticket += 1
+        match verb:
+            case ("subscribe", int(number), str(where)):
+                pump.apply("c", node.subscribe(number, where, ticket=ticket, now=pump.now))
+            case ("unsubscribe", int(number)):
+                pump.apply("c", node.unsubscribe(number, ticket=ticket, now=pump.now))
+            case ("publish",):
+                pump.apply("c", node.publish(a_message(ticket), ticket=ticket, now=pump.now))
+            case ("down" | "up" as change,) if up != (change == "up"):
+                up = change == "up"
+                pump.change("c", "b0", up=up)
+            case ("deliver", int(count)):
+                for _ in range(min(count, len(pump.flights))):
+                    pump.deliver()
+    if not up:
+        pump.change("c", "b0", up=True)
+    pump.run()
+    assert Counter(done.ticket for _, done in pump.done) == Counter(range(1, ticket + 1))
+    wished = {number for number, where in node.client._where.items()}
+    served = pump.machines["b0"].broker._clients[0].keys  # type: ignore[attr-defined]
+    assert set(served) == wished, "client and broker agree in the end"
+
+
+def test_pumps_of_clients_need_no_time() -> None:
+    pump = Pump()
+    pump.add("c", a_client("c"))
+    assert pump.machines["c"].deadline() is None

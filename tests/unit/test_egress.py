@@ -1,0 +1,187 @@
+"""The egress: datagrams pass straight through; elsewhere packets wait in lanes for room, and every drop is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.kernel.machine import Accepted, Done, Effect, Lane, Packet, Send
+from penstock.kernel.queue import LaneBounds, QueueConfig
+from penstock.kernel.trace import Dropped
+from penstock.overlay.egress import Egress, LinkInfo, LinkKind, dropped
+from penstock.overlay.packets import Answer, Delivery, Hello, Publication, Publish
+from pump import a_message
+
+DATAGRAM, SHAPED, STREAM = 0, 1, 2
+LINKS = {
+    DATAGRAM: LinkInfo("d", LinkKind.DATAGRAM),
+    SHAPED: LinkInfo("s", LinkKind.SHAPED, queue_packets=3),
+    STREAM: LinkInfo("t", LinkKind.STREAM),
+}
+HELLO = Hello(1, 1, "s", 0)
+
+
+def an_egress(*up: int, config: QueueConfig | None = None) -> Egress:
+    egress = Egress(LINKS, config or QueueConfig())
+    for link in up or LINKS:
+        egress.link_changed(link, up=True)
+    return egress
+
+
+def send(link: int, number: int = 1, lane: Lane = Lane.BEST_EFFORT) -> Send:
+    return Send((link,), Publish(a_message(number)), lane)
+
+
+def numbers(effects: list[Effect]) -> list[int]:
+    messages = [effect.packet.carried() for effect in effects if isinstance(effect, Send)]
+    return [message.identity.count for message in messages if message is not None]
+
+
+def test_a_datagram_link_takes_everything_at_once() -> None:
+    effects = [send(DATAGRAM, number) for number in range(5000)]
+    egress = an_egress()
+    assert egress.route(effects) == effects
+    assert egress.waiting_packets(DATAGRAM) == 0
+
+
+def test_other_effects_pass_unchanged_and_in_order() -> None:
+    effects: list[Effect] = [Done(1, Accepted()), send(DATAGRAM), Done(2, Accepted())]
+    assert an_egress().route(effects) == effects
+
+
+@pytest.mark.parametrize("link", [SHAPED, STREAM])
+def test_without_room_packets_wait(link: int) -> None:
+    egress = an_egress()
+    assert egress.route([send(link, 1), send(link, 2)]) == []
+    assert egress.waiting_packets(link) == 2
+    assert numbers(egress.link_ready(link, 10**6)) == [1, 2]
+
+
+def test_room_that_is_left_is_used_by_the_next_packet() -> None:
+    egress = an_egress()
+    assert egress.link_ready(STREAM, 10**6) == []
+    assert numbers(egress.route([send(STREAM, 1)])) == [1]
+
+
+def test_a_room_of_one_byte_lets_one_packet_go() -> None:
+    egress = an_egress()
+    egress.route([send(SHAPED, 1), send(SHAPED, 2)])
+    assert numbers(egress.link_ready(SHAPED, 1)) == [1]
+    assert egress.route([send(SHAPED, 3)]) == []
+    assert numbers(egress.link_ready(SHAPED, 1)) == [2]
+
+
+def test_room_is_used_up_byte_by_byte_and_the_last_packet_may_be_larger() -> None:
+    egress = an_egress()
+    size = Publish(a_message(1)).size_bytes()
+    egress.route([send(STREAM, number) for number in range(1, 6)])
+    assert numbers(egress.link_ready(STREAM, 2 * size + 1)) == [1, 2, 3]
+
+
+def test_no_room_lets_nothing_go() -> None:
+    egress = an_egress()
+    egress.route([send(STREAM, 1)])
+    assert egress.link_ready(STREAM, 0) == []
+
+
+def test_control_overtakes_data_that_waits() -> None:
+    egress = an_egress()
+    egress.route([send(STREAM, 1), Send((STREAM,), HELLO, Lane.CONTROL)])
+    released = egress.link_ready(STREAM, 10**6)
+    assert [type(effect.packet) for effect in released if isinstance(effect, Send)] == [Hello, Publish]
+
+
+def test_lanes_share_a_link_by_weight() -> None:
+    lanes = {**QueueConfig().lanes, Lane.TRANSPORT: LaneBounds(weight=2)}
+    links = {STREAM: LinkInfo("t", LinkKind.STREAM, queue_packets=1000)}
+    egress = Egress(links, QueueConfig(lanes=lanes))
+    egress.link_changed(STREAM, up=True)
+    for number in range(300):
+        packet = Publish(a_message(number, body=bytes(1400)))
+        egress.route([Send((STREAM,), packet, Lane.BEST_EFFORT), Send((STREAM,), packet, Lane.TRANSPORT)])
+    released = egress.link_ready(STREAM, 300 * 1500)
+    lanes_used = [effect.lane for effect in released if isinstance(effect, Send)]
+    assert lanes_used.count(Lane.TRANSPORT) == pytest.approx(2 * lanes_used.count(Lane.BEST_EFFORT), rel=0.05)
+
+
+def test_a_full_lane_drops_and_says_what_and_where() -> None:
+    egress = an_egress()
+    assert egress.route([send(SHAPED, number) for number in range(1, 4)]) == []
+    assert egress.route([send(SHAPED, 4)]) == [
+        Dropped("egress", "queue full", "s", Lane.BEST_EFFORT, "Publish", "p", 1, 4, 1)
+    ]
+    assert numbers(egress.link_ready(SHAPED, 10**6)) == [1, 2, 3]
+
+
+def test_data_that_fills_its_lane_leaves_room_for_control() -> None:
+    egress = an_egress()
+    egress.route([send(SHAPED, number) for number in range(9)])
+    assert egress.route([Send((SHAPED,), HELLO, Lane.CONTROL)]) == []
+    (first, *_) = egress.link_ready(SHAPED, 1)
+    assert isinstance(first, Send)
+    assert first.packet == HELLO
+
+
+def test_a_link_that_is_down_drops() -> None:
+    egress = an_egress(DATAGRAM)
+    assert egress.route([send(STREAM, 1), send(99, 2)]) == [
+        Dropped("egress", "link down", "t", Lane.BEST_EFFORT, "Publish", "p", 1, 1, 1),
+        Dropped("egress", "link down", "link 99", Lane.BEST_EFFORT, "Publish", "p", 1, 2, 1),
+    ]
+
+
+def test_a_link_that_goes_down_drops_what_waits_and_begins_empty() -> None:
+    egress = an_egress()
+    egress.route([send(STREAM, 1), send(STREAM, 2)])
+    records = egress.link_changed(STREAM, up=False)
+    assert [(record.cause, record.count) for record in records if isinstance(record, Dropped)] == [
+        ("link down", 1),
+        ("link down", 2),
+    ]
+    assert egress.link_changed(STREAM, up=True) == []
+    assert egress.link_ready(STREAM, 10**6) == []
+
+
+def test_room_of_an_old_connection_is_not_room_of_the_new_one() -> None:
+    egress = an_egress()
+    egress.link_ready(STREAM, 10**6)
+    egress.link_changed(STREAM, up=False)
+    egress.link_changed(STREAM, up=True)
+    assert egress.route([send(STREAM, 1)]) == []
+
+
+def test_one_packet_for_many_links_goes_as_each_allows() -> None:
+    egress = an_egress(DATAGRAM, STREAM)
+    packet = Publish(a_message(1))
+    effects = egress.route([Send((DATAGRAM, SHAPED, STREAM), packet, Lane.BEST_EFFORT)])
+    assert Send((DATAGRAM,), packet, Lane.BEST_EFFORT) in effects
+    assert [record.peer for record in effects if isinstance(record, Dropped)] == ["s"]
+    assert egress.waiting_packets(STREAM) == 1
+
+
+def test_a_link_nobody_spoke_of_counts_as_a_stream() -> None:
+    egress = Egress({}, QueueConfig())
+    egress.link_changed(5, up=True)
+    assert egress.route([send(5)]) == []
+    assert egress.waiting_packets(5) == 1
+    assert egress.peer(5) == "link 5"
+
+
+def test_room_for_a_datagram_link_or_one_that_is_down_is_ignored() -> None:
+    egress = an_egress(DATAGRAM)
+    assert egress.link_ready(DATAGRAM, 10**6) == []
+    assert egress.link_ready(STREAM, 10**6) == []
+
+
+@pytest.mark.parametrize(
+    ("packet", "kind", "identity", "destinations"),
+    [
+        (Publication((1, 2, 3), 4, a_message(7)), "Publication", ("p", 1, 7), 3),
+        (Delivery((1, 2), a_message(7)), "Delivery", ("p", 1, 7), 1),
+        (Answer(1), "Answer", ("", 0, 0), 1),
+    ],
+)
+def test_the_record_of_a_drop_says_whose_message_it_was_and_for_how_many(
+    packet: Packet, kind: str, identity: tuple[str, int, int], destinations: int
+) -> None:
+    record = dropped("pipe", "lost on the wire", "peer", Lane.STREAM, packet)
+    assert record == Dropped("pipe", "lost on the wire", "peer", Lane.STREAM, kind, *identity, destinations)
