@@ -3,10 +3,10 @@ PYTHON ?= $(firstword $(shell command -v python3.13 python3.12 python3.11 python
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check format storm fuzz bench compiled clean
+.PHONY: help setup demo test check format storm lab-smoke lab-paper fuzz bench compiled clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 setup: $(VENV)/.ready  ## create or refresh .venv; the command line is then .venv/bin/penstock
 
@@ -18,8 +18,8 @@ $(VENV)/.ready: pyproject.toml setup.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup  ## run the town in the simulator
-	@$(BIN)/penstock sim networks/town.toml --seed 7
+demo: setup  ## the town: simulated, measured on Spark, and a report to look at
+	@$(BIN)/penstock demo networks/town.toml --seed 7
 
 test: setup check  ## everything that continuous integration runs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -37,15 +37,25 @@ format: setup  ## put all files into the house's format
 storm: setup  ## the invariants over 2,000 seeds instead of the 200 of the tests
 	$(BIN)/penstock storm --seeds 2000 --workers 2
 
-fuzz: setup  ## parser, codec and scenario reader under atheris, a minute each
+lab-smoke: setup  ## every experiment of the papers, small: a minute or two
+	$(BIN)/penstock lab run all --scale smoke
+
+lab-paper: setup  ## every experiment at the size of the papers: up to twenty minutes
+	$(BIN)/penstock lab run all --scale paper
+
+fuzz: setup  ## parser, codec, frame decoder and scenario reader under atheris, a minute each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
-	for target in parser codec scenario; do $(BIN)/python fuzz/run.py --target $$target --seconds 60 || exit 1; done
+	for target in parser codec frames scenario; do $(BIN)/python fuzz/run.py --target $$target --seconds 60 || exit 1; done
 
 bench: setup  ## all benchmarks, beside their peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python bench/bloom.py
 	$(BIN)/python bench/matching.py
 	$(BIN)/python bench/simulator.py
+	$(BIN)/python bench/pipeline.py
+
+compiled: setup  ## a copy compiled with mypyc (needs a C compiler); use it with PYTHONPATH=build/compiled
+	$(BIN)/python tools/compile.py build/compiled
 
 clean:  ## remove everything that can be made again
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis src/*.egg-info

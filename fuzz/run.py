@@ -26,6 +26,12 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x94\xabPublication\x92\x01\x02\x05\x94\x93\xa1p\x01\x01\x81\xa1n\x01\xc4\x00\x1e",
         b"\x99\xa8Interest\x01\x01\x00\x01\x91\xc4\x01x\x90\x00\x01",
     ],
+    "frames": [
+        b"\x01\x00\x00\x00\x01\x90",
+        b"\x80\x00\x00\x00\x1ePENSTOCK\x00\x01\x97\xa6client\xa4fuzz\x00\x01\xc4\x00\x00\x00",
+        b"\x01\x00\x00\x00\x0d\x91\x94\xa9Subscribe\x01\x01",
+        b"\x01\x00\x00\x00\x04\xa3bye",
+    ],
     "scenario": [
         b'name = "pair"\nduration = 10\n[[broker]]\nname = "a"\n[[broker]]\nname = "b"\n'
         b'[[link]]\nbetween = ["a", "b"]\n',
@@ -95,9 +101,36 @@ def scenario_target() -> Callable[[bytes], None]:
     return target
 
 
+def frames_target() -> Callable[[bytes], None]:
+    from penstock.errors import InvalidPacket
+    from penstock.live.frames import FrameDecoder, Greeting, encode_greeting
+
+    greeting = encode_greeting(Greeting(role="client", name="fuzz"))
+
+    def target(data: bytes) -> None:
+        """The first byte chooses where the stream is cut, and whether it begins with a good greeting."""
+        if not data:
+            return
+        stream = (greeting if data[0] % 2 else b"") + data[1:]
+        cut = data[0] * len(stream) // 255
+        outcomes = []
+        for chunks in ([stream], [stream[:cut], stream[cut:]]):
+            decoder = FrameDecoder()
+            try:
+                outcomes.append([frame for chunk in chunks for frame in decoder.feed(chunk)])
+            except InvalidPacket as error:
+                explained(error)
+                outcomes.append([])
+            assert decoder.waiting_bytes() <= len(stream)
+        assert outcomes[0] == outcomes[1], "where a stream is cut changes nothing"
+
+    return target
+
+
 TARGETS: dict[str, Callable[[], Callable[[bytes], None]]] = {
     "parser": parser_target,
     "codec": codec_target,
+    "frames": frames_target,
     "scenario": scenario_target,
 }
 

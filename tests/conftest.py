@@ -1,8 +1,21 @@
-"""Settings for all tests: hypothesis draws the same examples in every run and never looks at the clock."""
+"""Settings and fixtures for all tests.
+
+Hypothesis draws the same examples in every run and never looks at the clock. Spark is started once, and xdist keeps all
+tests that use it on one worker.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_FILES = ("test_cluster.py", "test_cli_pipeline.py")  # they start Spark by themselves
 
 settings.register_profile(
     "penstock",
@@ -13,3 +26,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("penstock")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.name in SPARK_FILES:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session: two cores, started in a hurry."""
+    from penstock.pipeline.session import spark_session, stop_session
+
+    yield spark_session("local[2]", fast=True, settings={"spark.sql.shuffle.partitions": "2"})
+    stop_session()

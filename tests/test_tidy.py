@@ -262,5 +262,5 @@ def test_heavy_imports_are_lazy(module: str) -> None:
 
 def test_tests_stand_in_the_folders_of_the_architecture() -> None:
     folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
-    known = {".", "unit", "papers", "simulation", "live", "pipeline", "security", "browser"}
+    known = {".", "unit", "papers", "simulation", "live", "pipeline", "lab", "security", "browser"}
     assert folders <= known

@@ -12,6 +12,9 @@
     ├── PipelineError         the pipeline cannot do its work
     │   ├── SparkUnavailable          no Java, no PySpark, or Spark does not start; carries the remedy
     │   └── SchemaMismatch            a table lacks a column, or has one of another type
+    ├── Unreachable           no broker answers at any of the addresses; carries what each of them said
+    │   └── NotConnected              the connection is gone for the moment; nothing was sent
+    ├── NotPossibleHere       a port in use, a library that is missing; carries the remedy
     ├── UnknownExperiment     a name that the lab does not know; carries the nearest one it does
     └── CheckFailed           a run broke an invariant; carries the command that replays it
 
@@ -106,6 +109,26 @@ class SparkUnavailable(PipelineError):
 
 class SchemaMismatch(PipelineError):
     """A table has not the columns that a step relies on."""
+
+
+class Unreachable(PenstockError):
+    """No broker answers; the text says where it was looked for and what happened there."""
+
+
+class NotConnected(Unreachable):
+    """The connection to the broker is gone for the moment, and with best effort nothing waits for it."""
+
+
+class NotPossibleHere(PenstockError):
+    """This machine cannot do what was asked; `remedy` says what would help."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(problem, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}"
 
 
 class UnknownExperiment(PenstockError):

@@ -30,8 +30,11 @@ from penstock.overlay.packets import (
     Hello,
     Interest,
     LinkState,
+    Losses,
     Publication,
     Publish,
+    Status,
+    StatusRequest,
     Subscribe,
     Summary,
     Unsubscribe,
@@ -95,6 +98,9 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     Answer: st.builds(Answer, counts, texts),
     Publish: st.builds(Publish, messages),
     Delivery: st.builds(Delivery, increasing(counts, max_size=20), messages),
+    StatusRequest: st.builds(StatusRequest, counts),
+    Status: st.builds(Status, counts, st.binary(max_size=100)),
+    Losses: st.builds(Losses, counts),
 }
 MESSAGE = a_message()
 

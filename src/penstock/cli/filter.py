@@ -87,7 +87,7 @@ def match_command(
 
     try:
         predicate = parse_predicate(text)
-        message = make_message(Identity("command-line", 1, 1), _read_attributes(attributes or []), reserved=True)
+        message = make_message(Identity("command-line", 1, 1), read_attributes(attributes or []), reserved=True)
     except (InvalidPredicate, InvalidMessage) as error:
         raise _refused(error) from None
     matched = predicate.matches(message.attributes)
@@ -110,7 +110,7 @@ def _refused(error: Exception) -> typer.Exit:
     return typer.Exit(2)
 
 
-def _read_attributes(texts: list[str]) -> dict[str, Value]:
+def read_attributes(texts: list[str]) -> dict[str, Value]:
     attributes: dict[str, Value] = {}
     for text in texts:
         name, equals, value = text.partition("=")

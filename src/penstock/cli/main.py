@@ -1,6 +1,7 @@
 """`penstock`: all commands, and what their exit codes mean.
 
-Exit codes: 0 ok, 1 failure (a check did not hold, a filter did not match), 2 wrong usage or bad input, 130 interrupted.
+Exit codes: 0 ok, 1 failure (a check did not hold, a filter did not match), 2 wrong usage or bad input, 3 nothing
+received in time, 4 not possible on this machine, 5 no broker can be reached, 130 interrupted.
 Every command has `--help` with an example, and `--json`. Colours obey NO_COLOR.
 """
 
@@ -11,9 +12,13 @@ import sys
 import typer
 
 from penstock.cli import filter as filter_commands
+from penstock.cli import lab as lab_commands
+from penstock.cli import pipeline as pipeline_commands
+from penstock.cli import workload as workload_commands
+from penstock.cli.demo import demo_command
 from penstock.cli.sim import sim_command
 from penstock.cli.storm import storm_command
-from penstock.errors import PenstockError
+from penstock.errors import NotPossibleHere, PenstockError, SparkUnavailable, Unreachable
 
 app = typer.Typer(
     name="penstock",
@@ -22,8 +27,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(filter_commands.app, name="filter")
+app.add_typer(pipeline_commands.app, name="pipeline")
+app.add_typer(lab_commands.app, name="lab")
+app.add_typer(workload_commands.app, name="workload")
+app.command("demo")(demo_command)
 app.command("sim")(sim_command)
 app.command("storm")(storm_command)
+
+
+def exit_code(error: PenstockError) -> int:
+    """What the shell is told about an error that we know."""
+    if isinstance(error, Unreachable):
+        return 5
+    return 4 if isinstance(error, NotPossibleHere | SparkUnavailable) else 2
 
 
 def main() -> None:
@@ -32,7 +48,7 @@ def main() -> None:
         app()
     except PenstockError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

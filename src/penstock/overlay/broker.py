@@ -114,6 +114,11 @@ class Broker:
     def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
         raise AssertionError(f"the broker sets no timer, yet {timer} expired")
 
+    def subscriptions_of(self, link: Link) -> int:
+        """How many subscriptions the client at this link has."""
+        client = self._clients.get(link)
+        return len(client.keys) if client is not None else 0
+
     # The way of a message.
 
     def _published(self, messages: list[Message], sender: Link) -> list[Effect]:

@@ -8,6 +8,7 @@ that is not strictly increasing is refused, because a broker named twice would g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -18,6 +19,7 @@ from penstock.kernel.machine import Packet
 from penstock.overlay.packets import AnyPacket, Delivery, Interest, LinkState, Publication, Publish, Summary
 
 PACKET_BYTES_MAX = (1 << 20) + (1 << 19)  # the largest message, and room for the rest
+BATCH_BYTES_MAX = PACKET_BYTES_MAX + (1 << 18)  # the largest packet, after a batch that was nearly full
 BROKER_ID_MAX = 65_535
 DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.brokers_max)
 HOPS_MAX = 255
@@ -25,6 +27,7 @@ CLIENT_NAME_BYTES_MAX = 128
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyPacket)
+_batch_decoder = msgspec.msgpack.Decoder(list[AnyPacket])
 
 
 def encode(packet: Packet) -> bytes:
@@ -41,6 +44,22 @@ def decode(data: bytes, *, limits: MessageLimits = DEFAULT_LIMITS) -> Packet:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidPacket(f"no packet of this protocol: {error}") from None
     return _checked(packet, limits)
+
+
+def encode_batch(packets: Sequence[Packet]) -> bytes:
+    """Several packets as one array."""
+    return _encoder.encode(packets)
+
+
+def decode_batch(data: bytes | memoryview, *, limits: MessageLimits = DEFAULT_LIMITS) -> list[Packet]:
+    """All packets of an array, each checked; raises InvalidPacket if one of them is bad."""
+    if len(data) > BATCH_BYTES_MAX:
+        raise InvalidPacket(f"{len(data)} bytes; the limit BATCH_BYTES_MAX is {BATCH_BYTES_MAX}")
+    try:
+        packets = _batch_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidPacket(f"no packets of this protocol: {error}") from None
+    return [_checked(packet, limits) for packet in packets]
 
 
 def _checked(packet: Packet, limits: MessageLimits) -> Packet:

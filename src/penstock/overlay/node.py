@@ -103,7 +103,13 @@ class BrokerNode(Node):
     """A broker: its picture of the network, and the forwarding built on it."""
 
     def __init__(
-        self, broker: BrokerId, incarnation: int, links: Mapping[Link, LinkInfo], random: Random, config: NodeConfig
+        self,
+        broker: BrokerId,
+        incarnation: int,
+        links: Mapping[Link, LinkInfo],
+        random: Random,
+        config: NodeConfig,
+        services: Sequence[Service] = (),  # of the host's own, beside the protocol's
     ) -> None:
         timers = Timers()
         self.routing = Routing(
@@ -116,7 +122,7 @@ class BrokerNode(Node):
             config=config.routing,
         )
         self.broker = Broker(self.routing, config.scheme, config.broker)
-        super().__init__((self.routing, self.broker), links, timers, config.egress)
+        super().__init__((self.routing, self.broker, *services), links, timers, config.egress)
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         self.routing.heard(sender, now=now)
@@ -126,9 +132,16 @@ class BrokerNode(Node):
 class ClientNode(Node):
     """A client: the application's verbs, passed on to the service and let out through the egress."""
 
-    def __init__(self, client: str, incarnation: int, links: Mapping[Link, LinkInfo], config: NodeConfig) -> None:
+    def __init__(
+        self,
+        client: str,
+        incarnation: int,
+        links: Mapping[Link, LinkInfo],
+        config: NodeConfig,
+        services: Sequence[Service] = (),
+    ) -> None:
         self.client = Client(client, incarnation, config.client)
-        super().__init__((self.client,), links, Timers(), config.egress)
+        super().__init__((self.client, *services), links, Timers(), config.egress)
 
     def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
         return self.egress.route(self.client.publish(message, ticket=ticket, now=now))

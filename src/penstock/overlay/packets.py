@@ -10,6 +10,8 @@ Between brokers:
 Between a client and its home broker:
     Attach, Subscribe, Unsubscribe, Publish   from the client
     Answer, Delivery                          from the broker
+    StatusRequest                             from the client: what do you see?
+    Status, Losses                            from a live broker: what it sees; what of the client's it dropped
 
 Brokers have small integer ids. A broker's incarnation grows with every restart and beats any version of an older
 life. Encodings travel as bytes.
@@ -134,6 +136,25 @@ class Delivery(Packet, frozen=True):
         return self.message
 
 
+class StatusRequest(Packet, frozen=True):
+    """What do you see? Answered by live brokers only."""
+
+    ticket: int
+
+
+class Status(Packet, frozen=True):
+    """What a live broker sees: its links, queues, drops and clients, as a JSON object."""
+
+    ticket: int
+    report: bytes
+
+
+class Losses(Packet, frozen=True):
+    """So many deliveries to this client were dropped on their last link since the broker last said so."""
+
+    deliveries: int
+
+
 AnyPacket = (
     Hello
     | LinkState
@@ -146,4 +167,7 @@ AnyPacket = (
     | Answer
     | Publish
     | Delivery
+    | StatusRequest
+    | Status
+    | Losses
 )

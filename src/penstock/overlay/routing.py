@@ -153,6 +153,11 @@ class Routing:
         """Whether a broker is known to be at the other end of the link."""
         return link in self._neighbours
 
+    def view(self) -> tuple[dict[Link, BrokerId], int, int]:
+        """For reports: the neighbour at each link, how many brokers can be reached, and a digest of all we know."""
+        neighbours = {link: neighbour.broker for link, neighbour in self._neighbours.items()}
+        return neighbours, len(self._all_ways()), self._own_digest()
+
     def heard(self, link: Link, *, now: float) -> None:
         """Anything at all came over the link."""
         neighbour = self._neighbours.get(link)

@@ -36,6 +36,7 @@ class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     joins_at: float = 0.0
     clock_offset: float = 0.0
     clock_drift: float = 0.0  # seconds per second
+    listen: str | None = None  # where a live broker listens, such as "127.0.0.1:7420"; none: a port is assigned
 
 
 class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,6 +156,14 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _number(f"{where}.delivery_cost", broker.delivery_cost, low=0.0, high=60.0)
     _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
     _validate_clock(where, broker.clock_offset, broker.clock_drift)
+    if broker.listen is not None:
+        _validate_address(f"{where}.listen", broker.listen)
+
+
+def _validate_address(where: str, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65_535):
+        raise InvalidScenario(where, f"'{address}' is no address; write host:port, such as 127.0.0.1:7420")
 
 
 def _validate_link(

@@ -11,7 +11,7 @@ restart makes a new machine with the next incarnation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
@@ -200,6 +200,17 @@ class Host:
     def now(self) -> float:
         """The node's own time."""
         return self.clock.local(self._engine.now)
+
+    def waiting(self) -> Iterator[tuple[str, int]]:
+        """What waits here: packets for each neighbour, and, under no name, packets for a worker; nothing where none."""
+        if self.machine is None:
+            return
+        for link, port in self.ports.items():
+            packets = self.machine.egress.waiting_packets(link)
+            if packets:
+                yield port.peer, packets
+        if len(self._ingress):
+            yield "", len(self._ingress)
 
     # Service.
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from penstock.content.message import Identity, Message, Value, make_message
+from penstock.content.message import Attributes, Identity, Message, Value, make_message
 from penstock.kernel.machine import Packet, Refused
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Record, Trace
@@ -121,15 +121,23 @@ def _listeners(checkers: list[Checker], hook: str) -> list[Callable[..., None]]:
     return [getattr(checker, hook) for checker in checkers if getattr(type(checker), hook) is not base]
 
 
+Drawn = tuple[float, str, Attributes, int]  # when, by which client, its attributes, and bytes of body
+
+
 def simulate(
     scenario: Scenario,
     seed: int,
     *,
+    publications: Iterable[Drawn] = (),
     trace: Trace | None = None,
     events_max: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> RunResult:
-    """Run the scenario; `progress` is called with the share that is done."""
+    """Run the scenario; `progress` is called with the share that is done.
+
+    `publications`, in order of time, are made beside those that the scenario describes; a workload from a file is read
+    as it is needed, however large it is.
+    """
     validate(scenario)
     began = perf_counter()
     engine = Engine()
@@ -139,8 +147,10 @@ def simulate(
     watch.broker_ids = network.broker_ids
     watch.clients = {client.name: ClientTally() for client in scenario.client}
     network.start(scenario)
-    for client in scenario.client:
-        _Actor(client, scenario, seed, engine, network.hosts[client.name], watch).begin()
+    actors = {c.name: _Actor(c, scenario, seed, engine, network.hosts[c.name], watch) for c in scenario.client}
+    for actor in actors.values():
+        actor.begin()
+    _replay(iter(publications), engine, actors)
     for fault in scenario.fault:
         engine.at(fault.at, network.strike, fault)
     _count_links(engine, network, watch)
@@ -235,12 +245,17 @@ class _Actor:
     def _schedule(self, flow: _Flow) -> None:
         at = next(flow.times, None)
         if at is not None:
-            self._engine.at(at, self._publish, flow)
+            self._engine.at(at, self._publish_next, flow)
 
-    def _publish(self, flow: _Flow) -> None:
+    def _publish_next(self, flow: _Flow) -> None:
+        self.publish(flow.draw(), flow.body)
+        self._schedule(flow)
+
+    def publish(self, attributes: Attributes, body: bytes) -> None:
+        """Publish one message now."""
         self._count += 1
         identity = Identity(self._spec.name, self._host.incarnation, self._count)
-        message = make_message(identity, flow.draw(), flow.body)
+        message = make_message(identity, attributes, body)
         now = self._engine.now
         self._watch.published_at[identity] = now
         self._watch.clients[self._spec.name].published += 1
@@ -248,7 +263,6 @@ class _Actor:
         self._host.apply(self._node().publish(message, ticket=self._next(), now=self._host.now()))
         if not self._refused_now:
             self._watch.tell(lambda c: c.published(now, self._spec.name, message))
-        self._schedule(flow)
 
     def _answered(self, ticket: int, outcome: object) -> None:
         self._refused_now = isinstance(outcome, Refused)
@@ -273,6 +287,22 @@ class _Flow:
     body: bytes
 
 
+def _replay(publications: Iterator[Drawn], engine: Engine, actors: dict[str, _Actor]) -> None:
+    """Let clients publish what was drawn elsewhere, one after the other."""
+
+    def publish(item: Drawn) -> None:
+        _, client, attributes, body_bytes = item
+        actors[client].publish(attributes, bytes(body_bytes))
+        schedule()
+
+    def schedule() -> None:
+        item = next(publications, None)
+        if item is not None:
+            engine.at(max(item[0], engine.now), publish, item)
+
+    schedule()
+
+
 def _bytes_carried(network: Network) -> dict[tuple[str, str], int]:
     carried = {}
     for wire in network.wires.values():
@@ -282,7 +312,7 @@ def _bytes_carried(network: Network) -> dict[tuple[str, str], int]:
 
 
 def _count_links(engine: Engine, network: Network, watch: _Watch) -> None:
-    """Once per interval, record what each direction of each wire has carried."""
+    """Once per interval, record what each direction of each wire has carried, and what waits at each node."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
 
     def ends() -> Iterable[tuple[str, str, int, int]]:
@@ -298,6 +328,9 @@ def _count_links(engine: Engine, network: Network, watch: _Watch) -> None:
                 watch.record(sender, Counted("link packets", receiver, packets - packets_before))
                 watch.record(sender, Counted("link bytes", receiver, size_bytes - bytes_before))
                 counted[sender, receiver] = (packets, size_bytes)
+        for host in network.hosts.values():
+            for peer, packets in host.waiting():
+                watch.record(host.name, Counted("queue packets", peer, packets))
         engine.at(engine.now + COUNT_INTERVAL, count, None)
 
     engine.at(COUNT_INTERVAL, count, None)

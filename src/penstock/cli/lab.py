@@ -1,0 +1,148 @@
+"""`penstock lab`: the papers' experiments, run from end to end, with the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from penstock.lab.experiment import Result
+
+app = typer.Typer(help="Run the papers' experiments and report on them.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line instead of tables.")]
+RunsRoot = Annotated[Path, typer.Option("--runs", help="Where runs are kept and found again.")]
+COLOURS = {"holds": "green", "fails": "red", "note": "bright_black"}
+DEFAULT_SEEDS = {"paper": 2, "smoke": 1}
+
+
+@app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List all experiments.
+
+    Example: penstock lab list
+    """
+    from penstock.lab.registry import experiments
+
+    for experiment in experiments().values():
+        if as_json:
+            found = {"experiment": experiment.name, "title": experiment.title, "source": experiment.source}
+            typer.echo(json.dumps(found))
+        else:
+            typer.echo(f"{experiment.name:42} {experiment.source:38} {experiment.title}")
+
+
+@app.command("run")
+def run_command(
+    names: Annotated[list[str], typer.Argument(help="Names of experiments, or 'all'.")],
+    scale: Annotated[str, typer.Option(help="paper: as published. smoke: the same in seconds.")] = "smoke",
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; the verdict is on the mean.", min=1)] = None,
+    runs: RunsRoot = Path("runs"),
+    master: Annotated[str | None, typer.Option(help="A Spark cluster instead of this machine.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run experiments: simulations, the pipeline on Spark, verdicts, and a report. Exit code 1 if a criterion fails.
+
+    Example: penstock lab run delay-cdf-hypoexponential-fit --scale paper --seeds 5
+    """
+    from penstock.lab.experiment import SCALES
+    from penstock.lab.laboratory import run_experiments
+    from penstock.lab.registry import experiments, find
+    from penstock.lab.report import write_reports
+    from penstock.pipeline.session import spark_session
+
+    if scale not in SCALES:
+        raise typer.BadParameter(f"'{scale}' is no scale; choose one of {', '.join(SCALES)}", param_hint="--scale")
+    chosen = list(experiments().values()) if names == ["all"] else [find(name) for name in names]
+    count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
+    with progress_bar("experiments") as advance:
+        results = run_experiments(
+            chosen,
+            scale=scale,
+            seeds=range(1, count + 1),
+            runs_root=runs,
+            spark=lambda: spark_session(master=master),
+            processes=os.cpu_count() or 1,
+            progress=lambda what, share: advance(share, what),
+        )
+    index = write_reports(results, runs / "report")
+    for result in results:
+        if as_json:
+            typer.echo(json.dumps(result.as_json()))
+        else:
+            _show(result)
+    typer.echo(f"report: {index}", err=True)
+    if not all(result.holds() for result in results):
+        raise typer.Exit(1)
+
+
+@app.command("sweep")
+def sweep_command(
+    name: Annotated[str, typer.Argument(help="An experiment; its first best-effort run is varied.")],
+    grid: Annotated[list[str], typer.Option(help="A parameter and its values, such as loss=0.001,0.01.")],
+    seeds: Annotated[int, typer.Option(help="How many simulations at every point.", min=1)] = 5,
+    first_seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    master: Annotated[str | None, typer.Option(help="A Spark cluster instead of this machine.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Vary an experiment's run: each simulation is one Spark task; mean and 95 % confidence interval for every measure.
+
+    Example: penstock lab sweep delay-cdf-hypoexponential-fit --grid loss=0.001,0.01 --seeds 20
+    """
+    from penstock.lab.sweep import parse_grid, sweep
+    from penstock.lab.variants import variants
+    from penstock.pipeline.session import spark_session
+
+    variants(name)  # an unknown name is better found here than by every worker
+    found = sweep(
+        spark_session(master=master), name, parse_grid(grid), find=variants, seeds=seeds, first_seed=first_seed
+    )
+    for one in found.summary():
+        if as_json:
+            typer.echo(json.dumps({"experiment": name, **asdict(one)}))
+        else:
+            point = ", ".join(f"{key}={value}" for key, value in one.parameters.items())
+            interval = f"{one.low:,.5g} to {one.high:,.5g}" if one.seeds > 1 else "one seed"
+            typer.echo(f"{point:32} {one.measure:38} {one.mean:>12,.5g}   ({interval})")
+
+
+@app.command("report")
+def report_command(runs: RunsRoot = Path("runs"), as_json: AsJson = False) -> None:
+    """Write the index over all reports again, and say where it is.
+
+    Example: penstock lab report
+    """
+    from penstock.lab.report import write_reports
+
+    index = write_reports([], runs / "report")
+    typer.echo(json.dumps({"report": str(index)}) if as_json else str(index))
+
+
+def _show(result: Result) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.lab.report import bound_text, shown, verdict, verdict_style
+
+    title = f"{result.experiment.name}: {result.experiment.title} ({result.experiment.source}, {result.scale})"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("criterion", "paper", "ours", "bound", "verdict"):
+        table.add_column(heading, justify="right" if heading == "ours" else "left")
+    for finding in result.findings:
+        colour = COLOURS[verdict_style(finding)]
+        table.add_row(
+            finding.criterion.name,
+            finding.criterion.paper,
+            shown(finding.value),
+            bound_text(finding),
+            f"[{colour}]{verdict(finding)}[/]",
+        )
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Experiments: runs, measures, figures and criteria."""

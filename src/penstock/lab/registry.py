@@ -1,0 +1,21 @@
+"""All experiments, by name. One file per family of figures; add yours here."""
+
+from __future__ import annotations
+
+from penstock.errors import UnknownExperiment
+from penstock.lab.experiment import Experiment
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every experiment there is, in the order of the papers. Imported here because they need numpy and the pipeline."""
+    from penstock.lab import delays, throughput
+
+    return {experiment.name: experiment for experiment in (*throughput.EXPERIMENTS, *delays.EXPERIMENTS)}
+
+
+def find(name: str) -> Experiment:
+    """The experiment of this name; raises UnknownExperiment with a suggestion."""
+    known = experiments()
+    if name not in known:
+        raise UnknownExperiment(name, list(known))
+    return known[name]

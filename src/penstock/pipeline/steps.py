@@ -1,0 +1,127 @@
+"""The list of results: what the pipeline computes of every run, each with its name, its schema and the function for it.
+
+A name is a folder under `<run>/metrics/`. Adding a line here adds a table to every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.pipeline import metrics
+from penstock.pipeline.checks import CHECKS, Evidence, checks
+from penstock.pipeline.metrics import delay, fairness, losses, order, per_second
+from penstock.pipeline.read import Tables
+from penstock.pipeline.truth import truth_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HISTOGRAM_WIDTH = 0.001  # seconds
+
+
+class Inputs:
+    """What the metrics are made from. What several of them use is made when first asked for, and kept by Spark."""
+
+    def __init__(self, tables: Tables, grace: float) -> None:
+        self.tables = tables
+        self._grace = grace
+        self._kept: list[DataFrame] = []
+
+    @cached_property
+    def packs(self) -> DataFrame:
+        """The deliveries, packed."""
+        return self._keep(metrics.pack_deliveries(self.tables.delivered))
+
+    @cached_property
+    def truth(self) -> DataFrame:
+        """Who should have received what."""
+        return self._keep(truth_of(self.tables, grace=self._grace))
+
+    @cached_property
+    def false_negatives(self) -> DataFrame:
+        """The messages that were missed."""
+        return self._keep(metrics.false_negatives(self.truth, self.packs))
+
+    @cached_property
+    def false_positives(self) -> DataFrame:
+        """The deliveries that nobody had asked for."""
+        return self._keep(metrics.false_positives(self.truth, self.packs))
+
+    def release(self) -> None:
+        """Give back what Spark keeps."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    def _keep(self, table: DataFrame) -> DataFrame:
+        self._kept.append(table.persist())
+        return table
+
+
+@dataclass(frozen=True)
+class Step:
+    """A metric: its name, the schema of its result, and how it is made."""
+
+    name: str
+    ddl: str
+    make: Callable[[Inputs], DataFrame]
+
+
+STEPS = (
+    Step("missed", losses.MISSED, lambda i: metrics.missed(i.truth, i.packs)),
+    Step("false_negatives", losses.FALSE_NEGATIVES, lambda i: i.false_negatives),
+    Step("false_positives", losses.FALSE_POSITIVES, lambda i: i.false_positives),
+    Step("duplicates", losses.DUPLICATES, lambda i: metrics.duplicates(i.packs)),
+    Step("fifo_violations", order.VIOLATIONS, lambda i: metrics.fifo_violations(i.packs)),
+    Step(
+        "fifo_violations_per_second",
+        order.VIOLATIONS_PER_SECOND,
+        lambda i: metrics.fifo_violations_per_second(i.packs),
+    ),
+    Step(
+        "delay_percentiles",
+        delay.percentiles_ddl(),
+        lambda i: metrics.delay_percentiles(i.packs, i.tables.published),
+    ),
+    Step(
+        "delay_percentiles_per_run",
+        delay.percentiles_ddl(()),
+        lambda i: metrics.delay_percentiles(i.packs, i.tables.published, ()),
+    ),
+    Step(
+        "delay_histogram",
+        delay.histogram_ddl(),
+        lambda i: metrics.delay_histogram(i.packs, i.tables.published, HISTOGRAM_WIDTH),
+    ),
+    Step("rates", per_second.RATES, lambda i: metrics.rates(i.tables.published, i.tables.delivered, i.false_negatives)),
+    Step(
+        "published_per_second",
+        per_second.per_second_ddl(("publisher",), "published"),
+        lambda i: metrics.published_per_second(i.tables.published),
+    ),
+    Step(
+        "delivered_per_second",
+        per_second.per_second_ddl(("client",), "delivered"),
+        lambda i: metrics.delivered_per_second(i.tables.delivered),
+    ),
+    Step(
+        "missed_per_second",
+        per_second.per_second_ddl(("client",), "missed"),
+        lambda i: metrics.missed_per_second(i.false_negatives),
+    ),
+    Step("drops", losses.DROPS, lambda i: metrics.drops(i.tables.dropped)),
+    Step("link_use", per_second.LINK_USE, lambda i: metrics.link_use(i.tables.counted)),
+    Step("queue_lengths", per_second.QUEUE_LENGTHS, lambda i: metrics.queue_lengths(i.tables.counted)),
+    Step(
+        "fairness",
+        fairness.JAIN_INDEX,
+        lambda i: metrics.jain_index(metrics.fifo_violations(i.packs), "received"),
+    ),
+    Step(
+        "checks",
+        CHECKS,
+        lambda i: checks(Evidence(i.tables, i.packs, i.false_positives)),
+    ),
+)

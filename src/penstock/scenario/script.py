@@ -1,0 +1,43 @@
+"""What a client publishes in a run, message by message: the same in both worlds for the same seed.
+
+Each flow of a client draws from a stream of its own, first a time and then the attributes of the message that is due
+at that time. The simulator's clients draw in this very order, so a live client that follows this script publishes the
+same messages, under the same counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from penstock.content.message import Value
+from penstock.kernel.randomness import stream
+from penstock.scenario.network import ClientSpec
+from penstock.scenario.workload import attribute_source, publication_times
+
+
+class Line(NamedTuple):
+    """One publication: when, counted from the beginning of the run, and what."""
+
+    time: float
+    attributes: dict[str, Value]
+    body: bytes
+
+
+def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
+    """All publications of a client up to `end`, in order of time."""
+    flows = []
+    for number, publisher in enumerate(client.publish):
+        random = stream(seed, client.name, "publish", number)
+        times = publication_times(publisher, end, random)
+        flows.append((times, attribute_source(publisher, random), bytes(publisher.body_bytes)))
+    due = [(at, number) for number, (times, _, _) in enumerate(flows) if (at := next(times, None)) is not None]
+    heapify(due)
+    while due:
+        at, number = heappop(due)
+        times, draw, body = flows[number]
+        yield Line(at, draw(), body)
+        following = next(times, None)
+        if following is not None:
+            heappush(due, (following, number))

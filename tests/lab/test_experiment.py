@@ -1,0 +1,110 @@
+"""Criteria, verdicts and the objects that the lab prints."""
+
+import math
+
+import pytest
+
+from penstock.errors import UnknownExperiment
+from penstock.lab.experiment import Criterion, Experiment, Finding, Result
+from penstock.lab.registry import experiments, find
+from penstock.lab.report import bound_text, shown, verdict, write_reports
+
+
+def finding(value, *, gated=True, **fields):
+    criterion = Criterion(name="delay (s)", paper="about 1", **fields)
+    return Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=gated)
+
+
+def result(*findings):
+    experiment = Experiment(
+        name="example",
+        title="An <example>",
+        source="002 section 0",
+        about="None & nothing.",
+        plans=lambda scale: {},
+        measure=lambda views: {},
+        draw=lambda views: (),
+        criteria=tuple(f.criterion for f in findings),
+    )
+    return Result(
+        experiment=experiment,
+        scale="smoke",
+        seeds=(1,),
+        runs=("example/1",),
+        values={},
+        findings=findings,
+        figures=(),
+        command="penstock lab run example",
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "value", "holds"),
+    [(1, 2, 1, True), (1, 2, 2, True), (1, 2, 2.1, False), (None, 2, -9, True), (1, None, 0.9, False)],
+)
+def test_a_criterion_holds_within_its_bounds_ends_included(low, high, value, holds):
+    assert Criterion(name="x", paper="", low=low, high=high).holds(value) is holds
+
+
+def test_what_could_not_be_measured_never_holds():
+    assert not Criterion(name="x", paper="").holds(math.nan)
+
+
+def test_only_gated_criteria_of_the_paper_decide():
+    assert result(finding(0.5, low=1, kind="goal"), finding(0.5, low=1, gated=False)).holds()
+    assert not result(finding(2, low=1), finding(0.5, low=1)).holds()
+
+
+def test_the_json_object_is_the_one_that_the_architecture_names():
+    found = result(finding(2.0, low=1, high=3), finding(math.nan, gated=False)).as_json()
+    assert found["criteria"] == [
+        {
+            "name": "delay (s)",
+            "kind": "paper",
+            "paper": "about 1",
+            "value": 2.0,
+            "bound": [1, 3],
+            "pass": True,
+            "note": "",
+        }
+    ]
+    assert found["not_gated"][0]["value"] is None
+    assert (found["experiment"], found["scale"], found["seeds"]) == ("example", "smoke", [1])
+
+
+def test_verdicts_and_numbers_are_said_as_a_person_says_them():
+    assert verdict(finding(2, low=1)) == "holds"
+    assert verdict(finding(0, low=1, kind="goal")) == "fails (goal)"
+    assert verdict(finding(0, low=1, gated=False, scales=("paper",))) == "only at paper scale"
+    assert bound_text(finding(0, low=1, high=3)) == "1 to 3"
+    assert (shown(31234.5), shown(0.012345), shown(math.nan)) == ("31,234", "0.01235", "not measured")
+
+
+def test_a_page_escapes_what_it_shows_and_the_index_counts_what_holds(tmp_path):
+    index = write_reports([result(finding(2, low=1), finding(0, low=1))], tmp_path)
+    page = (tmp_path / "example.html").read_text()
+    assert "An &lt;example&gt;" in page
+    assert "None &amp; nothing." in page
+    assert "1 of 2" in index.read_text()
+
+
+def test_every_experiment_of_the_issue_is_registered_and_every_criterion_is_measured_under_its_own_name():
+    found = experiments()
+    assert list(found) == [
+        "bdrp-vs-activemq-throughput",
+        "bdrp-fifo-violations-over-time",
+        "delay-distribution-three-brokers",
+        "delay-cdf-hypoexponential-fit",
+        "delay-difference-two-laplace-fit",
+        "delay-histogram-all-deliveries",
+        "delay-scatter-consecutive-messages",
+        "delay-variation-independent-of-delay",
+    ]
+    for experiment in found.values():
+        names = [criterion.name for criterion in experiment.criteria]
+        assert len(names) == len(set(names))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(UnknownExperiment, match="did you mean 'delay-cdf-hypoexponential-fit'"):
+        find("delay-cdf-hypoexponental-fit")

@@ -1,0 +1,66 @@
+"""The experiments that protect most, from end to end at smoke scale: simulation, traces, Spark, verdicts, report.
+
+`make lab-smoke` runs all of them.
+"""
+
+import json
+
+import pytest
+
+from penstock.lab.laboratory import run_experiments
+from penstock.lab.registry import find
+from penstock.lab.report import write_reports
+
+NAMES = ("delay-cdf-hypoexponential-fit", "bdrp-fifo-violations-over-time", "delay-histogram-all-deliveries")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="module")
+def results(spark, root):
+    chosen = [find(name) for name in NAMES]
+    return run_experiments(
+        chosen,
+        scale="smoke",
+        seeds=[1],
+        runs_root=root,
+        spark=lambda: spark,
+        processes=2,
+        progress=lambda what, share: None,
+    )
+
+
+@pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
+def test_the_criteria_of_the_paper_hold_at_smoke_scale(results, number):
+    found = results[number]
+    failed = [f"{f.criterion.name}: {f.value}" for f in found.findings if f.gated and not f.passed]
+    assert found.holds(), failed
+
+
+def test_a_run_is_made_once_and_found_again(results, spark, root):
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("run.json")}
+    run_experiments(
+        [find(NAMES[0])],
+        scale="smoke",
+        seeds=[1],
+        runs_root=root,
+        spark=lambda: spark,
+        processes=1,
+        progress=lambda what, share: None,
+    )
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("run.json")} == before
+
+
+def test_the_report_needs_no_network(results, tmp_path):
+    index = write_reports(results, tmp_path)
+    for name in NAMES:
+        page = (tmp_path / f"{name}.html").read_text()
+        assert "data-spec=" in page
+        assert len(page) > 500_000, "the drawing library is in the page itself"
+        assert f"href={name}.html" in index.read_text()
+        head = page[: page.index("<script")]
+        assert "http" not in head.replace("https://vega.github.io/schema/", "")
+        assert json.loads((tmp_path / f"{name}.json").read_text())["experiment"] == name

@@ -1,0 +1,92 @@
+"""Each check finds what it is for, says how often, and gives an example; a trace that makes sense gives no rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.kernel.trace import KINDS
+from penstock.kernel.trace_files import kind_name
+from penstock.pipeline.checks import CHECKS, LEVELS, Evidence, checks
+from penstock.pipeline.metrics import losses, pack_deliveries
+from penstock.pipeline.read import RunFolder, RunHead, Tables
+from penstock.pipeline.schema import checked, table_ddl
+
+Rows = list[tuple[Any, ...]]
+GOOD: dict[str, Rows] = {
+    "subscribed": [("a", 0.0, "s", 0, "x > 1")],
+    "published": [("a", 1.0, "p", "p", 1, 1, "{}", 0), ("a", 2.0, "p", "p", 1, 2, "{}", 0)],
+    "delivered": [("a", 1.5, "s", 0, "p", 1, 1), ("a", 2.5, "s", 0, "p", 1, 2)],
+    "dropped": [("a", 1.0, "n", "pipe", "loss", "m", 4, "Publication", "p", 1, 1, 1)],
+}
+
+
+def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, complete: bool = True) -> Rows:  # noqa: B006
+    tables = {
+        kind_name(kind): spark.createDataFrame(
+            GOOD.get(kind_name(kind), []) + added.get(kind_name(kind), []), table_ddl(kind)
+        )
+        for kind in KINDS
+    }
+    runs = (RunFolder("a", Path("a"), RunHead("a", 1, complete)),)
+    evidence = Evidence(
+        Tables(**tables, runs=runs),
+        pack_deliveries(tables["delivered"]),
+        spark.createDataFrame(unwanted, losses.FALSE_POSITIVES),
+    )
+    return sorted(tuple(row) for row in checked(checks(evidence), CHECKS, "checks").collect())
+
+
+def test_a_good_trace_gives_no_rows(spark: SparkSession) -> None:
+    assert found(spark, {}) == []
+
+
+def test_every_check_finds_what_it_is_for(spark: SparkSession) -> None:
+    added: dict[str, Rows] = {
+        "delivered": [
+            ("a", 3.0, "s", 0, "p", 1, 7),  # no publication
+            ("a", 3.1, "s", 0, "q", 1, 7),
+            ("a", 3.9, "s", 0, "p", 1, 3),  # before its publication
+            ("a", 5.0, "s", 8, "p", 1, 1),  # no subscription
+            ("a", 5.1, "s", 8, "p", 1, 2),
+            ("a", 5.0, "t", 0, "p", 1, 1),  # before the subscription
+            ("a", 2.6, "s", 0, "p", 1, 2),  # again
+        ],
+        "published": [
+            ("a", 4.0, "p", "p", 1, 3, "{}", 0),
+            ("a", 2.0, "q", "q", 1, 1, "{}", 0),
+            ("a", 2.0, "q", "q", 1, 1, "{}", 0),  # the identity again
+            ("a", 1.0, "q", "q", 1, 2, "{}", 0),  # later, at an earlier time
+            ("a", 9.0, "n", "r", 1, 1, "{}", 0),  # by somebody else
+        ],
+        "subscribed": [("a", 6.0, "t", 0, "x > 1")],
+        "dropped": [("a", 1.0, "n", "egress", " ", "m", 4, "Publication", "p", 1, 1, 1)],
+        "limit_reached": [("a", 1.0, "n", "interests", 10), ("a", 2.0, "n", "interests", 10)],
+        "input_refused": [("a", 1.0, "n", "m", "no packet of ours")],
+    }
+    unwanted = [("a", "p", 1, 2, "s", 0, 2.5)]
+    rows = found(spark, added, unwanted, complete=False)
+    assert {row[1]: row[2] for row in rows} == LEVELS
+    assert {row[1]: (row[3], row[4]) for row in rows} == {
+        "a delivery without a publication": (2, "p 1 7 to s"),
+        "delivered before it was published": (1, "p 1 3 to s"),
+        "a delivery for a subscription never made": (2, "s, subscription 8"),
+        "delivered before the subscription was made": (1, "t, subscription 0"),
+        "an identity used twice": (1, "q 1 1"),
+        "published under another's name": (1, "n as r"),
+        "delivered twice": (1, "from p to s"),
+        "a delivery that nobody had asked for": (1, "p 1 2 to s"),
+        "time runs backwards": (1, "q 1 2"),
+        "dropped without a cause": (1, "n, egress"),
+        "a limit was reached": (2, "n, interests: 10"),
+        "bad input was refused": (1, "n, from m: no packet of ours"),
+        "incomplete run": (1, "it crashed or is still going"),
+    }
+
+
+@pytest.mark.parametrize("level", ["fail", "warn"])
+def test_both_levels_are_used(level: str) -> None:
+    assert level in LEVELS.values()

@@ -1,0 +1,110 @@
+"""A real cluster: a master and two workers on loopback, from the pip package; same results as on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.pipeline.run import run_pipeline
+from penstock.pipeline.session import FAST_START, log_settings, prepare_environment
+from penstock.sim.run import RunResult
+
+PATIENCE = 120.0  # seconds for a process of the cluster to listen; it takes three on an idle machine
+
+RESULTS = [
+    "missed",
+    "fifo_violations",
+    "delay_percentiles",
+    "rates",
+    "link_use",
+]  # every way of computing that there is
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def daemon(kind: str, *arguments: str, port: int, work: Path) -> Iterator[None]:
+    """A process of the cluster, ended with the block; ready once it listens."""
+    import pyspark
+
+    prepare_environment(local=True)
+    home = Path(pyspark.__file__).parent
+    options = f"-Dlog4j2.configurationFile={log_settings().as_uri()} {FAST_START}"
+    environment = os.environ | {
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": options,
+        "SPARK_HOME": str(home),
+    }
+    command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments]
+    with (work / f"{kind}-{port}.log").open("w") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=work)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while socket.socket().connect_ex(("127.0.0.1", port)) != 0:
+            assert process.poll() is None, (work / f"{kind}-{port}.log").read_text()
+            assert time.monotonic() < deadline, f"{kind} does not listen"
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The address of a master that has two workers, of one core each."""
+    master = free_port()
+    address = f"spark://127.0.0.1:{master}"
+    ui = ["--webui-port", "0"]
+    with ExitStack() as stack:
+        arguments = ["--host", "127.0.0.1", "--port", str(master), *ui]
+        stack.enter_context(daemon("master.Master", *arguments, port=master, work=tmp_path))
+        for number in range(2):
+            port = free_port()
+            arguments = ["--host", "127.0.0.1", "--port", str(port), "--cores", "1", "--memory", "1g", *ui]
+            arguments += ["--work-dir", str(tmp_path / f"worker-{number}"), address]
+            stack.enter_context(daemon("worker.Worker", *arguments, port=port, work=tmp_path))
+        yield address
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in sorted(folder.glob("metrics/*/*"))}
+
+
+def test_a_cluster_gives_the_same_results(
+    spark: SparkSession, cluster: str, town: tuple[Path, RunResult], tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here" / "town" / "7", tmp_path / "there" / "town" / "7"
+    for folder in (here, there):
+        shutil.copytree(town[0], folder)
+    run_pipeline(spark, [here], only=RESULTS)
+    only = [argument for name in RESULTS for argument in ("--only", name)]
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.pipeline.run", str(there), "--master", cluster, "--json", *only],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["runs"][0]["delivered"] > 0
+    assert list(results(there)) == sorted(RESULTS)
+    assert results(there) == results(here)

@@ -1,0 +1,133 @@
+"""Traces on disk: what was written is what is read, in files of a bounded size, whole or not there at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from penstock.errors import InvalidRun
+from penstock.kernel import trace_files
+from penstock.kernel.machine import Lane
+from penstock.kernel.trace import KINDS, Counted, Delivered, Dropped, NodeStopped, Published, Record
+from penstock.kernel.trace_files import TraceFiles, arrow_schema, columns, kind_name
+
+SAMPLES = {bool: True, int: -(2**63), float: 0.1, str: "grüße 'x' \n"}
+
+
+def sample(kind: type[Record]) -> Record:
+    return kind(*[SAMPLES[type_] for type_ in list(columns(kind).values())[2:]])
+
+
+def parts(folder: Path, kind: type[Record]) -> list[Path]:
+    return sorted((folder / "trace" / kind_name(kind)).iterdir())
+
+
+def rows(folder: Path, kind: type[Record]) -> list[dict[str, object]]:
+    return [row for path in parts(folder, kind) for row in parquet.read_table(path).to_pylist()]
+
+
+def test_names_of_kinds() -> None:
+    assert [kind_name(kind) for kind in KINDS[:3]] == ["node_started", "node_stopped", "neighbour_changed"]
+    assert len({kind_name(kind) for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind_comes_back_as_it_was(kind: type[Record], tmp_path: Path) -> None:
+    record = sample(kind)
+    with TraceFiles(tmp_path) as trace:
+        trace.write(1.5, "north", record)
+    expected = {"time": 1.5, "node": "north", **{name: getattr(record, name) for name in kind.__struct_fields__}}
+    assert rows(tmp_path, kind) == [expected]
+    assert parquet.read_schema(parts(tmp_path, kind)[0]).equals(arrow_schema(kind))
+
+
+def test_a_kind_that_never_happened_has_no_folder(tmp_path: Path) -> None:
+    with TraceFiles(tmp_path) as trace:
+        trace.write(0.0, "n", NodeStopped("crash"))
+    assert [path.name for path in (tmp_path / "trace").iterdir()] == ["node_stopped"]
+
+
+def test_files_are_bounded_in_rows_and_keep_the_order(tmp_path: Path) -> None:
+    with TraceFiles(tmp_path, rows_max=10) as trace:
+        for number in range(25):
+            trace.write(float(number), "n", Counted("x", "", number))
+        assert len(parts(tmp_path, Counted)) == 2
+    assert [parquet.read_metadata(path).num_rows for path in parts(tmp_path, Counted)] == [10, 10, 5]
+    assert [row["value"] for row in rows(tmp_path, Counted)] == list(range(25))
+
+
+def test_files_are_bounded_in_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_files, "TEXT_BYTES_MAX", 1 << 20)
+    trace = TraceFiles(tmp_path)
+    for number in range(2 * trace_files.ROWS_WEIGHED):
+        trace.write(0.0, "p", Published("p", 1, number, "a" * 600, 0))
+    assert parquet.read_metadata(parts(tmp_path, Published)[0]).num_rows == 2 * trace_files.ROWS_WEIGHED
+
+
+def test_after_a_crash_what_was_flushed_is_whole_and_nothing_else_is_there(tmp_path: Path) -> None:
+    trace = TraceFiles(tmp_path, rows_max=3)
+    for number in range(8):
+        trace.write(0.0, "n", Counted("x", "", number))
+    assert [row["value"] for row in rows(tmp_path, Counted)] == list(range(6))
+    assert [path.name for path in parts(tmp_path, Counted)] == ["part-00000.parquet", "part-00001.parquet"]
+
+
+def test_a_write_that_fails_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(parquet, "write_table", full)
+    trace = TraceFiles(tmp_path)
+    trace.write(0.0, "n", Counted("x", "", 1))
+    with pytest.raises(OSError, match="No space left"):
+        trace.flush()
+    assert parts(tmp_path, Counted) == []
+    monkeypatch.undo()
+    trace.close()
+    assert [row["value"] for row in rows(tmp_path, Counted)] == [1]
+
+
+def test_flushing_makes_everything_readable_and_loses_nothing(tmp_path: Path) -> None:
+    trace = TraceFiles(tmp_path)
+    for number in range(3):
+        trace.write(0.0, "n", Counted("x", "", number))
+        trace.flush()
+        assert len(rows(tmp_path, Counted)) == number + 1
+    trace.close()
+    assert len(parts(tmp_path, Counted)) == 3
+
+
+def test_a_trace_is_not_written_over(tmp_path: Path) -> None:
+    with TraceFiles(tmp_path) as trace:
+        trace.write(0.0, "n", NodeStopped("crash"))
+    with pytest.raises(InvalidRun, match="holds a trace already"):
+        TraceFiles(tmp_path)
+
+
+def test_an_enumeration_in_a_column_counts_as_its_number(tmp_path: Path) -> None:
+    with TraceFiles(tmp_path) as trace:
+        trace.write(0.0, "n", Dropped("egress", "full", "m", Lane.BEST_EFFORT, "Publication", "p", 1, 1, 1))
+    assert rows(tmp_path, Dropped)[0]["lane"] == int(Lane.BEST_EFFORT)
+
+
+def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with TraceFiles(tmp_path / name) as trace:
+            for number in range(100):
+                trace.write(number / 7, f"n{number % 3}", Delivered(0, "p", 1, number))
+    assert parts(tmp_path / "a", Delivered)[0].read_bytes() == parts(tmp_path / "b", Delivered)[0].read_bytes()
+
+
+def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
+    with TraceFiles(tmp_path) as trace:
+        for number in range(1000):
+            trace.write(number / 7, "n", Delivered(0, "p", 1, number))
+    path = parts(tmp_path, Delivered)[0]
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    with pytest.raises((OSError, pa.ArrowException)):
+        parquet.read_table(path, page_checksum_verification=True)
