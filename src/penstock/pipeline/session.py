@@ -109,9 +109,10 @@ def _start(master: str | None, fast: bool, settings: dict[str, str]) -> SparkSes
 
 def prepare_environment(*, local: bool) -> None:
     """Set what Spark reads from the environment: Java, the workers' Python, and this machine's address."""
-    java = find_java()
-    os.environ["PENSTOCK_JAVA"] = str(java)
-    os.environ["JAVA_HOME"] = str(shim_home(java))
+    if "PENSTOCK_JAVA" not in os.environ:  # a process that we started ourselves has it all from us
+        java = find_java()
+        os.environ["JAVA_HOME"] = str(shim_home(java))
+        os.environ["PENSTOCK_JAVA"] = str(java)
     # Without these, workers take whatever `python3` comes first on the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:

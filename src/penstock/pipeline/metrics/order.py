@@ -95,14 +95,15 @@ def _backwards(group: NDArray[np.int64], time: NDArray[np.float64], order: NDArr
 
 
 def late_messages(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where a message stands after one that was sent later, once for each message.
+    """Where a message comes for the first time after one that was sent later; what comes again is not late, but twice.
 
     The numbers of a group are all above those of the group before, so one running maximum serves all groups.
     """
     import numpy as np
 
-    late = np.flatnonzero(order < np.maximum.accumulate(order)) if len(order) else np.zeros(0, dtype=np.int64)
-    return late[np.sort(np.unique(order[late], return_index=True)[1])]
+    first = np.sort(_new(order))
+    seen = order[first]
+    return first[seen < np.maximum.accumulate(seen)] if len(seen) else first
 
 
 def _new(order: NDArray[np.int64]) -> NDArray[np.int64]:
