@@ -35,6 +35,7 @@ def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, c
     evidence = Evidence(
         Tables(**tables, runs=runs),
         pack_deliveries(tables["delivered"]),
+        tables["published"],
         spark.createDataFrame(unwanted, losses.FALSE_POSITIVES),
     )
     return sorted(tuple(row) for row in checked(checks(evidence), CHECKS, "checks").collect())

@@ -100,6 +100,7 @@ def test_no_java_is_exit_code_4(run: Path, monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(session, "_session", None)
     monkeypatch.setattr(session, "find_java", none)
+    monkeypatch.delenv("PENSTOCK_JAVA", raising=False)
     answer = CliRunner().invoke(app, ["run", str(run)])
     assert (answer.exit_code, answer.stdout) == (4, "")
     assert "error: Spark needs Java 17 or later, and there is none; install it" in answer.stderr

@@ -54,10 +54,11 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the checks look at; `delivered` may be packs, `false_positives` comes from the metric of that name."""
+    """What the checks look at: tables, packs of deliveries and publications, and the metric `false_positives`."""
 
     tables: Tables
     delivered: DataFrame
+    published: DataFrame
     false_positives: DataFrame
 
 
@@ -87,7 +88,7 @@ def _matched(evidence: Evidence) -> DataFrame:
             ],
         )
 
-    packs = side_by_side(evidence.delivered, evidence.tables.published)
+    packs = side_by_side(evidence.delivered, evidence.published)
     return over_packs(packs, ("run", "publisher"), work, _FOUND)
 
 
@@ -145,7 +146,7 @@ def _identities(evidence: Evidence) -> DataFrame:
             ],
         )
 
-    return over_packs(pack_publications(evidence.tables.published), ("run", "publisher"), work, _FOUND)
+    return over_packs(pack_publications(evidence.published), ("run", "publisher"), work, _FOUND)
 
 
 def _impostors(evidence: Evidence) -> DataFrame:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -70,6 +70,7 @@ class Tables:
     counted: DataFrame
     runs: tuple[RunFolder, ...]
     warnings: tuple[str, ...] = ()  # what a person should know: incomplete runs, files left out
+    files: dict[str, dict[Path, str]] = field(default_factory=dict)  # for each kind its good part files and their runs
 
 
 def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False) -> Tables:
@@ -77,8 +78,9 @@ def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_parti
     runs = find_runs(folders)
     warnings = [f"{run.folder}: incomplete run (it crashed or is still going)" for run in runs if not run.head.complete]
     frames = {}
+    good: dict[str, dict[Path, str]] = {}
     for kind in KINDS:
-        files: dict[Path, str] = {}
+        files = good.setdefault(kind_name(kind), {})
         for run in runs:
             for path in part_files(run.folder, kind):
                 problem = damage(path, kind, thorough=allow_partial)
@@ -89,7 +91,7 @@ def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_parti
                 else:
                     raise InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
         frames[kind_name(kind)] = _read(spark, kind, files)
-    return Tables(**frames, runs=runs, warnings=tuple(warnings))
+    return Tables(**frames, runs=runs, warnings=tuple(warnings), files=good)
 
 
 def find_runs(folders: Iterable[Path | str]) -> tuple[RunFolder, ...]:

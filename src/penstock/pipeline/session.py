@@ -109,7 +109,8 @@ def _start(master: str | None, fast: bool, settings: dict[str, str]) -> SparkSes
 
 def prepare_environment(*, local: bool) -> None:
     """Set what Spark reads from the environment: Java, the workers' Python, and this machine's address."""
-    if "PENSTOCK_JAVA" not in os.environ:  # a process that we started ourselves has it all from us
+    # A process that we started has our shim as its JAVA_HOME already, unless somebody set another one.
+    if "PENSTOCK_JAVA" not in os.environ or Path(os.environ.get("JAVA_HOME", "")).parent != cache_folder():
         java = find_java()
         os.environ["JAVA_HOME"] = str(shim_home(java))
         os.environ["PENSTOCK_JAVA"] = str(java)
