@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml setup.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup  ## the town: simulated, measured on Spark, and a report to look at
+demo: setup  ## the town on real sockets, measured on Spark, and a report to look at
 	@$(BIN)/penstock demo networks/town.toml --seed 7
 
 test: setup check  ## everything that continuous integration runs

@@ -1,1 +1,70 @@
-"""Penstock: content-based publish/subscribe that keeps its flow under control."""
+"""Penstock: content-based publish/subscribe that keeps its flow under control.
+
+    async with penstock.connect("penstock://127.0.0.1:7420") as network:
+        async with network.subscribe("symbol = 'IBM' AND price < 120") as messages:
+            await network.publish({"symbol": "IBM", "price": 119.5}, b"...")
+            async for message in messages:
+                print(message.attributes)
+
+`connect_blocking` is the same without `await`. Errors that Penstock raises on purpose are in `penstock.errors`; those
+that a client meets are named here too. Nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.content.message import Identity, Message
+    from penstock.errors import (
+        InvalidMessage,
+        InvalidPredicate,
+        NotConnected,
+        PenstockError,
+        Unreachable,
+    )
+    from penstock.live.blocking import connect_blocking
+    from penstock.live.client import Network, connect
+    from penstock.live.subscription import Report, Subscription
+
+__all__ = [
+    "Identity",
+    "InvalidMessage",
+    "InvalidPredicate",
+    "Message",
+    "Network",
+    "NotConnected",
+    "PenstockError",
+    "Report",
+    "Subscription",
+    "Unreachable",
+    "connect",
+    "connect_blocking",
+]
+
+_PLACES = {
+    "Identity": "content.message",
+    "InvalidMessage": "errors",
+    "InvalidPredicate": "errors",
+    "Message": "content.message",
+    "Network": "live.client",
+    "NotConnected": "errors",
+    "PenstockError": "errors",
+    "Report": "live.subscription",
+    "Subscription": "live.subscription",
+    "Unreachable": "errors",
+    "connect": "live.client",
+    "connect_blocking": "live.blocking",
+}
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"penstock has no '{name}'; the names for users are {', '.join(__all__)}")
+    return getattr(import_module(f"penstock.{place}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]

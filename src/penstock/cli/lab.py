@@ -44,6 +44,9 @@ def run_command(
     names: Annotated[list[str], typer.Argument(help="Names of experiments, or 'all'.")],
     scale: Annotated[str, typer.Option(help="paper: as published. smoke: the same in seconds.")] = "smoke",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; the verdict is on the mean.", min=1)] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="On real sockets instead of the simulator, at a small scale.")
+    ] = False,
     runs: RunsRoot = Path("runs"),
     master: Annotated[str | None, typer.Option(help="A Spark cluster instead of this machine.")] = None,
     as_json: AsJson = False,
@@ -58,6 +61,8 @@ def run_command(
     from penstock.lab.report import write_reports
     from penstock.pipeline.session import spark_session
 
+    if live and scale != "smoke":
+        raise typer.BadParameter("a live run has one scale, smoke", param_hint="--scale")
     if scale not in SCALES:
         raise typer.BadParameter(f"'{scale}' is no scale; choose one of {', '.join(SCALES)}", param_hint="--scale")
     chosen = list(experiments().values()) if names == ["all"] else [find(name) for name in names]
@@ -71,6 +76,7 @@ def run_command(
             spark=lambda: spark_session(master=master),
             processes=os.cpu_count() or 1,
             progress=lambda what, share: advance(share, what),
+            live=live,
         )
     index = write_reports(results, runs / "report")
     for result in results:

@@ -15,9 +15,16 @@ from penstock.cli import filter as filter_commands
 from penstock.cli import lab as lab_commands
 from penstock.cli import pipeline as pipeline_commands
 from penstock.cli import workload as workload_commands
+from penstock.cli.bench import bench_command
+from penstock.cli.broker import broker_command
 from penstock.cli.demo import demo_command
+from penstock.cli.live import live_command
+from penstock.cli.pub import pub_command
+from penstock.cli.report import report_command
 from penstock.cli.sim import sim_command
 from penstock.cli.storm import storm_command
+from penstock.cli.sub import sub_command
+from penstock.cli.up import up_command
 from penstock.errors import NotPossibleHere, PenstockError, SparkUnavailable, Unreachable
 
 app = typer.Typer(
@@ -30,6 +37,13 @@ app.add_typer(filter_commands.app, name="filter")
 app.add_typer(pipeline_commands.app, name="pipeline")
 app.add_typer(lab_commands.app, name="lab")
 app.add_typer(workload_commands.app, name="workload")
+app.command("up")(up_command)
+app.command("broker")(broker_command)
+app.command("pub")(pub_command)
+app.command("sub")(sub_command)
+app.command("report")(report_command)
+app.command("bench")(bench_command)
+app.command("live")(live_command)
 app.command("demo")(demo_command)
 app.command("sim")(sim_command)
 app.command("storm")(storm_command)

@@ -30,7 +30,7 @@ from typing import Any
 
 from penstock.content.message import Attributes, Value
 from penstock.content.predicate import Equals, Filter, OneOf, Predicate
-from penstock.content.tags import Tag, existence_tag, filter_tags, is_wide, value_tags
+from penstock.content.tags import Tag, exact_tag, existence_tag, filter_tags, is_wide, narrowest_cell, wide_tags
 from penstock.errors import InvalidEncoding
 
 # Values longer than this are encoded anew each time, so that the cache is bounded in bytes and not in entries only.
@@ -48,9 +48,10 @@ class EncodingScheme:
     wide_tags: bool = True  # intervals and beginnings; without them a message is less full and ranges cost more traffic
     filter_tags_max: int = 8  # the most telling tags of a filter; bounds its fill
     encodings_max: int = 64  # per predicate
-    cached_masks_max: int = 65_536  # of (name, class, value), and as many of single tags
+    cached_masks_max: int = 65_536  # of (name, class, value), as many of cells of numbers, and as many of single tags
     _key: bytes = field(init=False, repr=False, compare=False)
     _values: dict[tuple[str, type, Value], int] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _cells: dict[tuple[str, int], int] = field(init=False, repr=False, compare=False, default_factory=dict)
     _tags: dict[Tag, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -73,6 +74,12 @@ class EncodingScheme:
         """Equal for schemes that encode alike; tells nothing about the key."""
         alike = repr((self.bits, self.hashes, self.filter_tags_max)).encode()
         return blake2b(alike, key=self._key, digest_size=8).hexdigest()
+
+    @cached_property
+    def attributes_always_fit(self) -> int:
+        """So many attributes never fill an encoding beyond the limit, whatever their names and values are."""
+        bits_per_attribute = 2 * self.hashes + (3 * ((self.hashes + 1) // 2) if self.wide_tags else 0)
+        return int(self.fill_limit * self.bits / bits_per_attribute)
 
     def encode_message(self, attributes: Attributes) -> int:
         """The bits of a message. Raises InvalidEncoding if they would be fuller than the limit."""
@@ -134,14 +141,24 @@ class EncodingScheme:
         return _scheme_of, (parameters,)
 
     def _attribute_mask(self, name: str, value: Value) -> int:
-        mask = self._tag_mask(existence_tag(name))
-        exact, *wider = value_tags(name, value)
-        mask |= self._positions(exact)  # not remembered by itself: what holds it is
-        for tag in wider if self.wide_tags else ():
-            mask |= self._tag_mask(tag)
+        # The exact tag is not remembered by itself: what holds it is.
+        mask = self._positions(exact_tag(name, value)) | self._holding_mask(name, value)
         if not isinstance(value, str) or len(value) <= _CACHED_BYTES_MAX:
             _make_room(self._values, self.cached_masks_max)
             self._values[name, value.__class__, value] = mask
+        return mask
+
+    def _holding_mask(self, name: str, value: Value) -> int:
+        """The bits of the existence tag and of the wide tags; remembered for numbers, which seldom come twice."""
+        cell = None if value.__class__ is bool or isinstance(value, str) else (name, narrowest_cell(value))
+        mask = self._cells.get(cell) if cell is not None else None
+        if mask is None:
+            mask = self._tag_mask(existence_tag(name))
+            for tag in wide_tags(name, value) if self.wide_tags else ():
+                mask |= self._tag_mask(tag)
+            if cell is not None:
+                _make_room(self._cells, self.cached_masks_max)
+                self._cells[cell] = mask
         return mask
 
     def _tag_mask(self, tag: Tag) -> int:

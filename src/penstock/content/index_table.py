@@ -141,8 +141,8 @@ class KernelTable:
         self._set_bucket(bucket, start, count - 1, room, column)
         self._records_free.append(slot)
 
-    def match(self, said: Said) -> tuple[list[list[int]], list[list[int]]]:
-        """For each message the keys that match, and those that may match; both sorted and distinct."""
+    def match(self, said: Said) -> tuple[list[list[int]], list[list[int]] | None]:
+        """For each message the keys that match, and those that may match (None: there are none); sorted, distinct."""
         messages = len(said.atom_ends) - 1
         self._reserve_scratch()
         atoms = np.array(said.atoms, np.int32)
@@ -162,7 +162,8 @@ class KernelTable:
             )  # fmt: skip
             self._sure = _with_room(self._sure, int(sure_ends[place]), needed)
             self._unsure = _with_room(self._unsure, int(unsure_ends[place]), needed)
-        return _split(self._sure, sure_ends), _split(self._unsure, unsure_ends)
+        unsure = _split(self._unsure, unsure_ends) if unsure_ends[messages] else None
+        return _split(self._sure, sure_ends), unsure
 
     def _reserve_scratch(self) -> None:
         self._buckets.reserve(self._vocabulary.atoms_size)

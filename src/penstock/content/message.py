@@ -37,6 +37,8 @@ class MessageLimits:
 
 
 DEFAULT_LIMITS = MessageLimits()
+PLAIN_NAMES_MAX = 10_000
+_plain_names: dict[str, int] = {}  # names that may be used by anybody, with their length
 
 
 class Identity(Struct, frozen=True, array_like=True, gc=False, order=True):
@@ -50,8 +52,8 @@ class Identity(Struct, frozen=True, array_like=True, gc=False, order=True):
         return f"{self.publisher}/{self.incarnation}/{self.count}"
 
 
-class Message(Struct, frozen=True, array_like=True):
-    """Content with attributes and a body. Make it with `make_message`."""
+class Message(Struct, frozen=True, array_like=True, gc=False):
+    """Content with attributes and a body. Make it with `make_message`. No message can be part of a cycle: gc=False."""
 
     identity: Identity
     attributes: dict[str, Value]
@@ -68,6 +70,9 @@ def make_message(
     reserved: bool = False,
 ) -> Message:
     """A checked message. `reserved=True` is for Penstock's own parts, which may use names that begin with `_`."""
+    size = plain_size(identity, attributes, body, limits, reserved)
+    if size:
+        return Message(identity, dict(attributes), body, size)
     if len(attributes) > limits.attributes_max:
         raise InvalidMessage(f"{len(attributes)} attributes; the limit attributes_max is {limits.attributes_max}")
     if not isinstance(body, bytes):
@@ -78,6 +83,60 @@ def make_message(
     for name, value in attributes.items():
         size += _checked_name_bytes(name, limits, reserved) + _checked_value_bytes(name, value, limits)
     return Message(identity, dict(attributes), body, size)
+
+
+def plain_size(
+    identity: Identity, attributes: Attributes, body: bytes, limits: MessageLimits, reserved: bool = False
+) -> int:
+    """The size of a message that is plainly within the limits; 0 if somebody must look closer.
+
+    Nearly all messages are plain: their texts are ASCII. This loop runs for each attribute of each message, at clients
+    and at brokers, so it is written flat, and names are looked up among those that have been found plain before; what
+    it does not say yes to, `make_message` checks step by step.
+    """
+    publisher = identity.publisher
+    if len(attributes) > limits.attributes_max or body.__class__ is not bytes or len(body) > limits.body_bytes_max:
+        return 0
+    if not publisher.isascii():
+        return 0
+    size = len(body) + 24 + len(publisher)
+    name_max, string_max = limits.name_bytes_max, limits.string_bytes_max
+    known = _plain_names.get
+    for name, value in attributes.items():
+        name_bytes = known(name) or _plain_name_bytes(name, reserved)
+        if not 0 < name_bytes <= name_max:
+            return 0
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii() or len(value) > string_max:  # type: ignore[union-attr, arg-type]  # it is a string
+                return 0
+            size += name_bytes + 5 + len(value)  # type: ignore[arg-type]
+        elif kind is int:
+            if not INTEGER_MIN <= value <= INTEGER_MAX:  # type: ignore[operator]
+                return 0
+            size += name_bytes + 11
+        elif kind is float:
+            if not isfinite(value):  # type: ignore[arg-type]
+                return 0
+            size += name_bytes + 11
+        elif kind is bool:
+            size += name_bytes + 3
+        else:
+            return 0
+    return size
+
+
+def _plain_name_bytes(name: str, reserved: bool) -> int:
+    """The length of a name of ASCII, which is remembered if anybody may use it; 0 for any other."""
+    if name.__class__ is not str or not name or not name.isascii():
+        return 0
+    if name[0] == RESERVED_PREFIX:
+        return len(name) if reserved else 0
+    if len(name) <= DEFAULT_LIMITS.name_bytes_max:
+        if len(_plain_names) >= PLAIN_NAMES_MAX:
+            _plain_names.clear()
+        _plain_names[name] = len(name)
+    return len(name)
 
 
 def _checked_name_bytes(name: str, limits: MessageLimits, reserved: bool) -> int:

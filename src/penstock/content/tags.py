@@ -59,15 +59,34 @@ def existence_tag(name: str) -> Tag:
 
 def value_tags(name: str, value: Value) -> list[Tag]:
     """The tag of the value itself, then those of what holds it, narrowest first."""
+    return [exact_tag(name, value), *wide_tags(name, value)]
+
+
+def exact_tag(name: str, value: Value) -> Tag:
+    """The tag of the value itself."""
     part = _name_part(name)
     if isinstance(value, bool):
-        return [b"=%bb%d" % (part, value)]
+        return b"=%bb%d" % (part, value)
     if isinstance(value, str):
-        begins = [_prefix_tag(part, value, length) for length in PREFIX_LENGTHS if len(value) >= length]
-        return [b"=%bs%b" % (part, _utf8(value)), *begins]
+        return b"=%bs%b" % (part, _utf8(value))
     whole = floor(value)
-    exact = b"%x" % whole if whole == value else float(value).hex().encode()
-    return [b"=%bn%b" % (part, exact), *[_interval_tag(part, whole, level) for level in INTERVAL_LEVELS]]
+    return b"=%bn%x" % (part, whole) if whole == value else b"=%bn%b" % (part, float(value).hex().encode())
+
+
+def wide_tags(name: str, value: Value) -> list[Tag]:
+    """The tags of what holds the value, narrowest first. Numbers with the same `narrowest_cell` share all of them."""
+    part = _name_part(name)
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, str):
+        return [_prefix_tag(part, value, length) for length in PREFIX_LENGTHS if len(value) >= length]
+    whole = floor(value)
+    return [_interval_tag(part, whole, level) for level in INTERVAL_LEVELS]
+
+
+def narrowest_cell(value: int | float) -> int:
+    """Which of the narrowest intervals the number lies in."""
+    return floor(value) >> INTERVAL_LEVELS[0]
 
 
 def filter_tags(selected: Filter) -> list[Tag]:

@@ -166,8 +166,9 @@ def _draw_differences(views: Views) -> Sequence[Figure]:
 
 
 def _quiet_delays(view: View) -> Floats:
-    """The delays of everything published before the first fast publisher joins."""
-    before = view.delays.where(view.delays.published_at < setups.fast_starts(view.scenario)[0])
+    """The delays of everything published before the first fast publisher joins, if one does."""
+    starts = setups.fast_starts(view.scenario)
+    before = view.delays.where(view.delays.published_at < starts[0]) if starts else view.delays
     values: Floats = before.select("delay").toArrow()["delay"].to_numpy()
     return values
 
@@ -359,6 +360,7 @@ EXPERIMENTS = (
         source="002 section 3.5.1, Figure 3.8",
         about="Before the fast publishers join, a delay tells how many links a message has crossed.",
         plans=bdrp_plan,
+        live=lambda: {"best effort": Plan(scenario=setups.eight_brokers_live(), simulator="live")},
         measure=_measure_histogram,
         draw=_draw_histogram,
         parameters=PARAMETERS,

@@ -45,7 +45,7 @@ class Plan:
     """One run that an experiment needs."""
 
     scenario: Scenario
-    simulator: Literal["best effort", "store and forward"] = "best effort"
+    simulator: Literal["best effort", "store and forward", "live"] = "best effort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,7 @@ class Experiment:
     draw: Callable[[Views], Sequence[Figure]]
     criteria: tuple[Criterion, ...]
     parameters: Mapping[str, str] = field(default_factory=dict)  # what the report says about the set-up
+    live: Callable[[], Mapping[str, Plan]] | None = None  # the same on real sockets, at a small scale
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.experiment import Experiment, Figure, Finding, Plan, Result, Scale
 from penstock.lab.runner import simulate_run
@@ -33,9 +35,11 @@ def run_experiments(
     spark: Callable[[], SparkSession],
     processes: int,
     progress: Progress,
+    live: bool = False,
 ) -> list[Result]:
-    """Run them all; `spark` is called once the runs have been made."""
-    plans = {experiment.name: experiment.plans(scale) for experiment in chosen}
+    """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time."""
+    plans = {experiment.name: _plans(experiment, scale, live) for experiment in chosen}
+    processes = 1 if live else processes
     folders = _make_runs(
         [plan for those in plans.values() for plan in those.values()], seeds, runs_root, processes, progress
     )
@@ -44,10 +48,19 @@ def run_experiments(
     results = []
     for number, experiment in enumerate(chosen):
         progress(f"measuring {experiment.name}", number / len(chosen))
-        results.append(_judge(experiment, plans[experiment.name], scale, seeds, views))
+        found = _judge(experiment, plans[experiment.name], scale, seeds, views)
+        results.append(replace(found, command=f"{found.command} --live") if live else found)
     views.close()
     progress("done", 1.0)
     return results
+
+
+def _plans(experiment: Experiment, scale: Scale, live: bool) -> Mapping[str, Plan]:
+    if not live:
+        return experiment.plans(scale)
+    if experiment.live is None:
+        raise NotPossibleHere(f"{experiment.name} has no live version yet", "run it in the simulator, without --live")
+    return experiment.live()
 
 
 class _Views:
@@ -126,6 +139,10 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
     """One run, made now or found again; returns its folder."""
     if plan.simulator == "best effort":
         return simulate_run(plan.scenario, seed, runs_root).folder
+    if plan.simulator == "live":
+        from penstock.live.drive import live_run
+
+        return live_run(plan.scenario, seed, runs_root).folder
 
     def store_and_forward(trace: Trace) -> Outcome:
         from penstock.sim.store_and_forward import StoreAndForward, StoreConfig

@@ -15,6 +15,8 @@ much in all, the greediest of them gets one more constraint.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from penstock.content.message import Value
 from penstock.kernel.randomness import stream
 from penstock.lab.experiment import Scale
@@ -82,6 +84,30 @@ def eight_brokers(scale: Scale) -> Scenario:
         ),
         client=tuple(clients),
         check=("at-most-once",),
+    )
+
+
+def eight_brokers_live() -> Scenario:
+    """The quiet beginning of the same network for real sockets: no fast publishers, no service times, a few seconds.
+
+    A publisher's rate is that of the first 90 seconds; the links keep their 50 ms, without the jitter.
+    """
+    scenario = eight_brokers("smoke")
+    quiet = PublisherSpec(rate_messages_per_s=3.0, arrivals="poisson", attributes=_attributes("slow"), body_bytes=100)
+    clients = tuple(
+        replace(
+            client, publish=(quiet,) if client.publish and client.publish[0].rate_messages_per_s < FAST_RATE else ()
+        )
+        for client in scenario.client
+    )
+    return replace(
+        scenario,
+        name="eight-brokers-quiet",
+        duration=6.0,
+        drain=1.0,
+        broker=tuple(BrokerSpec(name=broker.name) for broker in scenario.broker),
+        link=tuple(replace(link, jitter=0.0) for link in scenario.link),
+        client=clients,
     )
 
 

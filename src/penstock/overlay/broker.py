@@ -60,12 +60,25 @@ class _Client:
 
 
 class _Subscription:
-    __slots__ = ("encodings", "link", "number")
+    __slots__ = ("encodings", "link", "number", "numbers", "to")
 
     def __init__(self, link: Link, number: int, encodings: tuple[int, ...]) -> None:
         self.link = link
         self.number = number
         self.encodings = encodings
+        self.to = (link,)  # for a message that matches this subscription alone
+        self.numbers = (number,)
+
+
+class _Split:
+    """Where the copies for a set of brokers go: a link and its brokers each, how many have no way, the hop limit."""
+
+    __slots__ = ("groups", "hop_limit", "lost")
+
+    def __init__(self, groups: list[tuple[tuple[Link], tuple[BrokerId, ...]]], lost: int, hop_limit: int) -> None:
+        self.groups = groups
+        self.lost = lost
+        self.hop_limit = hop_limit
 
 
 class Broker:
@@ -127,6 +140,10 @@ class Broker:
             return []
         if sender not in self._clients:
             return [_dropped("sender unknown", message, 1, kind="Publish") for message in messages]
+        if not len(self._routing.index):  # nobody else wants anything
+            attributes_most = max([len(message.attributes) for message in messages])
+            if attributes_most <= self._scheme.attributes_always_fit:
+                return self._deliver(messages)
         effects: list[Effect] = []
         encodings: list[int] = []
         accepted: list[Message] = []
@@ -136,9 +153,10 @@ class Broker:
                 accepted.append(message)
             except InvalidEncoding as error:
                 effects.append(InputRefused(sender=self._clients[sender].name, problem=str(error)))
+        known: dict[tuple[BrokerId, ...], _Split] = {}
         for message, destinations in zip(accepted, self._routing.index.match(encodings), strict=True):
             if destinations:
-                effects += self._forward(message, destinations, None)
+                self._forward(message, destinations, None, known, effects)
         return effects + self._deliver(accepted)
 
     def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
@@ -148,6 +166,7 @@ class Broker:
         here = self._routing.broker
         effects: list[Effect] = []
         local: list[Message] = []
+        known: dict[tuple[BrokerId, ...], _Split] = {}
         for packet in packets:
             destinations = packet.destinations
             if here in destinations:
@@ -155,11 +174,36 @@ class Broker:
                 place = destinations.index(here)
                 destinations = destinations[:place] + destinations[place + 1 :]
             if destinations:
-                effects += self._forward(packet.message, destinations, packet.hops_left)
+                self._forward(packet.message, destinations, packet.hops_left, known, effects)
         return effects + self._deliver(local) if local else effects
 
-    def _forward(self, message: Message, destinations: Sequence[BrokerId], hops_left: int | None) -> list[Effect]:
-        """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit."""
+    def _forward(
+        self,
+        message: Message,
+        destinations: tuple[BrokerId, ...],
+        hops_left: int | None,
+        known: dict[tuple[BrokerId, ...], _Split],
+        effects: list[Effect],
+    ) -> None:
+        """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit.
+
+        Many messages of a batch go to the same brokers: `known` holds how each set is split, for this batch only.
+        """
+        split = known.get(destinations)
+        if split is None:
+            split = known[destinations] = self._split(destinations)
+        if hops_left is None:
+            hops_left = split.hop_limit
+        if split.lost:
+            effects.append(_dropped("no way", message, split.lost))
+        if hops_left == 0 and split.groups:
+            effects.append(_dropped("hop limit", message, len(destinations) - split.lost))
+            return
+        for to, group in split.groups:
+            effects.append(Send(to, Publication(group, hops_left - 1, message), Lane.BEST_EFFORT))
+
+    def _split(self, destinations: tuple[BrokerId, ...]) -> _Split:
+        """The brokers grouped by the neighbour that leads to them."""
         exits = self._routing.exits()
         groups: dict[Link, list[BrokerId]] = {}
         lost = 0
@@ -171,15 +215,8 @@ class Broker:
                 groups[link].append(destination)
             else:
                 groups[link] = [destination]
-        if hops_left is None:
-            hops_left = self._hop_limit(destinations)
-        effects: list[Effect] = [_dropped("no way", message, lost)] if lost else []
-        if hops_left == 0 and groups:
-            return [*effects, _dropped("hop limit", message, len(destinations) - lost)]
-        for link, group in groups.items():
-            copy = Publication(tuple(group), hops_left - 1, message)
-            effects.append(Send((link,), copy, Lane.BEST_EFFORT))
-        return effects
+        parts = [((link,), tuple(group)) for link, group in groups.items()]
+        return _Split(parts, lost, self._hop_limit(destinations))
 
     def _hop_limit(self, destinations: Sequence[BrokerId]) -> int:
         """The longest way ahead, and some more for detours."""
@@ -192,6 +229,12 @@ class Broker:
         effects: list[Effect] = []
         subscriptions = self._subscriptions
         for message, keys in zip(messages, self._index.match([m.attributes for m in messages]), strict=True):
+            if not keys:
+                continue
+            if len(keys) == 1:
+                only = subscriptions[keys[0]]
+                effects.append(Send(only.to, Delivery(only.numbers, message), Lane.BEST_EFFORT))
+                continue
             by_link: dict[Link, list[int]] = {}
             for key in keys:
                 subscription = subscriptions[key]

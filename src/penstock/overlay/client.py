@@ -54,6 +54,14 @@ class Client:
             return [fact, Done(ticket, Refused(NOT_CONNECTED))]
         return [fact, Send((self._home,), Publish(message), Lane.BEST_EFFORT), Done(ticket, Accepted())]
 
+    def publish_all(self, messages: Sequence[Message]) -> list[Effect]:
+        """Send messages for which nobody holds a ticket or keeps a trace; while the link is down they are lost."""
+        home = self._home
+        if home is None:
+            return []
+        to = (home,)
+        return [Send(to, Publish(message), Lane.BEST_EFFORT) for message in messages]
+
     def subscribe(self, subscription: int, where: str, *, ticket: Ticket, now: float) -> list[Effect]:
         """Ask for all messages that match `where`, under a number not in use."""
         if subscription in self._where:
@@ -82,9 +90,12 @@ class Client:
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         effects: list[Effect] = []
+        held = self._where
         for packet in packets:
             if isinstance(packet, Delivery):
-                effects += [Deliver(s, packet.message) for s in packet.subscriptions if s in self._where]
+                for subscription in packet.subscriptions:
+                    if subscription in held:
+                        effects.append(Deliver(subscription, packet.message))
             elif isinstance(packet, Answer):
                 effects += self._answered(packet)
         return effects

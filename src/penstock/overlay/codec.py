@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from penstock.content.message import DEFAULT_LIMITS, INTEGER_MAX, Message, MessageLimits, make_message
+from penstock.content.message import DEFAULT_LIMITS, INTEGER_MAX, Message, MessageLimits, make_message, plain_size
 from penstock.errors import InvalidMessage, InvalidPacket
 from penstock.kernel.machine import Packet
 from penstock.overlay.packets import AnyPacket, Delivery, Interest, LinkState, Publication, Publish, Summary
@@ -63,18 +63,32 @@ def decode_batch(data: bytes | memoryview, *, limits: MessageLimits = DEFAULT_LI
 
 
 def _checked(packet: Packet, limits: MessageLimits) -> Packet:
+    """The packet itself, or one with its message measured anew. Those that travel often come first."""
+    if type(packet) is Delivery:
+        subscriptions = packet.subscriptions
+        if len(subscriptions) > 1:
+            _require(_increasing(subscriptions), "subscriptions must increase")
+        if subscriptions and subscriptions[0] < 0:
+            raise InvalidPacket("a subscription's number is negative")
+        message = _measured(packet.message, limits)
+        return packet if message is packet.message else Delivery(subscriptions, message)
+    if type(packet) is Publish:
+        message = _measured(packet.message, limits)
+        return packet if message is packet.message else Publish(message)
+    if type(packet) is Publication:
+        hops_left = packet.hops_left
+        _check_destinations(packet.destinations)
+        if not 0 <= hops_left <= HOPS_MAX:
+            raise InvalidPacket(f"hops_left is {hops_left}; the limit HOPS_MAX is {HOPS_MAX}")
+        message = _measured(packet.message, limits)
+        return packet if message is packet.message else Publication(packet.destinations, hops_left, message)
+    _check_control(packet)
+    return packet
+
+
+def _check_control(packet: Packet) -> None:
     _check_integers(packet)
     match packet:
-        case Publication(destinations, hops_left, message):
-            _check_destinations(destinations)
-            _require(0 <= hops_left <= HOPS_MAX, f"hops_left is {hops_left}; the limit HOPS_MAX is {HOPS_MAX}")
-            return Publication(destinations, hops_left, _remade(message, limits))
-        case Publish(message):
-            return Publish(_remade(message, limits))
-        case Delivery(subscriptions, message):
-            _require(_increasing(subscriptions), "subscriptions must increase")
-            _require(min(subscriptions, default=0) >= 0, "a subscription's number is negative")
-            return Delivery(subscriptions, _remade(message, limits))
         case LinkState(neighbours=neighbours):
             _require(_increasing(tuple(broker for broker, _ in neighbours)), "neighbours must increase")
             _require(all(0 <= b <= BROKER_ID_MAX and 1 <= cost <= 65_535 for b, cost in neighbours), "bad neighbour")
@@ -88,7 +102,6 @@ def _checked(packet: Packet, limits: MessageLimits) -> Packet:
             _require(all(entry[0] <= BROKER_ID_MAX and min(entry) >= 0 for entry in known), "bad entry in a summary")
         case _:
             pass
-    return packet
 
 
 def _check_integers(packet: Packet) -> None:
@@ -104,17 +117,24 @@ def _check_integers(packet: Packet) -> None:
 
 
 def _check_destinations(destinations: tuple[int, ...]) -> None:
-    _require(0 < len(destinations) <= DESTINATIONS_MAX, f"{len(destinations)} destinations")
-    _require(_increasing(destinations), "destinations must increase")
+    if not 0 < len(destinations) <= DESTINATIONS_MAX:
+        raise InvalidPacket(f"{len(destinations)} destinations")
+    if len(destinations) > 1:
+        _require(_increasing(destinations), "destinations must increase")
     _require(destinations[0] >= 0 and destinations[-1] <= BROKER_ID_MAX, "a destination is no broker id")
 
 
-def _remade(message: Message, limits: MessageLimits) -> Message:
-    """The same message, checked and measured by ourselves."""
+def _measured(message: Message, limits: MessageLimits) -> Message:
+    """The message, checked; the same object if the peer has measured it as we do, otherwise with our size."""
     identity = message.identity
-    _require(0 < len(identity.publisher.encode()) <= CLIENT_NAME_BYTES_MAX, "publisher name is empty or too long")
-    _require(0 <= identity.incarnation <= INTEGER_MAX, "incarnation is no count")
-    _require(0 <= identity.count <= INTEGER_MAX, "count is no count")
+    if not (0 <= identity.count <= INTEGER_MAX and 0 <= identity.incarnation <= INTEGER_MAX):
+        raise InvalidPacket("incarnation or count is no count")
+    if not 0 < len(identity.publisher) <= CLIENT_NAME_BYTES_MAX or (
+        not identity.publisher.isascii() and len(identity.publisher.encode()) > CLIENT_NAME_BYTES_MAX
+    ):
+        raise InvalidPacket("publisher name is empty or too long")
+    if plain_size(identity, message.attributes, message.body, limits, True) == message.size_bytes != 0:
+        return message
     try:
         return make_message(identity, message.attributes, message.body, limits=limits, reserved=True)
     except InvalidMessage as error:

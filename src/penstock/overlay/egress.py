@@ -74,10 +74,16 @@ class Egress:
     def route(self, effects: Iterable[Effect]) -> list[Effect]:
         """Let every packet out, keep it, or drop it; everything else passes."""
         passed: list[Effect] = []
+        up = self._up
         for effect in effects:
             if type(effect) is not Send:
                 passed.append(effect)
             elif len(effect.to) == 1:
+                waiting = up.get(effect.to[0])
+                if waiting is not None and waiting.room_bytes > 0:  # as in `_offer`, without a call for each packet
+                    waiting.room_bytes -= effect.packet.size_bytes()
+                    passed.append(effect)
+                    continue
                 outcome = self._offer(effect.to[0], effect)
                 if outcome is not None:
                     passed.append(outcome)

@@ -64,7 +64,7 @@ class Node:
         self._by_kind = {kind: service for service in services for kind in service.packet_kinds}
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
-        if len(packets) == 1:  # the usual case on a quiet link, and the only one in the simulator
+        if len(packets) == 1 or len(set(map(type, packets))) == 1:  # nearly always: alone, or among its like
             service = self._by_kind.get(type(packets[0]))
             if service is not None:
                 return self.egress.route(service.receive(packets, sender=sender, now=now))
@@ -145,6 +145,9 @@ class ClientNode(Node):
 
     def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
         return self.egress.route(self.client.publish(message, ticket=ticket, now=now))
+
+    def publish_all(self, messages: Sequence[Message]) -> list[Effect]:
+        return self.egress.route(self.client.publish_all(messages))
 
     def subscribe(self, subscription: int, where: str, *, ticket: Ticket, now: float) -> list[Effect]:
         return self.egress.route(self.client.subscribe(subscription, where, ticket=ticket, now=now))

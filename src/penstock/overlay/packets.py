@@ -65,7 +65,7 @@ class Summary(Packet, frozen=True):
     known: tuple[tuple[BrokerId, int, int, int], ...]
 
 
-class Publication(Packet, frozen=True):
+class Publication(Packet, frozen=True, gc=False):
     """One copy of a message on its way to the brokers in `destinations` (increasing)."""
 
     destinations: tuple[BrokerId, ...]
@@ -111,7 +111,7 @@ class Answer(Packet, frozen=True):
     problem: str = ""  # empty: carried out
 
 
-class Publish(Packet, frozen=True):
+class Publish(Packet, frozen=True, gc=False):
     """A client's message, at the start of its way."""
 
     message: Message
@@ -123,7 +123,7 @@ class Publish(Packet, frozen=True):
         return self.message
 
 
-class Delivery(Packet, frozen=True):
+class Delivery(Packet, frozen=True, gc=False):
     """A message at the end of its way, with all the client's subscriptions that it matches."""
 
     subscriptions: tuple[int, ...]

@@ -1,0 +1,68 @@
+"""`penstock broker`: one broker in this process, alone or as one of a network file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.clients import AsJson
+
+if TYPE_CHECKING:
+    from penstock.live.plan import BrokerPlan
+
+
+def broker_command(
+    name: Annotated[str, typer.Argument(help="The broker's name in the network file.")] = "broker",
+    network: Annotated[Path | None, typer.Option(help="A network file; without it the broker is alone.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen; on loopback unless you say otherwise.")
+    ] = None,
+    base_port: Annotated[int, typer.Option(help="Ports of the file's brokers are counted from here.")] = 7420,
+    trace: Annotated[Path | None, typer.Option(help="Write this broker's part of a trace into this folder.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run one broker until Ctrl-C or SIGTERM, which let its queues drain first.
+
+    Example: penstock broker north --network networks/town.toml
+    """
+    from penstock.live.running import run
+
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+    run(_serve(_plan(name, network, listen, base_port), trace, as_json))
+
+
+def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -> BrokerPlan:
+    from penstock.live.addresses import Address, parse_address
+    from penstock.live.plan import BrokerPlan, assign_addresses, plan_for
+    from penstock.scenario.reader import read_scenario
+
+    chosen = parse_address(listen) if listen is not None else None
+    if network is None:
+        return BrokerPlan(name=name, listen=chosen or Address("127.0.0.1", base_port))
+    scenario = read_scenario(network)
+    addresses = assign_addresses(scenario, base_port=base_port)
+    if chosen is not None:
+        addresses[name] = chosen
+    return plan_for(scenario, name, addresses)
+
+
+async def _serve(plan: BrokerPlan, folder: Path | None, as_json: bool) -> None:
+    from penstock.live.running import stop_on_signals
+    from penstock.live.server import BrokerServer
+    from penstock.live.trace import open_trace
+
+    stop = stop_on_signals()
+    trace = open_trace(folder, plan.name, began=time.time()) if folder is not None else None
+    server = BrokerServer(plan, trace=trace)
+    await server.start()
+    if as_json:
+        typer.echo(json.dumps({"broker": plan.name, "url": f"penstock://{server.address}"}))
+    typer.echo(f"broker {plan.name} listens at penstock://{server.address}; Ctrl-C stops it", err=True)
+    await stop.wait()
+    await server.stop()

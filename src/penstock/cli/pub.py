@@ -1,0 +1,110 @@
+"""`penstock pub`: publish from the command line, once, many times, or a stream of JSON lines.
+
+With `--jsonl` every line of stdin is an object as `penstock sub --json` prints it: "attributes", and "body" (text) or
+"body_base64"; what else is in it is ignored. So one network's messages can be fed into another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
+from penstock.errors import InvalidMessage
+
+if TYPE_CHECKING:
+    from penstock.content.message import Value
+
+Message = tuple[dict[str, "Value"], bytes]
+
+
+def pub_command(
+    body: Annotated[str | None, typer.Argument(help="The body, as text; '-' takes it from stdin.")] = None,
+    attributes: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="An attribute; quotes force a string."),
+    ] = None,
+    count: Annotated[int, typer.Option(help="How many times.", min=1)] = 1,
+    rate: Annotated[float | None, typer.Option(help="Messages per second; as fast as it goes by default.")] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Publish every line of stdin, a JSON object each.")] = False,
+    name: Annotated[str | None, typer.Option(help="This publisher's name; made up if left out.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a message.
+
+    Example: penstock pub -a symbol=IBM -a price=101.5 "the body"
+    """
+    from penstock.cli.filter import read_attributes
+
+    if rate is not None and not 0.0 < rate <= 1e7:
+        raise typer.BadParameter("must be more than 0 and at most 1e7", param_hint="--rate")
+    if jsonl and (body is not None or attributes):
+        raise typer.BadParameter("takes attributes and bodies from stdin; give neither here", param_hint="--jsonl")
+    messages: Iterator[Message]
+    if jsonl:
+        messages = _lines()
+    else:
+        content = sys.stdin.buffer.read() if body == "-" else (body or "").encode()
+        messages = iter([(read_attributes(attributes or []), content)] * count)
+    published, place = run_client(_publish(url, name, messages, rate))
+    if as_json:
+        typer.echo(json.dumps({"published": published, "broker": place}))
+    else:
+        typer.echo(f"published {published} message{'s' * (published != 1)} at {place}", err=True)
+
+
+async def _publish(
+    url: str | None, name: str | None, messages: Iterator[Message], rate: float | None
+) -> tuple[int, str]:
+    from penstock.live.client import connect
+
+    published = 0
+    async with connect(url, name=name, connect_within=CONNECT_WITHIN) as network:
+        async for attributes, body in _paced(messages, rate):
+            await network.publish(attributes, body)
+            published += 1
+        return published, str(network.address)
+
+
+async def _paced(messages: Iterator[Message], rate: float | None) -> AsyncIterator[Message]:
+    """The messages at this rate; one that is late is not waited for, so the rate holds on the whole."""
+    import asyncio
+
+    began = time.monotonic()
+    for number, message in enumerate(messages):
+        if rate is not None:
+            wait = began + number / rate - time.monotonic()
+            if wait > 0:
+                await asyncio.sleep(wait)
+        yield message
+
+
+def _lines() -> Iterator[Message]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if line.strip():
+            yield _read_line(number, line)
+
+
+def _read_line(number: int, line: bytes) -> Message:
+    try:
+        found: Any = json.loads(line)
+    except ValueError as error:
+        raise InvalidMessage(f"line {number} of stdin is not JSON: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("attributes"), dict):
+        raise InvalidMessage(f'line {number} of stdin: write {{"attributes": {{"symbol": "IBM"}}, "body": "..."}}')
+    text, encoded = found.get("body", ""), found.get("body_base64")
+    if not isinstance(text, str) or not isinstance(encoded, str | None):
+        raise InvalidMessage(f"line {number} of stdin: a body is text, or base64 under body_base64")
+    try:
+        body = base64.b64decode(encoded, validate=True) if encoded is not None else text.encode()
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise InvalidMessage(f"line {number} of stdin: a body that cannot be read: {error}") from None
+    return found["attributes"], body

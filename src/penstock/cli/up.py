@@ -1,0 +1,93 @@
+"""`penstock up`: all brokers of a network as processes, with one command; Ctrl-C stops them all."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.clients import AsJson
+
+if TYPE_CHECKING:
+    from penstock.kernel.trace import Trace
+    from penstock.live.addresses import Address
+    from penstock.scenario.network import Scenario
+    from penstock.scenario.runs import Outcome
+
+
+def up_command(
+    file: Annotated[Path | None, typer.Argument(help="A network file; without it one broker is started.")] = None,
+    base_port: Annotated[int, typer.Option(help="The first port; 0 takes whatever is free.", min=0, max=65_535)] = 7420,
+    host: Annotated[
+        str,
+        typer.Option("--listen", metavar="HOST", help="Where all listen; on loopback by default."),
+    ] = "127.0.0.1",
+    trace: Annotated[Path | None, typer.Option(help="Leave a run with the brokers' trace in this folder.")] = None,
+    restart: Annotated[bool, typer.Option(help="Start a broker that dies again.")] = True,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a network of broker processes, and keep it running until Ctrl-C.
+
+    Examples: penstock up; penstock up networks/town.toml
+    """
+    from penstock.live.plan import assign_addresses, not_applied
+    from penstock.live.running import run
+    from penstock.scenario.network import BrokerSpec, Scenario
+    from penstock.scenario.reader import read_scenario
+
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+    if file is None:
+        scenario = Scenario(name="one broker", duration=1.0, broker=(BrokerSpec(name="broker"),))
+    else:
+        scenario = read_scenario(file)
+    addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
+    left_out = not_applied(scenario)
+    if left_out:
+        typer.echo(f"in real time the file's {', '.join(left_out)} are not applied; rates and queues are", err=True)
+    if trace is None:
+        run(_keep_up(scenario, addresses, None, restart, verbose, as_json))
+    else:
+        _keep_up_traced(scenario, addresses, trace, restart, verbose, as_json)
+
+
+def _keep_up_traced(
+    scenario: Scenario, addresses: dict[str, Address], folder: Path, restart: bool, verbose: bool, as_json: bool
+) -> None:
+    """The same, in the folder of a run."""
+    from time import monotonic
+
+    from penstock.live.running import run
+    from penstock.scenario.runs import Outcome, make_run
+
+    def make(trace: Trace) -> Outcome:
+        began = monotonic()
+        run(_keep_up(scenario, addresses, folder, restart, verbose, as_json))
+        return Outcome(digest="", events=0, virtual_seconds=monotonic() - began, summary={"live": True})
+
+    make_run(folder, scenario, 0, make)
+    typer.echo(f"the run is in {folder}", err=True)
+
+
+async def _keep_up(
+    scenario: Scenario,
+    addresses: dict[str, Address],
+    folder: Path | None,
+    restart: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    from penstock.live.processes import Brokers
+    from penstock.live.running import stop_on_signals
+
+    stop = stop_on_signals()
+    async with Brokers(scenario, addresses, trace=folder, restart=restart, verbose=verbose) as brokers:
+        for name, address in brokers.addresses.items():
+            found = {"broker": name, "url": f"penstock://{address}", "pid": brokers.pid(name)}
+            typer.echo(json.dumps(found) if as_json else f"{name:16} penstock://{address}")
+        typer.echo("the network is up; Ctrl-C stops it", err=True)
+        await stop.wait()
+        typer.echo("stopping; queues may drain first", err=True)

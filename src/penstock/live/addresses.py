@@ -1,0 +1,82 @@
+"""Where brokers are: addresses, URLs with several of them, and free ports.
+
+penstock://127.0.0.1:7420                one broker
+penstock://10.0.0.1:7420,10.0.0.2:7420   several: tried in turn
+penstock://[::1]                         the usual port, 7420
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import NamedTuple
+
+from penstock.errors import PenstockError
+
+DEFAULT_PORT = 7420
+DEFAULT_URL = f"penstock://127.0.0.1:{DEFAULT_PORT}"
+URL_VARIABLE = "PENSTOCK_URL"
+LOOPBACK = "127.0.0.1"
+_SCHEME = "penstock://"
+
+
+class Address(NamedTuple):
+    """A host, by name or number, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """An address as people write it: `host:port`, `host`, `[v6]:port`, or `:port` on this machine."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise PenstockError(f"'{text}' is no address; write an IPv6 address in brackets, such as [::1]:{DEFAULT_PORT}")
+    if not (port.isascii() and port.isdigit() and int(port[:6]) <= 65_535) or " " in host:
+        raise PenstockError(f"'{text}' is no address; write host:port, such as {LOOPBACK}:{DEFAULT_PORT}")
+    return Address(host or LOOPBACK, int(port))
+
+
+def parse_url(url: str) -> list[Address]:
+    """The addresses in a URL, in the order in which they are to be tried."""
+    if not url.startswith(_SCHEME):
+        raise PenstockError(f"'{url}' is no URL of Penstock; write {DEFAULT_URL}")
+    addresses = [parse_address(part.strip()) for part in url[len(_SCHEME) :].rstrip("/").split(",") if part.strip()]
+    if not addresses:
+        raise PenstockError(f"'{url}' names no broker; write {DEFAULT_URL}")
+    return addresses
+
+
+def default_url() -> str:
+    """What PENSTOCK_URL says, or a broker on this machine."""
+    return os.environ.get(URL_VARIABLE) or DEFAULT_URL
+
+
+def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
+    """Ports at which nobody listens now, neither for TCP nor for UDP; all held at once, so that they differ."""
+    held: list[socket.socket] = []
+    ports: list[int] = []
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        while len(ports) < count:
+            stream = socket.socket(family, socket.SOCK_STREAM)
+            datagram = socket.socket(family, socket.SOCK_DGRAM)
+            held += [stream, datagram]
+            stream.bind((host, 0))
+            port = stream.getsockname()[1]
+            try:
+                datagram.bind((host, port))
+            except OSError:
+                continue  # somebody has the port for UDP; the next one, then
+            ports.append(port)
+    finally:
+        for sock in held:
+            sock.close()
+    return ports

@@ -1,0 +1,173 @@
+"""What crosses a TCP connection: frames, each a length of four bytes and a payload. Pure: bytes in, frames out.
+
+    greeting   the first frame of either side: "PENSTOCK", two bytes of version, then who speaks (MessagePack).
+               The version stands before anything that may ever change, so a stranger can always be told apart.
+    batch      a MessagePack array of packets (overlay.codec). An empty one is a sign of life and nothing else.
+    goodbye    a MessagePack string: the last frame, and why. It is empty when nothing is wrong. It may also be the
+               first: whoever is refused before a greeting could be answered is still told why.
+
+Nothing a peer sends is believed. Before the greeting a frame may be no longer than a greeting; afterwards no longer
+than the largest batch; so a connection never makes us hold more than one frame and one chunk of the socket. Whatever
+is wrong is an `InvalidPacket` that says what, and the decoder is of no use afterwards: the connection must be closed.
+
+The greeting has room for credentials, which are empty as long as nobody asks for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from penstock.content.message import DEFAULT_LIMITS, MessageLimits
+from penstock.errors import InvalidPacket
+from penstock.kernel.machine import Packet
+from penstock.overlay.codec import BATCH_BYTES_MAX, BROKER_ID_MAX, CLIENT_NAME_BYTES_MAX, decode_batch, encode_batch
+
+MAGIC = b"PENSTOCK"
+VERSION = 1
+HEAD_BYTES = 4
+CREDENTIALS_BYTES_MAX = 4096
+GREETING_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
+GOODBYE_BYTES_MAX = 1024
+SIGN_OF_LIFE = b"\x00\x00\x00\x01\x90"
+
+_STRING_MARKS = frozenset([*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])  # first bytes of a MessagePack string
+
+
+class Greeting(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Who speaks. The last two fields are for datagram links: where datagrams go, and the word they must begin with."""
+
+    role: Literal["broker", "client"]
+    name: str
+    broker: int = 0  # the broker's id; 0 for clients
+    incarnation: int = 0
+    credentials: bytes = b""
+    datagram_port: int = 0
+    datagram_token: int = 0
+
+
+class Goodbye(Struct, frozen=True):
+    """The peer ends the connection; `problem` is empty if nothing is wrong."""
+
+    problem: str
+
+
+Batch = list[Packet]
+Frame = Greeting | Batch | Goodbye
+
+_encoder = msgspec.msgpack.Encoder()
+_greeting_decoder = msgspec.msgpack.Decoder(Greeting)
+_text_decoder = msgspec.msgpack.Decoder(str)
+
+
+def framed(payload: bytes) -> bytes:
+    """The payload with its length in front."""
+    return len(payload).to_bytes(HEAD_BYTES, "big") + payload
+
+
+def encode_greeting(greeting: Greeting) -> bytes:
+    """The frame that a connection begins with."""
+    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(greeting))
+
+
+def encode_frame(packets: Sequence[Packet]) -> bytes:
+    """The frame of a batch; the caller keeps it within BATCH_BYTES_MAX."""
+    return framed(encode_batch(packets))
+
+
+def encode_goodbye(problem: str = "") -> bytes:
+    """The frame that a connection ends with."""
+    text = problem.encode("utf-8", "replace")[: GOODBYE_BYTES_MAX - 8].decode("utf-8", "ignore")
+    return framed(_encoder.encode(text))
+
+
+class FrameDecoder:
+    """Makes frames of whatever chunks the socket hands over."""
+
+    def __init__(self, *, limits: MessageLimits = DEFAULT_LIMITS, frame_bytes_max: int = BATCH_BYTES_MAX) -> None:
+        self._limits = limits
+        self._frame_bytes_max = frame_bytes_max
+        self._waiting = bytearray()
+        self._greeted = False
+        self._ended = False
+
+    def waiting_bytes(self) -> int:
+        """How much of an unfinished frame is held."""
+        return len(self._waiting)
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """All frames that are complete now; raises InvalidPacket, and then the connection is over."""
+        data: bytes | bytearray = chunk
+        if self._waiting:
+            self._waiting += chunk
+            if len(self._waiting) < HEAD_BYTES or len(self._waiting) < HEAD_BYTES + self._length(self._waiting, 0):
+                return []
+            data, self._waiting = self._waiting, bytearray()
+        frames: list[Frame] = []
+        view = memoryview(data)
+        start, end = 0, len(data)
+        while end - start >= HEAD_BYTES and not self._ended:
+            stop = start + HEAD_BYTES + self._length(data, start)
+            if stop > end:
+                break
+            frames.append(self._frame(view[start + HEAD_BYTES : stop]))
+            start = stop
+        if start < end and not self._ended:
+            self._waiting += view[start:]
+        return frames
+
+    def _length(self, data: bytes | bytearray, start: int) -> int:
+        length = int.from_bytes(data[start : start + HEAD_BYTES], "big")
+        limit = self._frame_bytes_max if self._greeted else GREETING_BYTES_MAX
+        if length > limit:
+            what = "a frame" if self._greeted else "a greeting"
+            raise InvalidPacket(f"{what} of {length} bytes; the limit is {limit}")
+        return length
+
+    def _frame(self, payload: memoryview) -> Frame:
+        if payload and payload[0] in _STRING_MARKS:
+            self._ended = True
+            return _decode_goodbye(payload)
+        if not self._greeted:
+            self._greeted = True
+            return decode_greeting(bytes(payload))
+        return decode_batch(payload, limits=self._limits)
+
+
+def decode_greeting(payload: bytes) -> Greeting:
+    """Who speaks; raises InvalidPacket for a stranger, another version, or nonsense."""
+    start = len(MAGIC) + 2
+    if payload[: len(MAGIC)] != MAGIC or len(payload) < start:
+        raise InvalidPacket("this is a Penstock broker, and the first frame was no greeting of Penstock's")
+    version = int.from_bytes(payload[len(MAGIC) : start], "big")
+    if version != VERSION:
+        raise InvalidPacket(f"protocol version {version}; this side speaks version {VERSION}: update the older side")
+    try:
+        greeting = _greeting_decoder.decode(payload[start:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidPacket(f"a greeting that cannot be read: {error}") from None
+    name = greeting.name
+    if not name.isprintable() or not 0 < len(name.encode()) <= CLIENT_NAME_BYTES_MAX:
+        raise InvalidPacket(
+            f"a name has between 1 and {CLIENT_NAME_BYTES_MAX} bytes, of characters that can be printed"
+        )
+    numbers = (greeting.broker, greeting.datagram_port, greeting.incarnation, greeting.datagram_token)
+    limits = (BROKER_ID_MAX, 65_535, 2**63 - 1, 2**64 - 1)
+    if any(not 0 <= number <= limit for number, limit in zip(numbers, limits, strict=True)):
+        raise InvalidPacket("a number in the greeting is out of range")
+    if len(greeting.credentials) > CREDENTIALS_BYTES_MAX:
+        raise InvalidPacket(f"credentials of {len(greeting.credentials)} bytes; the limit is {CREDENTIALS_BYTES_MAX}")
+    return greeting
+
+
+def _decode_goodbye(payload: memoryview) -> Goodbye:
+    if len(payload) > GOODBYE_BYTES_MAX:
+        raise InvalidPacket(f"a goodbye of {len(payload)} bytes; the limit is {GOODBYE_BYTES_MAX}")
+    try:
+        text = _text_decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidPacket(f"a goodbye that cannot be read: {error}") from None
+    return Goodbye("".join(letter if letter.isprintable() else " " for letter in text))

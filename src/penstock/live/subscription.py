@@ -1,0 +1,171 @@
+"""What an application holds of a subscription: an asynchronous iterator over messages, and a report.
+
+Messages wait in a bounded queue until the application takes them. When it is full the oldest goes, so that a reader
+who has fallen behind finds the present and not the past; it is counted, and whoever asked (`on_drop`) is told. The
+subscription belongs to the application, not to the connection: when the connection breaks, it waits, and goes on when
+a broker has been found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Protocol
+
+from penstock.content.message import Message
+from penstock.errors import InvalidPredicate, PenstockError
+
+log = logging.getLogger("penstock.client")
+
+DROPS_LOGGED_EVERY = 1.0  # seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How a subscription fares."""
+
+    where: str
+    received: int  # messages that came in over the network
+    dropped: int  # of those, how many the application was too slow for
+    lost_at_broker: int  # deliveries that the broker says it dropped on the way to this client, for all subscriptions
+    queue: int  # messages that wait for the application now
+    queue_max: int
+    reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
+    connected: bool
+
+
+class Holder(Protocol):
+    """The network that a subscription is part of."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def reconnects(self) -> int: ...
+
+    @property
+    def lost_at_broker(self) -> int: ...
+
+    async def _open(self, subscription: Subscription) -> None: ...
+
+    async def _close(self, subscription: Subscription) -> None: ...
+
+
+class Subscription:
+    """Messages that match, as they come. Made by `Network.subscribe`; open it with `async with`."""
+
+    def __init__(
+        self, network: Holder, number: int, where: str, queue_max: int, on_drop: Callable[[int], None] | None
+    ) -> None:
+        if queue_max < 1:
+            raise ValueError("queue_max must be at least 1")
+        self.where = where
+        self.number = number
+        self._network = network
+        self._queue: deque[Message] = deque()
+        self._queue_max = queue_max
+        self._on_drop = on_drop
+        self._received = self._dropped = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self._logged_at = -DROPS_LOGGED_EVERY
+        self._error: PenstockError | None = None
+
+    async def open(self) -> Subscription:
+        """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
+        await self._network._open(self)
+        return self
+
+    async def close(self) -> None:
+        """Unsubscribe; iterating ends when the queue is empty."""
+        if not self._closed:
+            await self._network._close(self)
+            self.end(None)
+
+    async def __aenter__(self) -> Subscription:
+        return await self.open()
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise StopAsyncIteration
+            await self._wait()
+        return self._queue.popleft()
+
+    async def take(self, count_max: int = 1000) -> list[Message]:
+        """At least one message and at most so many: all that wait now. An empty list means that it is closed."""
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                return []
+            await self._wait()
+        queue = self._queue
+        if len(queue) <= count_max:
+            taken = list(queue)
+            queue.clear()
+            return taken
+        return [queue.popleft() for _ in range(count_max)]
+
+    def report(self) -> Report:
+        """How it fares: what came, what was dropped, what waits."""
+        return Report(
+            where=self.where,
+            received=self._received,
+            dropped=self._dropped,
+            lost_at_broker=self._network.lost_at_broker,
+            queue=len(self._queue),
+            queue_max=self._queue_max,
+            reconnects=self._network.reconnects,
+            connected=self._network.connected,
+        )
+
+    # What the network calls.
+
+    def put(self, message: Message) -> None:
+        """A message has come."""
+        self._received += 1
+        if len(self._queue) >= self._queue_max:
+            self._queue.popleft()
+            self._dropped += 1
+            self._log_drop()
+            if self._on_drop is not None:
+                self._on_drop(self._dropped)
+        self._queue.append(message)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _log_drop(self) -> None:
+        now = monotonic()
+        if now - self._logged_at >= DROPS_LOGGED_EVERY:
+            self._logged_at = now
+            log.warning("%s: the reader is slow; %d messages dropped so far", self.where, self._dropped)
+
+    def end(self, problem: str | None) -> None:
+        """No more will come; with a problem, the reader is told once the queue is empty."""
+        self._closed = True
+        if problem is not None:
+            self._error = InvalidPredicate(problem)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        if self._waiter is None or self._waiter.done():
+            self._waiter = asyncio.get_running_loop().create_future()
+        # Shielded, because several readers may wait for one future and one of them may be cancelled.
+        await asyncio.shield(self._waiter)

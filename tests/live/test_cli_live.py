@@ -1,0 +1,174 @@
+"""The commands in terminals of their own: what they print where, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.live.addresses import free_ports
+
+TWO_BROKERS = """
+name = "pair"
+duration = 1
+[[broker]]
+name = "east"
+[[broker]]
+name = "west"
+[[link]]
+between = ["east", "west"]
+kind = "stream"
+"""
+
+
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1", **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str], given: str = "") -> tuple[int, str, str]:
+    out, err = process.communicate(given, timeout=60)
+    assert "Traceback" not in err, err
+    return process.returncode, out, err
+
+
+def call(*arguments: str, given: str = "", **environment: str) -> tuple[int, str, str]:
+    return finish(start(*arguments, **environment), given)
+
+
+def line(process: subprocess.Popen[str], words: str) -> str:
+    """The line of stderr with these words; reading it is how we wait for it."""
+    assert process.stderr is not None
+    for found in process.stderr:
+        if words in found:
+            return found
+    raise AssertionError(f"it ended without saying '{words}'")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Two broker processes under `penstock up`; where each of them is."""
+    file = tmp_path_factory.mktemp("network") / "pair.toml"
+    file.write_text(TWO_BROKERS)
+    process = start("up", str(file), "--base-port", "0", "--json")
+    assert process.stdout is not None
+    found = [json.loads(process.stdout.readline()) for _ in range(2)]
+    line(process, "the network is up")
+    yield {one["broker"]: one["url"] for one in found}
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 0, "Ctrl-C is how it is meant to end"
+    for one in found:
+        assert not Path(f"/proc/{one['pid']}").exists()
+    process.communicate()
+
+
+def test_pub_and_sub_in_two_terminals(network: dict[str, str]) -> None:
+    where = "symbol = 'IBM' AND price < 120"
+    sub = start("sub", where, "--count", "2", "--wait", "30", "--json", PENSTOCK_URL=network["west"])
+    line(sub, "subscribed")
+    east = json.loads(call("report", "--json", PENSTOCK_URL=network["east"])[1])
+    assert [(link["peer"], link["up"]) for link in east["links"]] == [("west", True)]
+    attributes = ["-a", "symbol=IBM", "-a", "price=101.5"]
+    code, out, err = call("pub", *attributes, "the body", "--count", "2", PENSTOCK_URL=network["east"])
+    assert (code, out) == (0, "")
+    assert "published 2 messages" in err
+    code, out, _ = finish(sub)
+    messages = [json.loads(one) for one in out.splitlines()]
+    assert code == 0
+    assert [message["count"] for message in messages] == [1, 2]
+    assert messages[0]["attributes"] == {"symbol": "IBM", "price": 101.5}
+    assert messages[0]["body"] == "the body"
+
+
+def test_json_lines_go_in_as_they_come_out(network: dict[str, str]) -> None:
+    raw = start("sub", "n >= 0", "--count", "3", "--wait", "30", "--raw", PENSTOCK_URL=network["east"])
+    line(raw, "subscribed")
+    lines = [{"attributes": {"n": n}, "body": f"line {n}"} for n in range(2)]
+    lines.append({"attributes": {"n": 2}, "body_base64": "AAE=", "publisher": "ignored"})  # type: ignore[dict-item]
+    given = "".join(json.dumps(one) + "\n" for one in lines)
+    code, out, _ = call("pub", "--jsonl", "--json", given=given, PENSTOCK_URL=network["east"])
+    assert (code, json.loads(out)["published"]) == (0, 3)
+    code, out, _ = finish(raw)
+    assert (code, out) == (0, "line 0\nline 1\n\x00\x01\n")
+
+
+def test_a_body_from_stdin_and_the_plain_form(network: dict[str, str]) -> None:
+    sub = start("sub", "kind = 'plain'", "--count", "1", "--wait", "30", "--url", network["east"])
+    line(sub, "subscribed")
+    assert call("pub", "-a", "kind=plain", "-a", "n=1", "-", given="from stdin", PENSTOCK_URL=network["east"])[0] == 0
+    assert finish(sub)[1] == "kind='plain' n=1  from stdin\n"
+
+
+def test_what_a_broker_sees(network: dict[str, str]) -> None:
+    code, out, _ = call("report", "--url", network["east"])
+    assert code == 0
+    assert "east at 127.0.0.1:" in out
+    assert "west" in out
+    assert "\x1b[" not in out
+
+
+def test_the_bench_measures(network: dict[str, str]) -> None:
+    arguments = ["--messages", "2000", "--seconds", "0.3", "--rate", "200", "--to", network["west"], "--json"]
+    code, out, err = call("bench", *arguments, "--url", network["east"])
+    assert code == 0, err
+    found = json.loads(out)
+    assert 0 < found["received"] <= 2000
+    assert 0 < found["latency_p50"] <= found["latency_p99"] <= found["latency_max"]
+
+
+def test_nothing_received_in_time_is_3(network: dict[str, str]) -> None:
+    code, out, err = call("sub", "never = 1", "--wait", "0.1", "--url", network["east"])
+    assert (code, out) == (3, "")
+    assert "nothing received within 0.1 s" in err
+
+
+def test_ctrl_c_ends_a_subscriber_with_130(network: dict[str, str]) -> None:
+    sub = start("sub", "TRUE", "--url", network["east"])
+    line(sub, "subscribed")
+    sub.send_signal(signal.SIGINT)
+    assert finish(sub)[0] == 130
+
+
+def test_an_unreachable_broker_is_5_and_says_what_to_do() -> None:
+    (port,) = free_ports(1)
+    code, _, err = call("pub", "-a", "x=1", "--url", f"penstock://127.0.0.1:{port}")
+    assert code == 5
+    assert "connection refused" in err
+    assert "penstock up" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_port_in_use_is_4(network: dict[str, str]) -> None:
+    code, _, err = call("broker", "--listen", network["east"].removeprefix("penstock://"))
+    assert code == 4
+    assert "already; stop it, or choose another port" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["up", "no-such-file.toml"], "cannot be read"),
+        (["sub", "price <"], "expected"),
+        (["pub", "-a", "novalue"], "NAME=VALUE"),
+        (["pub", "-a", "_to=1"], "reserved"),
+        (["sub", "TRUE", "--url", "http://x"], "penstock://"),
+        (["broker", "--listen", "x:y"], "host:port"),
+    ],
+)
+def test_bad_usage_is_2_and_one_message(network: dict[str, str], arguments: list[str], words: str) -> None:
+    code, out, err = call(*arguments, **({} if "--url" in arguments else {"PENSTOCK_URL": network["east"]}))
+    assert (code, out) == (2, "")
+    assert words in err

@@ -1,0 +1,153 @@
+"""The small parts of the live world that need no socket: pacing, waits, addresses, plans."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live_help import a_line
+from penstock.content.message import Identity, make_message
+from penstock.errors import InvalidScenario, PenstockError
+from penstock.kernel.trace import Published, Record
+from penstock.live.addresses import Address, free_ports, parse_address, parse_url
+from penstock.live.backoff import FIRST, LONGEST, Backoff
+from penstock.live.pacing import Pacer
+from penstock.live.plan import assign_addresses, not_applied, plan_for
+from penstock.overlay.client import published_record
+from penstock.scenario.network import BrokerSpec, ClientSpec, Scenario
+from penstock.scenario.reader import parse_scenario
+from penstock.scenario.script import script
+from penstock.scenario.workload import PublisherSpec, Recipe
+from penstock.sim.run import simulate
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 3000)), min_size=1, max_size=60))
+def test_a_pacer_never_lets_out_more_than_its_rate_and_one_burst(steps: list[tuple[float, int]]) -> None:
+    rate, now, sent = 100_000.0, 0.0, 0
+    pacer = Pacer(rate, now)
+    for elapsed, size in steps:
+        now += elapsed
+        if pacer.wait(now) == 0.0:
+            pacer.spend(size, now)
+            sent += size
+    assert sent <= rate * now + 1500 + 3000
+
+
+def test_a_pacer_says_exactly_how_long_to_wait() -> None:
+    pacer = Pacer(1000.0, 0.0)
+    pacer.spend(2500, 0.0)
+    wait = pacer.wait(0.0)
+    assert wait == pytest.approx(1.001)
+    assert pacer.wait(wait) == 0.0
+    assert pacer.room_bytes(wait) <= 1
+
+
+def test_waits_grow_to_a_bound_and_start_small_again() -> None:
+    backoff = Backoff(Random(1))
+    waits = [backoff.wait() for _ in range(20)]
+    assert 0.5 * FIRST <= waits[0] <= 1.5 * FIRST
+    assert 0.5 * LONGEST <= waits[-1] <= 1.5 * LONGEST
+    backoff.reset()
+    assert backoff.wait() <= 1.5 * FIRST
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:7000", Address("127.0.0.1", 7000)),
+        ("host", Address("host", 7420)),
+        (":80", Address("127.0.0.1", 80)),
+        ("[::1]:80", Address("::1", 80)),
+        ("[::1]", Address("::1", 7420)),
+    ],
+)
+def test_addresses_as_people_write_them(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["host:port", "host:70000", "::1", "a b:1", "host:-1", "host:99999999999"])
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(PenstockError, match="write"):
+        parse_address(text)
+
+
+def test_a_url_may_name_several_brokers() -> None:
+    assert parse_url("penstock://a:1,[::1]:2, c/") == [Address("a", 1), Address("::1", 2), Address("c", 7420)]
+    for wrong in ("http://a:1", "penstock://", "penstock://,"):
+        with pytest.raises(PenstockError, match="write penstock://"):
+            parse_url(wrong)
+
+
+def test_free_ports_differ() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+
+
+def test_ports_are_given_out_in_order_and_those_of_the_file_are_kept() -> None:
+    brokers = (BrokerSpec(name="a"), BrokerSpec(name="b", listen="10.0.0.1:7421"), BrokerSpec(name="c"))
+    scenario = Scenario(name="n", duration=1.0, broker=brokers)
+    assert assign_addresses(scenario) == {
+        "a": Address("127.0.0.1", 7420),
+        "b": Address("10.0.0.1", 7421),
+        "c": Address("127.0.0.1", 7422),
+    }
+    with pytest.raises(InvalidScenario, match="smaller"):
+        assign_addresses(scenario, base_port=65_535)
+
+
+def test_of_two_linked_brokers_the_first_calls() -> None:
+    scenario = a_line("a", "b", "c")
+    addresses = assign_addresses(scenario)
+    calls = {
+        name: {n.name: n.calls for n in plan_for(scenario, name, addresses).neighbours} for name in ("a", "b", "c")
+    }
+    assert calls == {"a": {"b": addresses["b"]}, "b": {"a": None, "c": addresses["c"]}, "c": {"b": None}}
+    with pytest.raises(InvalidScenario, match="no broker 'd'"):
+        plan_for(scenario, "d", addresses)
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "host:0", "host:x", ":7420", "host:123456"])
+def test_a_file_with_a_bad_address_is_refused(listen: str) -> None:
+    text = f'name = "n"\nduration = 1\n[[broker]]\nname = "a"\nlisten = "{listen}"\n'
+    with pytest.raises(InvalidScenario, match="host:port"):
+        parse_scenario(text.encode())
+
+
+def test_what_real_time_leaves_out_is_said() -> None:
+    assert not_applied(a_line("a", "b")) == []
+    assert not_applied(a_line("a", "b", delay=0.5)) == []
+    assert not_applied(a_line("a", "b", loss=0.5)) == ["jitter and loss of links"]
+
+
+def test_the_script_is_what_the_simulator_publishes() -> None:
+    flows = (
+        PublisherSpec(rate_messages_per_s=30, arrivals="poisson", attributes={"n": Recipe(integer=(0, 10**6))}),
+        PublisherSpec(rate_messages_per_s=17, rate_end_messages_per_s=40, attributes={"x": Recipe(uniform=(0, 1))}),
+    )
+    client = ClientSpec(name="c", broker="b", publish=flows)
+    scenario = Scenario(name="s", duration=3.0, broker=(BrokerSpec(name="b"),), client=(client,))
+    published: list[tuple[float, Record]] = []
+
+    class Kept:
+        def write(self, time: float, node: str, record: Record) -> None:
+            if isinstance(record, Published):
+                published.append((time, record))
+
+    simulate(scenario, 5, trace=Kept())
+    lines = [
+        (line.time, published_record(make_message(Identity("c", 1, count), line.attributes, line.body)))
+        for count, line in enumerate(script(client, 3.0, 5), start=1)
+    ]
+    assert len(lines) > 100
+    assert lines == published
+
+
+def test_a_delay_that_the_file_names_is_applied_and_the_unsaid_millisecond_is_not() -> None:
+    addresses = assign_addresses(a_line("a", "b"), base_port=None)
+    [near] = plan_for(a_line("a", "b"), "a", addresses).neighbours
+    [far] = plan_for(a_line("a", "b", delay=0.05), "a", addresses).neighbours
+    assert (near.delay, far.delay) == (0.0, 0.05)
