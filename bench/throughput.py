@@ -134,7 +134,7 @@ async def penstock_setup(
     stack: AsyncExitStack, name: str, brokers: int, kind: str, filters: int, trace: Path | None = None
 ) -> Setup:
     names = [f"b{number}" for number in range(brokers)]
-    links = tuple(LinkSpec(between=pair, kind=kind) for pair in pairwise(names))  # type: ignore[arg-type]
+    links = tuple(LinkSpec(between=pair, kind=kind, delay=0.0, queue_packets=10_000) for pair in pairwise(names))  # type: ignore[arg-type]
     scenario = Scenario(name="bench", duration=1.0, broker=tuple(BrokerSpec(name=b) for b in names), link=links)
     addresses = assign_addresses(scenario, base_port=None)
     began = time.time()

@@ -33,4 +33,4 @@ def test_more_loss_delivers_less():
 
 
 def test_every_experiment_has_variants():
-    assert variants("delay-cdf-hypoexponential-fit").scenario.name == "chain-5"
+    assert variants("delay-cdf-hypoexponential-fit").scenario.name == "chain-5-2000"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,13 +60,13 @@ def run_command(
     from penstock.lab.laboratory import run_experiments
     from penstock.lab.registry import experiments, find
     from penstock.lab.report import write_reports
-    from penstock.pipeline.session import spark_session
+    from penstock.pipeline.session import java_in_use, spark_session
 
     if live and scale != "smoke":
         raise typer.BadParameter("a live run has one scale, smoke", param_hint="--scale")
     if scale not in SCALES:
         raise typer.BadParameter(f"'{scale}' is no scale; choose one of {', '.join(SCALES)}", param_hint="--scale")
-    chosen = list(experiments().values()) if names == ["all"] else [find(name) for name in names]
+    chosen = list(experiments().values()) if "all" in names else [find(name) for name in names]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
     with progress_bar("experiments") as advance:
         results = run_experiments(
@@ -84,7 +85,7 @@ def run_command(
             typer.echo(json.dumps(result.as_json()))
         else:
             _show(result)
-    typer.echo(f"report: {index}", err=True)
+    typer.echo(f"{java_in_use()}; report: {index}", err=True)
     if not all(result.holds() for result in results):
         raise typer.Exit(1)
 
@@ -103,13 +104,14 @@ def sweep_command(
     Example: penstock lab sweep delay-cdf-hypoexponential-fit --grid loss=0.001,0.01 --seeds 20
     """
     from penstock.lab.sweep import parse_grid, sweep
-    from penstock.lab.variants import variants
+    from penstock.lab.variants import variants, varied
     from penstock.pipeline.session import spark_session
 
-    variants(name)  # an unknown name is better found here than by every worker
-    found = sweep(
-        spark_session(master=master), name, parse_grid(grid), find=variants, seeds=seeds, first_seed=first_seed
-    )
+    points = parse_grid(grid)
+    scenario = variants(name).scenario
+    for values in product(*points.values()):  # a slip is better found here than by every worker
+        varied(scenario, dict(zip(points, values, strict=True)))
+    found = sweep(spark_session(master=master), name, points, find=variants, seeds=seeds, first_seed=first_seed)
     for one in found.summary():
         if as_json:
             typer.echo(json.dumps({"experiment": name, **asdict(one)}))

@@ -63,11 +63,15 @@ def main() -> None:
     except PenstockError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
         sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

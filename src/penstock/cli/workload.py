@@ -56,13 +56,15 @@ def make_command(
 def show_command(
     folder: Annotated[Path, typer.Argument(help="A workload.")],
     first: Annotated[int, typer.Option(help="How many publications.", min=0)] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="As it is anyway: one JSON object per line.")] = True,
 ) -> None:
     """Print the first publications, one JSON object per line.
 
     Example: penstock workload show big --first 3
     """
-    from penstock.pipeline.workloads import read_publications
+    from penstock.pipeline.workloads import read_publications, read_spec
 
+    read_spec(folder)  # says so if it is no workload
     for publication in islice(read_publications(folder), first):
         typer.echo(json.dumps(publication._asdict()))
 

@@ -67,7 +67,7 @@ class EncodingScheme:
         }
         for problem, holds in problems.items():
             if not holds:
-                raise InvalidEncoding(f"{problem}; this is {self}")
+                raise InvalidEncoding(problem)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -67,7 +67,9 @@ class LaneQueue(Generic[Item]):
     """First in, first out within a lane; by priority and weight between lanes."""
 
     def __init__(self, config: QueueConfig) -> None:
-        self._lanes: dict[Lane, _LaneState[Item]] = {lane: _LaneState(config.lanes[lane]) for lane in Lane}
+        # A list, because the hash of an enumeration's member is a call of a Python function.
+        self._lanes: list[_LaneState[Item]] = [_LaneState(config.lanes[lane]) for lane in Lane]
+        self._control = self._lanes[Lane.CONTROL]
         self._round: deque[Lane] = deque()  # lanes other than control that hold something
         self._packets = 0
 
@@ -90,9 +92,8 @@ class LaneQueue(Generic[Item]):
 
     def get(self) -> tuple[Item, int] | None:
         """Take the next item and its size, or None if nothing waits."""
-        control = self._lanes[Lane.CONTROL]
-        if control.items:
-            return self._take(control)
+        if self._control.items:
+            return self._take(self._control)
         while self._round:
             lane = self._round[0]
             state = self._lanes[lane]
@@ -108,8 +109,8 @@ class LaneQueue(Generic[Item]):
 
     def clear(self) -> list[Item]:
         """Empty the queue and return what was in it, lane by lane."""
-        left = [item for state in self._lanes.values() for item, _ in state.items]
-        for state in self._lanes.values():
+        left = [item for state in self._lanes for item, _ in state.items]
+        for state in self._lanes:
             state.items.clear()
             state.bytes = 0
         self._round.clear()

@@ -18,12 +18,15 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.experiment import Experiment, Figure, Finding, Plan, Result, Scale
 from penstock.lab.runner import simulate_run
-from penstock.scenario.runs import Outcome, open_or_make
+from penstock.scenario.runs import Outcome, open_or_make, run_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.lab.view import View
+
 Progress = Callable[[str, float], None]
+Key = tuple[str, Path, int]  # simulator, where the run belongs, seed
 
 
 def run_experiments(
@@ -66,15 +69,16 @@ def _plans(experiment: Experiment, scale: Scale, live: bool) -> Mapping[str, Pla
 class _Views:
     """The runs of all experiments, each opened once."""
 
-    def __init__(self, session: SparkSession, folders: Mapping[tuple[str, str, int], Path]) -> None:
+    def __init__(self, session: SparkSession, folders: Mapping[Key, Path]) -> None:
         from penstock.lab.view import View
 
         self._make = View
         self._session = session
         self._folders = folders
-        self._open: dict[tuple[str, str, int], View] = {}
+        self._open: dict[Key, View] = {}
 
-    def of(self, plan: Plan, seed: int):  # type: ignore[no-untyped-def]
+    def of(self, plan: Plan, seed: int) -> View:
+        """The view of one run."""
         key = _key(plan, seed)
         if key not in self._open:
             self._open[key] = self._make(self._session, self._folders[key], plan.scenario)
@@ -116,13 +120,14 @@ def _judge(
     )
 
 
-def _key(plan: Plan, seed: int) -> tuple[str, str, int]:
-    return plan.simulator, plan.scenario.name, seed
+def _key(plan: Plan, seed: int) -> Key:
+    """Which run it is; two scenarios of one name are two runs."""
+    return plan.simulator, run_folder(plan.scenario, seed, Path()), seed
 
 
 def _make_runs(
     plans: Sequence[Plan], seeds: Sequence[int], runs_root: Path, processes: int, progress: Progress
-) -> dict[tuple[str, str, int], Path]:
+) -> dict[Key, Path]:
     """Every run once, the longest first, so that no process is left alone with one at the end."""
     jobs = {_key(plan, seed): (plan, seed, runs_root) for plan in plans for seed in seeds}
     ordered = sorted(jobs.items(), key=lambda job: -job[1][0].scenario.duration * len(job[1][0].scenario.client))
@@ -130,7 +135,7 @@ def _make_runs(
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         futures = [(key, pool.submit(make_run, *job)) for key, job in ordered]
         for number, (key, future) in enumerate(futures):
-            progress(f"simulating {key[1]}, seed {key[2]}", number / len(futures))
+            progress(f"{key[1].parent.name}, seed {key[2]}", number / len(futures))
             folders[key] = future.result()
     return folders
 

@@ -50,14 +50,7 @@ def _rates_figure(view: View) -> Figure:
         "delivered": view.delivered_per_second(),
         "missed": view.missed_per_second,
     }
-    rows = [
-        {"second": second, "rate": float(rate), "series": name}
-        for name, rates in curves.items()
-        for second, rate in enumerate(rates)
-    ]
-    spec = style.lines(
-        rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title="messages per second"
-    )
+    spec = style.over_time(curves, "messages per second")
     return Figure(caption="Publications, deliveries, and deliveries that were due and never came.", spec=spec)
 
 

@@ -7,7 +7,7 @@ leave the ground to the page, so they can be read in the dark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
@@ -60,6 +60,16 @@ def lines(rows: Rows, *, x: str, y: str, series: Sequence[str], x_title: str, y_
             "color": {"field": "series", "type": "nominal", "title": None, "scale": colour_scale(series)},
         },
     )
+
+
+def over_time(curves: Mapping[str, Iterable[float]], y_title: str) -> dict[str, Any]:
+    """Named rates, one value per second."""
+    rows = [
+        {"second": second, "rate": float(rate), "series": name}
+        for name, rates in curves.items()
+        for second, rate in enumerate(rates)
+    ]
+    return lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title)
 
 
 def bars(

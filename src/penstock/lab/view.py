@@ -44,11 +44,6 @@ class View:
         """One row per delivery, with its delay."""
         return self._keep(metrics.delays(self.tables.delivered, self.tables.published))
 
-    @cached_property
-    def all_delays(self) -> Floats:
-        """The delay of every delivery, in no order."""
-        return self._column(self.delays, "delay")
-
     def pair_delays(self, publisher: str, client: str) -> tuple[Floats, Floats]:
         """When each message of the pair was published, and its delay, in the order of publication."""
         pair = self.delays.where((self.delays.publisher == publisher) & (self.delays.client == client))
@@ -79,7 +74,7 @@ class View:
     @cached_property
     def missed_per_second(self) -> Floats:
         """Deliveries that were due, by the second of publication, and never came."""
-        due = truth_of(self.tables, grace=1.0)
+        due = truth_of(self.tables, grace=self.scenario.settle)
         missed = metrics.false_negatives(due, self.tables.delivered)
         return self._seconds(metrics.missed_per_second(missed, by=()), "missed")
 
@@ -98,10 +93,6 @@ class View:
         within = seconds < len(filled)
         np.add.at(filled, seconds[within].astype(int), counts[within])
         return filled
-
-    def _column(self, frame: DataFrame, name: str) -> Floats:
-        values: Floats = frame.select(name).toArrow()[name].to_numpy()
-        return values
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())

@@ -6,13 +6,12 @@ the n-th broker of the file, counted round, so a workload for eight brokers runs
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from penstock.pipeline.workloads import WorkloadSpec, client_name, read_publications, read_subscriptions
+from penstock.pipeline.workloads import WorkloadSpec, client_name, read_publications, read_spec, read_subscriptions
 from penstock.scenario.network import ClientSpec, Scenario, SubscriptionSpec
 from penstock.scenario.reader import read_scenario
 from penstock.sim.run import RunResult, simulate
@@ -24,7 +23,7 @@ def carry(
     folder: Path, network: Path, seed: int, *, progress: Callable[[float], None] | None = None
 ) -> tuple[Scenario, RunResult]:
     """Run the workload; returns the scenario it became and what came of it."""
-    spec = WorkloadSpec(**json.loads((folder / "workload.json").read_text()))
+    spec = read_spec(folder)
     scenario = with_clients(read_scenario(network), spec, folder)
     drawn = (
         (SETTLING + time, client, attributes, size) for time, client, attributes, size in read_publications(folder)

@@ -33,6 +33,7 @@ from penstock.live.frames import (
 from penstock.overlay.codec import encode_batch
 
 CLOSE_WITHIN = 2.0  # seconds for the peer to take what was written before the end
+TURN_BYTES = 1 << 14  # whoever sends so much at once is read again in the next turn of the loop
 FRAME_PACKETS = 256  # a receiver handles one frame at a time and writes in between
 FRAME_SPLIT_BYTES = 1 << 18  # a batch longer than this goes out as several frames
 
@@ -84,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._held = False
         self._problem = ""
         self._heard_at = self._said_at = self._began_at = self._looked_at = self._loop.time()
         self._cut_off: asyncio.TimerHandle | None = None
@@ -110,6 +112,8 @@ class Connection(asyncio.Protocol):
                 self._handle(frame)
         except InvalidPacket as error:
             self.end(str(error), violation=True)
+        if len(data) >= TURN_BYTES:
+            self._pause_for_a_turn()
 
     def eof_received(self) -> bool | None:
         self._problem = self._problem or "the peer closed the connection"
@@ -165,11 +169,13 @@ class Connection(asyncio.Protocol):
 
     def hold(self) -> None:
         """Read nothing for now."""
+        self._held = True
         if self._transport is not None and not self.ending:
             self._transport.pause_reading()
 
     def release(self) -> None:
         """Read again."""
+        self._held = False
         if self._transport is not None and not self.ending:
             self._transport.resume_reading()
 
@@ -180,7 +186,9 @@ class Connection(asyncio.Protocol):
         not count, so a long way does not make a link slow.
         """
         if self._transport is not None:
-            self._transport.set_write_buffer_limits(high=high_bytes, low=high_bytes // 4)
+            # uvloop writes at once when a write passes the mark, and at the end of the turn otherwise: with a low mark
+            # a full load goes out now, and whoever asks for room afterwards gets some.
+            self._transport.set_write_buffer_limits(high=high_bytes // 4, low=high_bytes // 8)
             sock = self._transport.get_extra_info("socket")
             if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, high_bytes)
@@ -203,6 +211,16 @@ class Connection(asyncio.Protocol):
             self.abort(f"silent for {config.silence_max:g} s")
         elif self.peer is not None and now - self._said_at > config.keepalive:
             self._write(SIGN_OF_LIFE)
+
+    def _pause_for_a_turn(self) -> None:
+        """Let the others have their turn. uvloop would read a busy peer dry, megabytes, before anybody may write."""
+        if self._transport is not None and not self.ending and not self._held:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self.ending and not self._held:
+            self._transport.resume_reading()
 
     def _handle(self, frame: Frame) -> None:
         if self.ending:  # because of the frame before

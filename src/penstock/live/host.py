@@ -197,11 +197,15 @@ class LiveHost:
             self._loop.call_soon(self._flush_turn)
 
     def flush(self) -> None:
-        """Let all ports write. What they release by that waits for the next time."""
-        dirty, self._dirty = self._dirty, []
+        """Let all ports write, and what their egress releases by that, until nothing waits or no socket takes more.
+
+        A broker that reads a long batch and writes one room's worth for it would fall behind and drop the rest.
+        """
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for port in dirty:
+                port.flush()
         self._gathered = 0
-        for port in dirty:
-            port.flush()
 
     def _flush_turn(self) -> None:
         self._flush_soon = False

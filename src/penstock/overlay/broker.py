@@ -285,6 +285,10 @@ class Broker:
         if max(map(self._scheme.fill, encodings), default=0.0) > self._scheme.fill_limit:  # no neighbour would take it
             problem = f"its encoding is fuller than fill_limit, {self._scheme.fill_limit:.0%}: use fewer constraints"
             return self._refuse(packet, client.name, sender, problem)
+        if not self._routing.has_room_for(encodings):
+            return self._refuse(
+                packet, client.name, sender, "this broker holds as many encodings as its neighbours take"
+            )
         replaced = client.keys.pop(packet.subscription, None)
         if replaced is not None:
             self._drop_subscription(replaced, now)

@@ -17,6 +17,7 @@ from penstock.content.message import Message
 from penstock.kernel.machine import Accepted, Deliver, Done, Effect, Lane, Link, Packet, Refused, Send, Ticket
 from penstock.kernel.timers import TimerName
 from penstock.kernel.trace import InputRefused, Published, Subscribed, Unsubscribed
+from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
 
 NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publish again once the link is up"
@@ -49,9 +50,10 @@ class Client:
 
     def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
         """Send a message to whoever wants it."""
-        fact = published_record(message)
         if self._home is None:
-            return [fact, Done(ticket, Refused(NOT_CONNECTED))]
+            lost = dropped("egress", "not connected", "", Lane.BEST_EFFORT, Publish(message))
+            return [lost, Done(ticket, Refused(NOT_CONNECTED))]
+        fact = published_record(message)
         return [fact, Send((self._home,), Publish(message), Lane.BEST_EFFORT), Done(ticket, Accepted())]
 
     def publish_all(self, messages: Sequence[Message]) -> list[Effect]:

@@ -145,6 +145,10 @@ class Routing:
         self.own.unwant(encodings)
         self._announce_soon(now)
 
+    def has_room_for(self, encodings: Sequence[int]) -> bool:
+        """Whether our own interest would stay within what neighbours accept."""
+        return len(self.own) + len(encodings) <= self._config.encodings_per_broker_max
+
     def client_attached(self, link: Link) -> None:
         """The other end of the link is a client: no Hellos for it."""
         self._client_links[link] = None

@@ -42,6 +42,9 @@ PAIR_MODEL_SCHEMA = (
 )
 
 
+DIFFERENCE_SCALE_SCHEMA = "run string, publisher string, client string, samples bigint, difference_scale double"
+
+
 class Goodness(NamedTuple):
     """The largest gap between two cumulative distributions, and how probable one as large is if they are the same."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.trace import Delivered, Published, Record
 from penstock.kernel.trace_files import kind_name
-from penstock.pipeline import metrics
+from penstock.pipeline import metrics, models
 from penstock.pipeline.checks import CHECKS, Evidence, checks
 from penstock.pipeline.metrics import delay, fairness, losses, order, per_second
 from penstock.pipeline.metrics.shared import DELIVERY_KEYS, DELIVERY_LAYOUT, PUBLICATION_LAYOUT
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 HISTOGRAM_WIDTH = 0.001  # seconds
+MODEL_PHASES = 3  # a trace does not say how many brokers lie between a pair; three is the paper's first example
 
 
 class Inputs:
@@ -58,6 +59,11 @@ class Inputs:
     def false_positives(self) -> DataFrame:
         """The deliveries that nobody had asked for."""
         return self._keep(metrics.false_positives(self.truth, self.packs))
+
+    @cached_property
+    def delays(self) -> DataFrame:
+        """Every delivery with its delay."""
+        return self._keep(metrics.delays(self.tables.delivered, self.tables.published))
 
     def release(self) -> None:
         """Give back what Spark keeps."""
@@ -133,6 +139,8 @@ STEPS = (
         fairness.JAIN_INDEX,
         lambda i: metrics.jain_index(metrics.fifo_violations(i.packs), "received"),
     ),
+    Step("difference_scales", models.DIFFERENCE_SCALE_SCHEMA, lambda i: models.difference_scales(i.delays)),
+    Step("pair_models", models.PAIR_MODEL_SCHEMA, lambda i: models.pair_models(i.delays, phases=MODEL_PHASES)),
     Step(
         "checks",
         CHECKS,

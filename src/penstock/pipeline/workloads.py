@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.content.message import DEFAULT_LIMITS, Value
+from penstock.errors import InvalidRun
 from penstock.kernel.randomness import derive
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PUBLICATIONS_SCHEMA = "time double, publisher string, attributes string, body_bytes bigint"
 SUBSCRIPTIONS_SCHEMA = "client string, broker string, where string"
 ROWS_PER_BLOCK = 8192
+ROWS_MAX = 10**10  # more is a slip of the keyboard
 NUMBER_MAX = 9_999  # integer attributes lie between 0 and this; a subscription takes a tenth of them
 NUMBER_SPAN = 999
 
@@ -71,8 +73,10 @@ class WorkloadSpec:
         for name in ("brokers", "clients", "publishers", "names", "values", "names_per_message", "constraints_min"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.publications < 0 or self.subscriptions < 0 or self.duration <= 0.0 or self.body_bytes < 0:
-            raise ValueError("publications, subscriptions and body_bytes must not be negative, duration more than 0")
+        if not 0 <= self.publications <= ROWS_MAX or not 0 <= self.subscriptions <= ROWS_MAX:
+            raise ValueError(f"publications and subscriptions must lie between 0 and {ROWS_MAX:,}")
+        if not 0.0 < self.duration <= 86_400.0 or not 0 <= self.body_bytes <= DEFAULT_LIMITS.body_bytes_max:
+            raise ValueError("duration must be more than 0 and at most a day, body_bytes as a message allows")
         if self.names > 1000 or self.names_per_message > DEFAULT_LIMITS.attributes_max:
             raise ValueError(f"names must be at most 1000, names_per_message at most {DEFAULT_LIMITS.attributes_max}")
         if not (self.constraints_min <= self.constraints_max <= self.names and self.names_per_message <= self.names):
@@ -111,10 +115,24 @@ def subscriptions(spark: SparkSession, spec: WorkloadSpec, *, partitions: int | 
 def write_workload(spark: SparkSession, spec: WorkloadSpec, folder: Path, *, partitions: int | None = None) -> None:
     """Draw it all and put it there, in place of what was there before; `workload.json` comes last, when all is well."""
     head = folder / "workload.json"
+    if folder.is_dir() and any(folder.iterdir()) and not head.exists():
+        raise InvalidRun(
+            str(folder), "holds files and no workload.json, so it is no workload's folder; name another one"
+        )
     head.unlink(missing_ok=True)
     publications(spark, spec, partitions=partitions).write.mode("overwrite").parquet(str(folder / "publications"))
     subscriptions(spark, spec, partitions=partitions).write.mode("overwrite").parquet(str(folder / "subscriptions"))
     head.write_text(json.dumps(asdict(spec), indent=2) + "\n")
+
+
+def read_spec(folder: Path) -> WorkloadSpec:
+    """How the workload in this folder was drawn; raises InvalidRun if there is none."""
+    try:
+        return WorkloadSpec(**json.loads((folder / "workload.json").read_text()))
+    except OSError as error:
+        raise InvalidRun(str(folder), f"is no workload: workload.json cannot be read ({error.strerror})") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidRun(str(folder / "workload.json"), f"does not describe a workload: {error}") from None
 
 
 def read_publications(folder: Path, *, batch_rows: int = 4096) -> Iterator[DrawnPublication]:

@@ -7,7 +7,8 @@ dearer, so a broker that has fallen behind falls further behind; and when the st
 reading from its publishers.
 
 It takes the same scenario as the simulator proper and writes the same trace records, so one pipeline measures both.
-It is a model for a baseline, no part of the product: no faults, no clocks, exact matching at the home broker.
+It is a model for a baseline, no part of the product: no faults, no clocks, links with a constant delay and no rate or
+queue of their own, exact matching at the home broker.
 
 Departure: the paper measured a real ActiveMQ and says nothing of its inner costs. The constants are ours, such that
 the network as a whole copes with the 32,500 deliveries/s that the paper reports at the peak.
@@ -39,7 +40,7 @@ class StoreConfig:
     delivery_cost: float = 0.000092  # seconds for each local delivery or forwarded copy
     resident_messages: int = 2_000  # how many may wait in memory; beyond that they go through the disk
     paging_factor: float = 2.5  # how much dearer a message is that had to
-    store_bytes: int = 64_000_000  # experiments section 3.1
+    store_bytes: int = 64_000_000  # experiments section 1
     overhead_bytes: int = 1_200  # journal, index and cursors per stored message
     block_share: float = 0.9  # of the store: from here on publishers are not read
     resume_share: float = 0.8
