@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from penstock.content.message import Value
     from penstock.content.predicate import Constraint, Filter, Predicate
 
-app = typer.Typer(help="Explain a predicate, or test it on a message.", no_args_is_help=True)
+app = typer.Typer(
+    help="Explain a predicate, or test it on a message.",
+    epilog='Example: penstock filter explain "price < 120"',
+    no_args_is_help=True,
+)
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -16,7 +16,11 @@ from penstock.cli.progress import progress_bar
 if TYPE_CHECKING:
     from penstock.lab.experiment import Result
 
-app = typer.Typer(help="Run the papers' experiments and report on them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run the papers' experiments and report on them.",
+    epilog="Example: penstock lab run delay-cdf-hypoexponential-fit",
+    no_args_is_help=True,
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line instead of tables.")]
 RunsRoot = Annotated[Path, typer.Option("--runs", help="Where runs are kept and found again.")]

@@ -30,6 +30,7 @@ from penstock.errors import NotPossibleHere, PenstockError, SparkUnavailable, Un
 app = typer.Typer(
     name="penstock",
     help="Content-based publish/subscribe that keeps its flow under control.",
+    epilog="Example: penstock demo, or in three terminals: penstock up; penstock sub TRUE; penstock pub -a x=1 hello",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -14,7 +14,11 @@ import typer
 from penstock.cli.progress import progress_bar
 from penstock.errors import SparkUnavailable
 
-app = typer.Typer(help="Turn the traces of runs into measures, on Spark.", no_args_is_help=True)
+app = typer.Typer(
+    help="Turn the traces of runs into measures, on Spark.",
+    epilog="Example: penstock pipeline run runs/town/live",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

@@ -12,7 +12,11 @@ import typer
 
 from penstock.errors import PenstockError
 
-app = typer.Typer(help="Large workloads: drawn on Spark, kept as Parquet.", no_args_is_help=True)
+app = typer.Typer(
+    help="Large workloads: drawn on Spark, kept as Parquet.",
+    epilog="Example: penstock workload make big --set publications=1000000",
+    no_args_is_help=True,
+)
 
 
 @app.command("make")
