@@ -38,12 +38,22 @@ def table_ddl(kind: type[Record]) -> str:
 @cache
 def parse_ddl(ddl: str) -> StructType:
     """A line of DDL as Spark's own type. It needs no session, so schemas can be compared without one."""
-    from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
+    from pyspark.sql.types import (
+        ArrayType,
+        BooleanType,
+        DataType,
+        DoubleType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
 
     types: dict[str, DataType] = {
         "boolean": BooleanType(),
         "bigint": LongType(),
         "double": DoubleType(),
+        "array<double>": ArrayType(DoubleType()),
         "string": StringType(),
     }
     pairs = [column.strip().rsplit(" ", 1) for column in ddl.split(",")]
