@@ -185,3 +185,12 @@ def test_a_copy_is_equal_and_starts_empty() -> None:
 def test_impossible_schemes_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidEncoding, match=next(iter(wrong))):
         EncodingScheme(**wrong)
+
+
+@pytest.mark.parametrize("scheme", [EncodingScheme(), EncodingScheme(bits=256), EncodingScheme(bits=128, hashes=5)])
+def test_so_many_attributes_always_fit(scheme: EncodingScheme) -> None:
+    count = scheme.attributes_always_fit
+    assert count > 0
+    for start in range(0, 2000, 100):
+        attributes = {f"name-{start}-{number}": f"value {start * number}" for number in range(count)}
+        assert scheme.fill(scheme.encode_message(attributes)) <= scheme.fill_limit

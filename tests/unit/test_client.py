@@ -256,3 +256,11 @@ def test_pumps_of_clients_need_no_time() -> None:
     pump = Pump()
     pump.add("c", a_client("c"))
     assert pump.machines["c"].deadline() is None
+
+
+def test_messages_without_tickets_go_out_together_and_are_recorded_when_they_cannot() -> None:
+    messages = [a_message(), a_message()]
+    sent = a_service(up=True).publish_all(messages)
+    assert [effect.packet.message for effect in sent] == messages
+    lost = a_service(up=False).publish_all(messages)
+    assert [(type(effect), effect.cause) for effect in lost] == [(Dropped, "not connected")] * 2

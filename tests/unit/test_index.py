@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -38,6 +38,14 @@ NUMBERS: list[Value] = [0, -0.0, 1, 1.0, 2, 2.5, -7, 1000, 0.1, 1e300, -1e300, 5
 NUMBERS += [BIG - 1, BIG, float(BIG), BIG + 1, BIG + 2, float(BIG + 2), -BIG - 1, float(2**62), 2**62 + 1]
 STRINGS: list[Value] = ["", "x", "xy", "y", "1", "True", "é", "\U0001f600", "z%"]
 VALUES: list[Value] = [True, False, *NUMBERS, *STRINGS]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tables_from_the_first_predicate_on() -> Iterator[None]:
+    """A handful of predicates is simply asked; here the tables are what is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.content.index.ASKED_MAX", 0)
+        yield
 
 
 def truth(constraint: Constraint, message: Attributes) -> bool:

@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def limit_buffer(self, high_bytes: int) -> None:
-        """How much may wait in front of the socket before `paused`, and as much again unsent inside it.
+        """How much may be unsent inside the socket; we count as `paused` with a quarter of it waiting in front.
 
         The kernel would otherwise take megabytes for a peer that does not read. What is sent and not acknowledged does
         not count, so a long way does not make a link slow.

@@ -57,10 +57,10 @@ class Client:
         return [fact, Send((self._home,), Publish(message), Lane.BEST_EFFORT), Done(ticket, Accepted())]
 
     def publish_all(self, messages: Sequence[Message]) -> list[Effect]:
-        """Send messages for which nobody holds a ticket or keeps a trace; while the link is down they are lost."""
+        """Send messages for which nobody holds a ticket or keeps a trace; while the link is down they are dropped."""
         home = self._home
         if home is None:
-            return []
+            return [dropped("egress", "not connected", "", Lane.BEST_EFFORT, Publish(message)) for message in messages]
         to = (home,)
         return [Send(to, Publish(message), Lane.BEST_EFFORT) for message in messages]
 
