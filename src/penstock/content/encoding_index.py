@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.content.kernels import usable
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN
 from penstock.errors import InvalidEncoding
 
@@ -57,8 +58,7 @@ class EncodingIndex:
         if encoding in self._accesses.get(owner, ()):
             raise ValueError(f"owner {owner} has this encoding already; remove it first")
         self._file(owner, encoding)
-        if self._pairs > self._compiled_above and isinstance(self._table, DictCover):
-            self._build_anew()
+        self._use_kernels_if_large()
 
     def remove(self, owner: int, encoding: int) -> None:
         """KeyError if the owner does not have the encoding."""
@@ -83,6 +83,7 @@ class EncodingIndex:
         for encoding in encodings:
             if encoding < 0 or encoding >> self._bits:
                 self._check(encoding)
+        self._use_kernels_if_large()
         return self._table.match(encodings)
 
     def _check(self, encoding: int) -> None:
@@ -109,8 +110,12 @@ class EncodingIndex:
         for owner, encoding in pairs:
             self._file(owner, encoding)
 
+    def _use_kernels_if_large(self) -> None:
+        if self._pairs > self._compiled_above and type(self._table) is DictCover and usable():
+            self._build_anew()
+
     def _new_table(self) -> DictCover | KernelCover:
-        if self._pairs <= self._compiled_above:
+        if self._pairs <= self._compiled_above or not usable():
             return DictCover(self._bits)
         from penstock.content.encoding_table import KernelCover  # late: it imports numba
 

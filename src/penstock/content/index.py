@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from penstock.content.index_plan import Registration, give_back, register
 from penstock.content.index_vocabulary import Said, Vocabulary
+from penstock.content.kernels import usable
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Attributes
 from penstock.content.predicate import Predicate
 
@@ -58,8 +59,7 @@ class PredicateIndex:
             raise ValueError(f"key {key} does not fit 64 bits")
         self._predicates[key] = predicate
         self._file(key, predicate)
-        if self._registrations > self._compiled_above and isinstance(self._table, DictTable):
-            self._build_anew()
+        self._use_kernels_if_large()
 
     def remove(self, key: int) -> None:
         del self._predicates[key]
@@ -77,6 +77,7 @@ class PredicateIndex:
         if len(self._predicates) <= ASKED_MAX:
             few = [(key, predicate.matches) for key, predicate in sorted(self._predicates.items(), key=_key_of)]
             return [[key for key, matches in few if matches(message)] for message in batch]
+        self._use_kernels_if_large()
         said = self._vocabulary.say(batch)
         sure, unsure = self._table.match(said)
         predicates = self._predicates
@@ -101,6 +102,10 @@ class PredicateIndex:
         self._filed[key] = filed
         self._registrations += len(filed)
 
+    def _use_kernels_if_large(self) -> None:
+        if self._registrations > self._compiled_above and type(self._table) is DictTable and usable():
+            self._build_anew()
+
     def _build_anew(self) -> None:
         self._vocabulary = Vocabulary()
         self._table = self._new_table()
@@ -109,7 +114,7 @@ class PredicateIndex:
             self._file(key, predicate)
 
     def _new_table(self) -> DictTable | KernelTable:
-        if self._registrations <= self._compiled_above:
+        if self._registrations <= self._compiled_above or not usable():
             return DictTable()
         from penstock.content.index_table import KernelTable  # late: it imports numba
 

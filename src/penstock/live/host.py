@@ -39,6 +39,9 @@ GONE = "(clients that left)"
 EAGER_PACKETS = 128  # effects since the ports last wrote: write now instead of at the end of the turn
 
 
+CLOCK_OFFSET = time.time() - time.monotonic()  # wall clock when this process began, and monotonic since
+
+
 class Port(Protocol):
     """One end of a link: where packets for it are gathered and written."""
 
@@ -73,7 +76,9 @@ class LiveHost:
         self.on_record: Callable[[Record], None] = lambda record: None
         self.trace = trace
         self._loop = asyncio.get_running_loop()
-        self._clock_offset = time.time() - self._loop.time()
+        # One offset for the whole process, so that its nodes agree; and not the loop's clock, which uvloop rounds to
+        # milliseconds.
+        self._clock_offset = CLOCK_OFFSET
         self._machine: Node | None = None
         self._dirty: list[Port] = []
         self._gathered = 0  # effects since the ports last wrote
@@ -101,7 +106,7 @@ class LiveHost:
 
     def now(self) -> float:
         """The node's own time."""
-        return self._clock_offset + self._loop.time()
+        return self._clock_offset + time.monotonic()
 
     # Inputs.
 

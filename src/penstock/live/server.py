@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from dataclasses import dataclass, field
 from errno import EADDRINUSE, EADDRNOTAVAIL
 
+from penstock.content import kernels
 from penstock.errors import NotPossibleHere
 from penstock.kernel.machine import Lane, Link, Packet, Send
 from penstock.kernel.randomness import stream
@@ -97,6 +99,7 @@ class BrokerServer:
 
     async def start(self) -> None:
         """Listen, and call the neighbours; raises NotPossibleHere if the address cannot be had."""
+        kernels.prepare_beside(lambda job: threading.Thread(target=job, name="kernels", daemon=True).start())
         self._loop = asyncio.get_running_loop()
         self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self._trace)
         self.host.on_record = self._recorded
