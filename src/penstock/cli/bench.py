@@ -12,13 +12,13 @@ import asyncio
 import json
 import multiprocessing
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
+from penstock.cli.sim import percentile
 from penstock.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -158,11 +158,10 @@ async def _latencies(
     await loop.run_in_executor(pool, _publish, url, topic, int(rate * seconds), size, rate)
     await asyncio.wait([reading], timeout=QUIET)
     reading.cancel()
-    delays.sort()
     if not delays:
         raise Unreachable("nothing arrived while latency was measured; try penstock report")
-    at: Callable[[float], float] = lambda share: delays[min(len(delays) - 1, int(share * len(delays)))]  # noqa: E731
-    return {"latency_p50": at(0.5), "latency_p90": at(0.9), "latency_p99": at(0.99), "latency_max": delays[-1]}
+    shares = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p99": 0.99, "latency_max": 1.0}
+    return {name: percentile(delays, share) or 0.0 for name, share in shares.items()}
 
 
 def _publish(url: str | None, topic: str, count: int, size: int, rate: float | None) -> tuple[float, float]:
