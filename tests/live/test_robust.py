@@ -211,12 +211,14 @@ def test_memory_stays_bounded_when_a_thousand_clients_connect_and_vanish() -> No
         async with Brokers(scenario, assign_addresses(scenario, base_port=None), restart=False) as brokers:
             address = brokers.addresses["a"]
             async with penstock.connect(f"penstock://{address}") as network, network.subscribe("n = 1") as messages:
-                await vanish_in_crowds(address, 1000)  # whatever is made or imported once, is now
-                await until(lambda: alone(network))
-                before = rss_bytes(brokers.pid("a"))
-                await vanish_in_crowds(address, 1000)
-                await until(lambda: alone(network))
-                assert rss_bytes(brokers.pid("a")) - before < 4 << 20
+                sizes = [rss_bytes(brokers.pid("a"))]
+                while len(sizes) < 8:  # what is imported or compiled once, in the background, takes a round or two
+                    await vanish_in_crowds(address, 1000)
+                    await until(lambda: alone(network))
+                    sizes.append(rss_bytes(brokers.pid("a")))
+                    if sizes[-1] - sizes[-2] < 1 << 20:
+                        break
+                assert sizes[-1] - sizes[-2] < 1 << 20, f"each thousand of clients made it larger: {sizes}"
                 await network.publish({"n": 1})
                 await anext(messages)
                 assert network.reconnects == 0
