@@ -140,7 +140,7 @@ def test_a_client_that_never_reads_costs_a_bounded_queue_and_nobody_else_anythin
                     await network.publish({"n": sent}, bytes(5000))
                     sent += 1
                     if sent % 50 == 0:
-                        await until(lambda: messages.report().received == sent)  # noqa: B023
+                        await until(lambda: messages.report().received == sent)  # noqa: B023  # awaited at once
                 assert messages.report().lost_at_broker == 0
                 sloth = next(link for link, port in broker.host.ports.items() if port.peer == "sloth")
                 assert broker.node.egress.waiting_packets(sloth) <= 100 + 1  # and word of what was dropped

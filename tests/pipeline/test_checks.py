@@ -24,7 +24,7 @@ GOOD: dict[str, Rows] = {
 }
 
 
-def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, complete: bool = True) -> Rows:  # noqa: B006
+def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, complete: bool = True) -> Rows:  # noqa: B006  # nobody changes it
     tables = {
         kind_name(kind): spark.createDataFrame(
             GOOD.get(kind_name(kind), []) + added.get(kind_name(kind), []), table_ddl(kind)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,10 +55,11 @@ def daemon(kind: str, *arguments: str, port: int, work: Path) -> Iterator[None]:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=work)
     try:
         deadline = time.monotonic() + PATIENCE
-        while socket.socket().connect_ex(("127.0.0.1", port)) != 0:
-            assert process.poll() is None, (work / f"{kind}-{port}.log").read_text()
+        while not listens(port):
             assert time.monotonic() < deadline, f"{kind} does not listen"
-            time.sleep(0.1)
+            with suppress(subprocess.TimeoutExpired):  # it should not end: that would be the reason why nobody listens
+                process.wait(0.1)
+                raise AssertionError((work / f"{kind}-{port}.log").read_text())
         yield
     finally:
         process.terminate()
@@ -67,6 +68,11 @@ def daemon(kind: str, *arguments: str, port: int, work: Path) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture

@@ -231,8 +231,9 @@ class Vocabulary:
                     if (atom := number.equals.get(value)) is not None:
                         append(atom)
                     for scale, cells in number.grids.values():
-                        if (atom := cells.get(low * scale // 1.0)) is not None:  # type: ignore[call-overload]
-                            append(atom)  # (a float finds the equal int)
+                        cell = low * scale // 1.0
+                        if (atom := cells.get(cell)) is not None:  # type: ignore[call-overload]  # a float finds its int
+                            append(atom)
             if present:
                 atoms.extend(present[name] for name in message if name in present)
             if always:

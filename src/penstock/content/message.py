@@ -110,13 +110,13 @@ def plain_size(
         if kind is str:
             if not value.isascii() or len(value) > string_max:  # type: ignore[union-attr, arg-type]  # it is a string
                 return 0
-            size += name_bytes + 5 + len(value)  # type: ignore[arg-type]
+            size += name_bytes + 5 + len(value)  # type: ignore[arg-type]  # it is a string
         elif kind is int:
-            if not INTEGER_MIN <= value <= INTEGER_MAX:  # type: ignore[operator]
+            if not INTEGER_MIN <= value <= INTEGER_MAX:  # type: ignore[operator]  # an integer
                 return 0
             size += name_bytes + 11
         elif kind is float:
-            if not isfinite(value):  # type: ignore[arg-type]
+            if not isfinite(value):  # type: ignore[arg-type]  # a float
                 return 0
             size += name_bytes + 11
         elif kind is bool:

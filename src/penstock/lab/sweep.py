@@ -160,7 +160,7 @@ def _simulate(experiment: str, find: Callable[[str], Measurable], task: tuple[di
         bad = [name for name, value in measures.items() if not isfinite(value)]
         if bad:
             return Simulated(parameters, seed, {}, f"not a finite number: {', '.join(bad)}")
-    except Exception:
+    except Exception:  # whatever it was: the others go on, and it is raised in the end with what replays it
         return Simulated(parameters, seed, {}, traceback.format_exc())
     return Simulated(parameters, seed, measures)
 

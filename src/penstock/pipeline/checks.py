@@ -64,7 +64,7 @@ class Evidence:
 
 def checks(evidence: Evidence) -> DataFrame:
     """All checks over all runs: a row for each check of a run that found something."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     found = reduce(lambda a, b: a.unionByName(b), [check(evidence) for check in _CHECKS])
     summed = found.groupBy("run", "check").agg(F.sum("count").alias("count"), F.min("example").alias("example"))
@@ -94,7 +94,7 @@ def _matched(evidence: Evidence) -> DataFrame:
 
 def _subscriptions(evidence: Evidence) -> DataFrame:
     """Deliveries beside their subscriptions: each needs one that was made before."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     def work(packs: pa.Table) -> pa.Table:
         import numpy as np
@@ -150,7 +150,7 @@ def _identities(evidence: Evidence) -> DataFrame:
 
 
 def _impostors(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     rows = evidence.tables.published.where(F.col("node") != F.col("publisher"))
     example = F.concat("node", F.lit(" as "), "publisher")
@@ -158,14 +158,14 @@ def _impostors(evidence: Evidence) -> DataFrame:
 
 
 def _twice(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     example = F.concat(F.lit("from "), "publisher", F.lit(" to "), "client")
     return _rows(duplicates(evidence.delivered), F.lit("delivered twice"), example, F.col("duplicates"))
 
 
 def _unwanted(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     example = F.concat_ws(
         " ", "publisher", F.col("incarnation").cast("string"), F.col("count").cast("string"), F.lit("to"), "client"
@@ -174,21 +174,21 @@ def _unwanted(evidence: Evidence) -> DataFrame:
 
 
 def _unexplained(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     rows = evidence.tables.dropped.where(F.trim("cause") == "")
     return _rows(rows, F.lit("dropped without a cause"), F.concat("node", F.lit(", "), "place"))
 
 
 def _limits(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     example = F.concat("node", F.lit(", "), "table", F.lit(": "), F.col("limit").cast("string"))
     return _rows(evidence.tables.limit_reached, F.lit("a limit was reached"), example)
 
 
 def _refusals(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     example = F.concat("node", F.lit(", from "), "sender", F.lit(": "), "problem")
     return _rows(evidence.tables.input_refused, F.lit("bad input was refused"), example)
@@ -217,7 +217,7 @@ _CHECKS: tuple[Callable[[Evidence], DataFrame], ...] = (
 
 def _rows(rows: DataFrame, check: Column, example: Column, count: Column | None = None) -> DataFrame:
     """Rows that should not be, as findings."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     many = F.lit(1) if count is None else count
     return rows.select("run", check.alias("check"), many.cast("bigint").alias("count"), example.alias("example"))

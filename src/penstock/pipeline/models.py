@@ -188,7 +188,7 @@ def pareto_cdf(x: ArrayLike, fit: ParetoFit) -> Floats:
 def delay_differences(delays: DataFrame) -> DataFrame:
     """run, publisher, client, published_at, delay, difference: the delay less that of the publication before."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's documentation uses
+    from pyspark.sql import functions as F
 
     in_order = Window.partitionBy(*PAIR).orderBy("published_at", "incarnation", "count")
     difference = F.col("delay") - F.lag("delay").over(in_order)
@@ -198,7 +198,7 @@ def delay_differences(delays: DataFrame) -> DataFrame:
 
 def difference_scales(delays: DataFrame) -> DataFrame:
     """run, publisher, client, samples, difference_scale: b of every pair, without leaving Spark's own engine."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     size = F.avg(F.abs("difference")) * (2.0 / 3.0)
     grouped = delay_differences(delays).groupBy(*PAIR)
@@ -234,7 +234,7 @@ def pair_models(
 
 
 def _first_deliveries(delays: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     message = [*PAIR, "incarnation", "count"]
     others = [name for name in ("published_at", "phases", "constant") if name in delays.columns]

@@ -155,7 +155,7 @@ def _head(folder: Path) -> RunHead:
 
 def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str]) -> DataFrame:
     """One DataFrame over these files, with the run of each."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    from pyspark.sql import functions as F
 
     if not files:
         return spark.createDataFrame([], parse_ddl(table_ddl(kind)))

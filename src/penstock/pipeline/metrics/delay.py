@@ -40,7 +40,7 @@ _DELAY_LAYOUT = {"delay": BINARY["double"]}
 
 def delays(delivered: DataFrame, published: DataFrame) -> DataFrame:
     """Every delivery with its publication and its delay."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     message = ["run", "publisher", "incarnation", "count"]
     sent = published.select(*message, F.col("time").alias("published_at"))
@@ -63,7 +63,7 @@ def percentiles_ddl(by: Sequence[str] = PAIR) -> str:
 
 def delay_histogram(delivered: DataFrame, published: DataFrame, width: float, by: Sequence[str] = ()) -> DataFrame:
     """How many delays of each run lie in each bin of this width (seconds), from `low` up to `low + width`."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     by = _groups(by)
 
@@ -106,7 +106,7 @@ def _over_delays(delivered: DataFrame, published: DataFrame, by: Sequence[str], 
 
 def side_by_side(delivered: DataFrame, published: DataFrame) -> DataFrame:
     """Packs of deliveries and of publications in one table; `sent` tells them apart."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     columns = ["run", "publisher", "node", ROWS, *PUBLICATION_LAYOUT]
     got = pack_deliveries(delivered).select(*columns, F.lit(False).alias("sent"))

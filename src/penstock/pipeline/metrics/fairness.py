@@ -22,7 +22,7 @@ JAIN_INDEX = "run string, shares bigint, jain double"
 
 def jain_index(table: DataFrame, share: str, per: Sequence[str] = ("run",)) -> DataFrame:
     """How evenly the column `share` is spread over the rows of each group, and over how many rows."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     x = F.col(share).cast("double")
     squares = F.sum(x * x)

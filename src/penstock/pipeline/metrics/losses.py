@@ -92,7 +92,7 @@ def duplicates(delivered: DataFrame) -> DataFrame:
 
 def drops(dropped: DataFrame) -> DataFrame:
     """Packets that ended on the way, and how many destinations they were still meant for, by place and cause."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     return dropped.groupBy("run", "node", "peer", "place", "cause", "kind").agg(
         F.count("*").alias("packets"), F.sum("destinations").alias("destinations")
@@ -103,7 +103,7 @@ def drops(dropped: DataFrame) -> DataFrame:
 
 
 def _side_by_side(truth: DataFrame, delivered: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     wanted = truth.withColumnsRenamed({"client": "node", "published_at": "time"})
     wanted = wanted.withColumn("due", F.col("due").cast("bigint"))

@@ -46,7 +46,7 @@ def fifo_violations(delivered: DataFrame) -> DataFrame:
 
 def fifo_violations_per_second(delivered: DataFrame) -> DataFrame:
     """How many messages came too late in each second of a run, over all publishers and clients; no row where none."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     def work(packs: pa.Table) -> pa.Table:
         import numpy as np

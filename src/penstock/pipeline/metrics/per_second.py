@@ -47,7 +47,7 @@ def rates(published: DataFrame, delivered: DataFrame, false_negatives: DataFrame
 
 def link_use(counted: DataFrame) -> DataFrame:
     """What each direction of each link carried, from `node` to `peer`, in each second."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     def total(name: str, alias: str) -> Column:
         return F.sum(F.when(F.col("name") == name, F.col("value")).otherwise(0)).alias(alias)
@@ -62,14 +62,14 @@ def link_use(counted: DataFrame) -> DataFrame:
 
 def queue_lengths(counted: DataFrame) -> DataFrame:
     """How many packets waited at `node` for the link to `peer` whenever somebody looked."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     samples = counted.where(F.col("name") == "queue packets")
     return samples.select("run", "node", "peer", "time", F.col("value").alias("packets"))
 
 
 def _count(table: DataFrame, time: str, by: Sequence[str], what: str) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     second = F.floor(time).cast("bigint").alias("second")
     return table.groupBy("run", *by, second).agg(F.count("*").alias(what))
