@@ -19,6 +19,7 @@ from penstock.live.addresses import Address
 from penstock.live.connection import ConnectionConfig
 from penstock.live.drive import settled
 from penstock.live.frames import FrameDecoder, Goodbye, Greeting, encode_frame, encode_greeting
+from penstock.live.impaired import Relays
 from penstock.live.plan import BrokerPlan, assign_addresses, plan_for
 from penstock.live.server import BrokerServer, ServerConfig
 from penstock.overlay.packets import Attach, Subscribe
@@ -69,16 +70,29 @@ def a_line(*names: str, **link: Any) -> Scenario:
 @asynccontextmanager
 async def a_network(scenario: Scenario, config: ServerConfig | None = None) -> AsyncIterator[dict[str, BrokerServer]]:
     """All brokers of a scenario in this process, linked."""
-    addresses = assign_addresses(scenario, base_port=None)
-    servers = {spec.name: BrokerServer(plan_for(scenario, spec.name, addresses), config) for spec in scenario.broker}
-    try:
-        for server in servers.values():
-            await server.start()
-        await settled(addresses, scenario)
+    async with a_relayed_network(scenario, config) as (servers, _):
         yield servers
-    finally:
-        for server in servers.values():
-            await server.stop()
+
+
+@asynccontextmanager
+async def a_relayed_network(
+    scenario: Scenario, config: ServerConfig | None = None, *, seed: int = 7
+) -> AsyncIterator[tuple[dict[str, BrokerServer], Relays]]:
+    """The same, and the relays that make its datagram links lose and reorder as the scenario says."""
+    addresses = assign_addresses(scenario, base_port=None)
+    servers: dict[str, BrokerServer] = {}
+    async with Relays(scenario, addresses, seed) as relays:
+        try:
+            for name in addresses:
+                seen = {other: relays.via.get((name, other), address) for other, address in addresses.items()}
+                servers[name] = BrokerServer(plan_for(relays.scenario, name, seen), config)
+            for server in servers.values():
+                await server.start()
+            await settled(addresses, scenario)
+            yield servers, relays
+        finally:
+            for server in servers.values():
+                await server.stop()
 
 
 def with_links(scenario: Scenario, **changes: Any) -> Scenario:

@@ -81,6 +81,7 @@ PUBLIC = [
     "PenstockError",
     "Report",
     "Subscription",
+    "TransportConfig",
     "Unreachable",
     "connect",
     "connect_blocking",

@@ -6,8 +6,9 @@
             async for message in messages:
                 print(message.attributes)
 
-`connect_blocking` is the same without `await`. Errors that Penstock raises on purpose are in `penstock.errors`; those
-that a client meets are named here too. Nothing is imported before it is used.
+`connect_blocking` is the same without `await`. With `connect(..., transport=True)` at the publisher a subscription can
+ask for order and recovery (`subscribe(..., ordered=True, recover=True)`). Errors that Penstock raises on purpose are in
+`penstock.errors`; those that a client meets are named here too. Nothing is imported before it is used.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.live.blocking import connect_blocking
     from penstock.live.client import Network, connect
     from penstock.live.subscription import Report, Subscription
+    from penstock.transport.config import TransportConfig
 
 __all__ = [
     "Identity",
@@ -38,6 +40,7 @@ __all__ = [
     "PenstockError",
     "Report",
     "Subscription",
+    "TransportConfig",
     "Unreachable",
     "connect",
     "connect_blocking",
@@ -53,6 +56,7 @@ _PLACES = {
     "PenstockError": "errors",
     "Report": "live.subscription",
     "Subscription": "live.subscription",
+    "TransportConfig": "transport.config",
     "Unreachable": "errors",
     "connect": "live.client",
     "connect_blocking": "live.blocking",

@@ -7,6 +7,7 @@
     │   └── PredicateTooLarge         it parses, but is over a limit
     ├── InvalidEncoding       Bloom bits of the wrong size, or too full to mean anything
     ├── InvalidPacket         bytes from a peer that are no packet of ours
+    ├── InvalidHeader         a transport header that nobody would have written
     ├── InvalidScenario       a network file that describes no network; carries the place in the file
     ├── InvalidRun            a folder that holds no run, or a file of its trace that cannot be read; carries the path
     ├── PipelineError         the pipeline cannot do its work
@@ -65,6 +66,10 @@ class InvalidEncoding(PenstockError):
 
 class InvalidPacket(PenstockError):
     """The bytes are no packet of this protocol."""
+
+
+class InvalidHeader(PenstockError):
+    """The bytes are no header of the transport, or say what cannot be."""
 
 
 class InvalidScenario(PenstockError):

@@ -4,10 +4,21 @@ import pytest
 
 from penstock.content.language import parse_predicate
 from penstock.kernel.randomness import stream
-from penstock.lab.setups import FAST_RATE, RECEIVERS_FAST, RECEIVERS_SLOW, chain, eight_brokers, fast_starts
+from penstock.lab.setups import (
+    FAST_RATE,
+    RECEIVERS_FAST,
+    RECEIVERS_SLOW,
+    chain,
+    eight_brokers,
+    fast_starts,
+    forty_six_brokers,
+    with_transport,
+)
+from penstock.lab.setups.wishes import HEAVY_MATCH, HEAVY_WISH
 from penstock.overlay.topology import Topology
 from penstock.scenario.network import validate
 from penstock.scenario.workload import attribute_source
+from penstock.transport.config import TransportConfig
 
 
 @pytest.fixture(scope="module")
@@ -24,28 +35,70 @@ def test_the_network_is_that_of_section_3_1(scenario):
 
 
 def test_its_diameter_is_three(scenario):
+    assert diameter(scenario) == 3
+
+
+def diameter(scenario):
     topology = Topology()
-    for number in range(8):
-        pairs = [tuple(int(name[1:]) for name in link.between) for link in scenario.link]
+    pairs = [tuple(int(name[1:]) for name in link.between) for link in scenario.link]
+    for number in range(len(scenario.broker)):
         ends = [b if a == number else a for a, b in pairs if number in (a, b)]
         topology.claim(number, dict.fromkeys(ends, 1))
-    assert max(way.hops for number in range(8) for way in topology.ways_from(number).values()) == 3
+    ways = [topology.ways_from(number) for number in range(len(scenario.broker))]
+    assert {len(way) for way in ways} <= {len(scenario.broker), len(scenario.broker) - 1}, "not connected"
+    return max(way.hops for found in ways for way in found.values())
 
 
+@pytest.mark.parametrize("network", [eight_brokers, forty_six_brokers])
 @pytest.mark.parametrize(("fast", "expected"), [(False, RECEIVERS_SLOW), (True, RECEIVERS_FAST)])
-def test_a_message_has_as_many_receivers_as_reported(scenario, fast, expected):
+def test_a_message_has_as_many_receivers_as_reported(network, fast, expected):
+    scenario = network("smoke")
     flow = next(f for c in scenario.client for f in c.publish if (f.rate_messages_per_s == FAST_RATE) is fast)
     draw = attribute_source(flow, stream(1, "sample"))
     wishes = [parse_predicate(wish.where) for client in scenario.client for wish in client.subscribe]
     samples = [draw() for _ in range(600)]
     receivers = sum(wish.matches(attributes) for attributes in samples for wish in wishes) / len(samples)
-    assert receivers == pytest.approx(expected, rel=0.05)
+    assert receivers == pytest.approx(expected, rel=0.06)
 
 
 def test_smoke_is_the_same_in_a_shorter_time(scenario):
     smoke = eight_brokers("smoke")
     assert smoke.duration < scenario.duration / 10
     assert (smoke.broker, smoke.link) == (scenario.broker, scenario.link)
+
+
+def test_the_larger_network_is_that_of_section_3_5_2():
+    scenario = forty_six_brokers("paper")
+    validate(scenario)
+    assert (len(scenario.broker), len(scenario.client), scenario.duration) == (46, 460, 240.0)
+    assert sum(bool(client.publish) for client in scenario.client) == 50
+    assert fast_starts(scenario) == [90, 190]
+    assert diameter(scenario) == 15
+    assert len(scenario.link) == 45
+
+
+def test_four_subscribers_of_the_larger_network_are_heavy():
+    scenario = forty_six_brokers("smoke")
+    heavy = [client for client in scenario.client if client.subscribe[0].where == HEAVY_WISH]
+    assert len({client.broker for client in heavy}) == 4
+    flow = next(f for c in scenario.client for f in c.publish if f.rate_messages_per_s == FAST_RATE)
+    draw = attribute_source(flow, stream(1, "sample"))
+    wish = parse_predicate(HEAVY_WISH)
+    assert sum(wish.matches(draw()) for _ in range(2_000)) / 2_000 == pytest.approx(HEAVY_MATCH, abs=0.02)
+
+
+def test_set_ups_are_the_same_each_time_they_are_made():
+    assert forty_six_brokers("smoke") == forty_six_brokers("smoke")
+    assert forty_six_brokers("smoke").link == forty_six_brokers("paper").link
+
+
+def test_a_transport_can_be_put_on_all_clients(scenario):
+    config = TransportConfig(record_entries=25)
+    made = with_transport(scenario, config, ordered=True)
+    validate(made)
+    assert {client.transport for client in made.client} == {config}
+    assert {(wish.ordered, wish.recover) for client in made.client for wish in client.subscribe} == {(True, False)}
+    assert [client.publish for client in made.client] == [client.publish for client in scenario.client]
 
 
 def test_a_chain_has_one_exponential_stage_for_each_broker():

@@ -92,6 +92,28 @@ def test_pub_and_sub_in_two_terminals(network: dict[str, str]) -> None:
     assert messages[0]["body"] == "the body"
 
 
+@pytest.mark.parametrize("form", ["--raw", "--json"])
+def test_order_and_recovery_with_a_report_at_the_end(network: dict[str, str], form: str) -> None:
+    wish = [f"form = '{form}'", "--ordered", "--recover", "--report"]
+    sub = start("sub", *wish, form, "--count", "50", "--wait", "30", PENSTOCK_URL=network["west"])
+    line(sub, "subscribed")
+    lines = "".join(json.dumps({"attributes": {"form": form}, "body": str(n)}) + "\n" for n in range(50))
+    arguments = ["--jsonl", "--transport", "--linger", "0.1", "--url", network["east"]]
+    assert call("pub", *arguments, given=lines)[0] == 0
+    code, out, err = finish(sub)
+    assert code == 0
+    bodies = out.splitlines() if form == "--raw" else [json.loads(one)["body"] for one in out.splitlines()]
+    assert bodies == [str(n) for n in range(50)]
+    if form == "--json":
+        found = json.loads(err.splitlines()[-1])
+        assert (found["delivered"], found["late"], found["publishers"], found["known_lost"]) == (50, 0, 1, 0)
+        assert found["detection_probability"] > 0.99
+    else:
+        rows = [row.rsplit(maxsplit=1) for row in err.splitlines()]
+        assert ["received", "50"] in rows
+        assert ["publishers with the transport", "1"] in rows
+
+
 def test_json_lines_go_in_as_they_come_out(network: dict[str, str]) -> None:
     raw = start("sub", "n >= 0", "--count", "3", "--wait", "30", "--raw", PENSTOCK_URL=network["east"])
     line(raw, "subscribed")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from live_help import a_line
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidScenario, PenstockError
+from penstock.kernel.facts import published_record
 from penstock.kernel.trace import Published, Record
 from penstock.live.addresses import Address, free_ports, parse_address, parse_url
 from penstock.live.backoff import FIRST, LONGEST, Backoff
 from penstock.live.pacing import Pacer
 from penstock.live.plan import assign_addresses, not_applied, plan_for
-from penstock.overlay.client import published_record
 from penstock.scenario.network import BrokerSpec, ClientSpec, Scenario
 from penstock.scenario.reader import parse_scenario
 from penstock.scenario.script import script

@@ -1,4 +1,4 @@
-"""The client: verbs, tickets answered exactly once, and subscriptions that outlive the connection."""
+"""The client: verbs, tickets answered exactly once, subscriptions that outlive the connection, and envelopes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.machine import Accepted, Deliver, Done, Lane, Refused, Send
+from penstock.content.envelope import FLAG, talk, wrap
+from penstock.content.message import Identity, Message, Value
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Lane, Refused, Send
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed, Unsubscribed
 from penstock.overlay.client import Client, ClientConfig
 from penstock.overlay.node import NodeConfig
@@ -264,3 +266,104 @@ def test_messages_without_tickets_go_out_together_and_are_recorded_when_they_can
     assert [effect.packet.message for effect in sent] == messages
     lost = a_service(up=False).publish_all(messages)
     assert [(type(effect), effect.cause) for effect in lost] == [(Dropped, "not connected")] * 2
+
+
+# Envelopes, without a service that wants them.
+
+
+def in_an_envelope(count: int = 1, header: bytes = b"header") -> Message:
+    return wrap(a_message(count, body=b"body"), header)
+
+
+def test_a_plain_client_takes_envelopes_off() -> None:
+    client = a_service()
+    subscribe(client, 4)
+    effects = client.receive([Delivery((4,), in_an_envelope())], sender=LINK, now=0.0)
+    assert effects == [Deliver(4, a_message(1, body=b"body"))]
+
+
+def test_a_plain_client_hears_no_talk_between_services() -> None:
+    client = a_service()
+    subscribe(client, 4)
+    said = talk(Identity("~p", 1, 1), "repair", {"n": 1}, b"header", b"body")
+    assert client.receive([Delivery((4,), said)], sender=LINK, now=0.0) == []
+
+
+def test_a_damaged_envelope_is_refused_with_a_record() -> None:
+    client = a_service()
+    subscribe(client, 4)
+    cut = Message(Identity("p", 1, 1), {"n": 1, FLAG: "data"}, b"\x00\x09short", 40)
+    (refused,) = client.receive([Delivery((4,), cut)], sender=LINK, now=0.0)
+    assert isinstance(refused, InputRefused)
+    assert refused.sender == "p"
+
+
+@pytest.mark.parametrize("flag", [1, True, 2.5, "unknown"])
+def test_a_flag_that_nobody_sets_is_no_message_of_an_application(flag: Value) -> None:
+    client = a_service()
+    subscribe(client, 4)
+    odd = Message(Identity("p", 1, 1), {"n": 1, FLAG: flag}, b"\x00\x00", 40)
+    assert client.receive([Delivery((4,), odd)], sender=LINK, now=0.0) == []
+
+
+# A service that uses the client's verbs.
+
+OURS = SERVICE_SUBSCRIPTIONS
+
+
+def test_a_service_takes_all_that_arrives_with_the_numbers_that_are_in_force() -> None:
+    client = a_service()
+    taken: list[tuple[tuple[int, ...], Message, float]] = []
+
+    def taker(numbers: tuple[int, ...], message: Message, now: float) -> list[Effect]:
+        taken.append((numbers, message, now))
+        return [Deliver(1, a_message(99))]
+
+    client.taker = taker
+    subscribe(client, 1)
+    client.listen(OURS, "_to = 'c'")
+    effects = client.receive([Delivery((1, 2, OURS), in_an_envelope())], sender=LINK, now=3.0)
+    assert taken == [((1, OURS), in_an_envelope(), 3.0)]
+    assert effects == [Deliver(1, a_message(99))], "what it makes of it is what counts"
+
+
+def test_a_service_listens_without_a_ticket_and_without_a_place_in_the_trace() -> None:
+    client = a_service()
+    assert client.listen(OURS, "_to = 'c'") == [Send((LINK,), Subscribe(1, OURS, "_to = 'c'"), Lane.CONTROL)]
+    assert answer(client, 1) == []
+    assert client.ignore(OURS) == [Send((LINK,), Unsubscribe(0, OURS), Lane.CONTROL)]
+    assert client.ignore(OURS) == []
+
+
+def test_a_service_subscription_outlives_the_connection_too() -> None:
+    client = a_service(up=False)
+    assert client.listen(OURS, "_to = 'c'") == []
+    for _ in range(2):
+        effects = client.link_changed(LINK, up=True, now=0.0)
+        asked = [effect.packet for effect in effects if isinstance(effect, Send)][1:]
+        assert [packet.subscription for packet in asked] == [OURS]  # type: ignore[attr-defined]
+        client.link_changed(LINK, up=False, now=0.0)
+    assert client.ignore(OURS) == []
+    assert len(client.link_changed(LINK, up=True, now=0.0)) == 1
+
+
+def test_a_service_subscription_that_is_refused_is_recorded_and_no_application_is_told() -> None:
+    client = a_service()
+    client.listen(OURS, "too large")
+    assert answer(client, 1, "no good") == [InputRefused("c", "no good")]
+    assert client._where == {}
+
+
+def test_an_application_cannot_take_a_number_of_a_service() -> None:
+    client = a_service()
+    before = state(client)
+    (done,) = subscribe(client, OURS)
+    assert isinstance(done, Done)
+    assert isinstance(done.outcome, Refused)
+    assert state(client) == before
+
+
+def test_what_a_service_carries_is_recorded_only_if_it_is_dropped() -> None:
+    assert a_service().carry(a_message()) == [Send((LINK,), Publish(a_message()), Lane.BEST_EFFORT)]
+    (lost,) = a_service(up=False).carry(a_message())
+    assert isinstance(lost, Dropped)

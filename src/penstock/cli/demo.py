@@ -1,20 +1,24 @@
 """`penstock demo`: a network on real sockets, its traces, the pipeline on Spark over them, and a report.
 
 The first thing to try. With `--sim` the same network runs in the simulator, where its faults strike too.
+
+Where two clients want the same and only one of them asks for order or recovery, the last table puts these twins side by
+side: what the transport does, and what it costs. Its numbers come from the pipeline's results.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from penstock.scenario.network import Scenario
+    from penstock.lab.view import View
+    from penstock.scenario.network import ClientSpec, Scenario
     from penstock.sim.run import RunResult
 
 
@@ -48,10 +52,14 @@ def demo_command(
         advance(0.8, "writing the report")
         view = View(spark, folder, scenario)
         report = write_run_report(view, f"penstock demo {file} --seed {seed}{' --sim' if simulated else ''}")
+        compared = [row for row in (_fared(view, *twin) for twin in twins(scenario)) if row["due"]]
         view.close()
     if as_json:
-        typer.echo(json.dumps({**summary(result), "pipeline": measured.as_dict(), "report": str(report)}))
+        found = {"pipeline": measured.as_dict(), "twins": compared, "report": str(report)}
+        typer.echo(json.dumps({**summary(result), **found}))
     else:
+        if compared:
+            _show_twins(compared)
         typer.echo(f"Spark {spark.version}, {java_in_use()}; measures as Parquet in {folder / 'metrics'}")
         typer.echo(f"open {report} in a browser")
     if result.problems or measured.failed:
@@ -73,3 +81,83 @@ def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
     with progress_bar(f"running {scenario.name} on sockets") as advance:
         result, _ = run_live(scenario, seed, folder=folder, progress=advance)
     return as_run(scenario, seed, result)
+
+
+# Twins.
+
+
+def twins(scenario: Scenario) -> list[tuple[str, str, bool]]:
+    """(publisher, client, whether it uses the transport), for clients with the same wish of whom only some do."""
+    publishers = [client.name for client in scenario.client if client.transport is not None and client.publish]
+    clients = [client for client in scenario.client if client.subscribe]
+    found = []
+    for first in clients:
+        for second in clients:
+            if _careful(first) and not _careful(second) and _wishes(first) & _wishes(second):
+                for publisher in publishers:
+                    found += [(publisher, first.name, True), (publisher, second.name, False)]
+    return list(dict.fromkeys(found))
+
+
+def _careful(client: ClientSpec) -> bool:
+    return any(wish.ordered or wish.recover for wish in client.subscribe)
+
+
+def _wishes(client: ClientSpec) -> set[str]:
+    return {wish.where for wish in client.subscribe}
+
+
+def _fared(view: View, publisher: str, client: str, careful: bool) -> dict[str, Any]:
+    """How one of them fared with the messages of one publisher."""
+    due = _result(view, "missed", publisher, client)
+    late = _result(view, "fifo_violations", publisher, client)
+    delay = _result(view, "delay_percentiles", publisher, client)
+    ordered, recovered = view.tables.ordered, view.tables.recovered
+    ordered = ordered.where((ordered.publisher == publisher) & (ordered.node == client))
+    recovered = recovered.where((recovered.publisher == publisher) & (recovered.node == client))
+    held = ordered.selectExpr("sum(held)", "sum(delivered)").first()
+    return {
+        "publisher": publisher,
+        "client": client,
+        "transport": careful,
+        "due": due.get("due", 0),
+        "delivered": due.get("due", 0) - due.get("missed", 0),  # of those due
+        "missing": due.get("missed", 0),
+        "out_of_order": late.get("violations", 0),
+        "recovered": recovered.count(),
+        "mean_delay": delay.get("mean"),
+        "mean_held": held[0] / held[1] if held is not None and held[1] else 0.0,
+    }
+
+
+def _result(view: View, name: str, publisher: str, client: str) -> dict[str, Any]:
+    """The row of a pair in one of the pipeline's results; empty if it has none."""
+    from pyarrow import parquet
+
+    pair = [("publisher", "=", publisher), ("client", "=", client)]
+    rows = parquet.read_table(view.folder / "metrics" / name / "part-00000.parquet", filters=pair).to_pylist()
+    return dict(rows[0]) if rows else {}
+
+
+def _show_twins(compared: list[dict[str, Any]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for publisher in dict.fromkeys(row["publisher"] for row in compared):
+        rows = [row for row in compared if row["publisher"] == publisher]
+        title = f"messages of {publisher}, with and without the transport"
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for heading in ("client", ""):
+            table.add_column(heading, no_wrap=True)
+        for heading in ("due", "got", "missing", "late", "recovered", "delay", "held"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for row in rows:
+            counts = [row[name] for name in ("due", "delivered", "missing", "out_of_order", "recovered")]
+            delays = [f"{(row[name] or 0.0) * 1000:.1f} ms" for name in ("mean_delay", "mean_held")]
+            table.add_row(
+                row["client"], "with" if row["transport"] else "without", *(f"{n:,}" for n in counts), *delays
+            )
+        console.print(table)
+    console.print("late: came after a later one; delay, and held (waiting for others): on average")

@@ -46,10 +46,11 @@ def live_command(
     if duration is not None:
         scenario = replace(scenario, duration=duration)
         validate(scenario)
-    left_out = not_applied(scenario)
+    left_out = not_applied(scenario, relayed=True)
     if left_out:
         typer.echo(
-            f"in real time the file's {', '.join(left_out)} are not applied; rates, queues and delays are", err=True
+            f"in real time the file's {', '.join(left_out)} are not applied; rates, queues, delays and loss are",
+            err=True,
         )
     try:
         with progress_bar(f"running {scenario.name}") as advance:

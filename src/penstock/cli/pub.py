@@ -2,6 +2,9 @@
 
 With `--jsonl` every line of stdin is an object as `penstock sub --json` prints it: "attributes", and "body" (text) or
 "body_base64"; what else is in it is ignored. So one network's messages can be fed into another.
+
+With `--transport` messages carry what subscribers need to put them in order and to notice losses. Lost ones are asked
+for after the last has left, so the command then stays for `--linger` seconds to send them again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.content.message import Value
 
 Message = tuple[dict[str, "Value"], bytes]
+DIGEST_INTERVAL = 0.2  # seconds: the last messages are told of several times while the command lingers
 
 
 def pub_command(
@@ -34,13 +38,21 @@ def pub_command(
     count: Annotated[int, typer.Option(help="How many times.", min=1)] = 1,
     rate: Annotated[float | None, typer.Option(help="Messages per second; as fast as it goes by default.")] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Publish every line of stdin, a JSON object each.")] = False,
+    transport: Annotated[
+        bool, typer.Option("--transport", help="For subscribers that want order and recovery; costs bytes.")
+    ] = False,
+    linger: Annotated[
+        float, typer.Option(help="With --transport: seconds to stay and answer requests for lost messages.", min=0.0)
+    ] = 1.0,
     name: Annotated[str | None, typer.Option(help="This publisher's name; made up if left out.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish a message.
 
-    Example: penstock pub -a symbol=IBM -a price=101.5 "the body"
+    Examples: penstock pub -a symbol=IBM -a price=101.5 "the body"
+
+    penstock pub -a symbol=IBM --transport --count 1000 --rate 100
     """
     from penstock.cli.filter import read_attributes
 
@@ -54,7 +66,7 @@ def pub_command(
     else:
         content = sys.stdin.buffer.read() if body == "-" else (body or "").encode()
         messages = iter([(read_attributes(attributes or []), content)] * count)
-    published, place = run_client(_publish(url, name, messages, rate))
+    published, place = run_client(_publish(url, name, messages, rate, linger if transport else None))
     if as_json:
         typer.echo(json.dumps({"published": published, "broker": place}))
     else:
@@ -62,15 +74,22 @@ def pub_command(
 
 
 async def _publish(
-    url: str | None, name: str | None, messages: Iterator[Message], rate: float | None
+    url: str | None, name: str | None, messages: Iterator[Message], rate: float | None, linger: float | None
 ) -> tuple[int, str]:
+    """Publish everything; `linger` is how long to stay afterwards, None without the transport."""
+    import asyncio
+
     from penstock.live.client import connect
+    from penstock.transport.config import TransportConfig
 
     published = 0
-    async with connect(url, name=name, connect_within=CONNECT_WITHIN) as network:
+    transport = None if linger is None else TransportConfig(digest_interval=DIGEST_INTERVAL)
+    async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
         async for attributes, body in _paced(messages, rate):
             await network.publish(attributes, body)
             published += 1
+        if linger:
+            await asyncio.sleep(linger)
         return published, str(network.address)
 
 

@@ -3,6 +3,10 @@
 One line for each message: its attributes and its body; with `--json` an object with identity, attributes and body
 (`body_base64` if it is no text); with `--raw` the body as it is and a line feed.
 
+With `--ordered` and `--recover` the transport puts messages in order and asks for lost ones again, for publishers that
+use it (`penstock pub --transport`). `--report` tells at the end how that went, on stderr: a small table, or with
+`--json` one object on one line, the last one.
+
 Exit codes: 0 enough came, 3 nothing or not enough came in time, 130 interrupted.
 """
 
@@ -13,7 +17,8 @@ import base64
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -21,6 +26,7 @@ from penstock.cli.clients import CONNECT_WITHIN, NOTHING_RECEIVED, AsJson, Url, 
 
 if TYPE_CHECKING:
     from penstock.content.message import Message
+    from penstock.live.subscription import Report
 
 
 def sub_command(
@@ -28,6 +34,13 @@ def sub_command(
     count: Annotated[int | None, typer.Option(help="End after so many messages.", min=1)] = None,
     wait: Annotated[float | None, typer.Option(help="End when nothing has come for so many seconds.", min=0.0)] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each followed by a line feed.")] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Each publisher's messages in the order in which it sent them.")
+    ] = False,
+    recover: Annotated[bool, typer.Option("--recover", help="Ask again for messages that were lost.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="At the end, how it went: losses, order and delays, on stderr.")
+    ] = False,
     queue: Annotated[int, typer.Option(help="How many messages may wait if printing is slow.", min=1)] = 10_000,
     name: Annotated[str | None, typer.Option(help="This client's name; made up if left out.")] = None,
     url: Url = None,
@@ -35,24 +48,35 @@ def sub_command(
 ) -> None:
     """Print every message that matches.
 
-    Example: penstock sub "symbol = 'IBM' AND price < 120" --count 10 --wait 5 --json
+    Examples: penstock sub "symbol = 'IBM' AND price < 120" --count 10 --wait 5 --json
+
+    penstock sub "symbol = 'IBM'" --ordered --recover --report
     """
     if raw and as_json:
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
     form = _raw if raw else _json if as_json else _text
-    received = run_client(_subscribe(where, count, wait, form, queue, name, url))
+    tell = None if not report else _report_json if as_json else _report_table
+    wish = _Wish(where, ordered, recover, queue)
+    received = run_client(_subscribe(wish, count, wait, form, tell, name, url))
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
         typer.echo(f"{wanted} received within {wait:g} s", err=True)
         raise typer.Exit(NOTHING_RECEIVED)
 
 
+class _Wish(NamedTuple):
+    where: str
+    ordered: bool
+    recover: bool
+    queue_max: int
+
+
 async def _subscribe(
-    where: str,
+    wish: _Wish,
     count: int | None,
     wait: float | None,
     form: Callable[[Message], bytes],
-    queue: int,
+    tell: Callable[[Report], None] | None,
     name: str | None,
     url: str | None,
 ) -> int:
@@ -61,7 +85,7 @@ async def _subscribe(
     received = 0
     async with (
         connect(url, name=name, connect_within=CONNECT_WITHIN) as network,
-        network.subscribe(where, queue_max=queue) as messages,
+        network.subscribe(**wish._asdict()) as messages,
     ):
         typer.echo(f"subscribed at {network.address}", err=True)
         try:
@@ -78,6 +102,8 @@ async def _subscribe(
             missed = report.dropped + report.lost_at_broker
             if missed:
                 typer.echo(f"{missed} messages were dropped because printing was too slow", err=True)
+            if tell is not None:
+                tell(report)
     return received
 
 
@@ -107,3 +133,46 @@ def _json(message: Message) -> bytes:
 
 def _raw(message: Message) -> bytes:
     return message.body + b"\n"
+
+
+# What each number of a report is, for people.
+_WORDS = {
+    "received": "received",
+    "dropped": "dropped here, because printing was slow",
+    "lost_at_broker": "dropped at the broker, because we were slow",
+    "reconnects": "connections lost and found again",
+}
+_WORDS_OF_THE_TRANSPORT = {
+    "publishers": "publishers with the transport",
+    "without_header": "messages of publishers without it",
+    "lost": "losses noticed",
+    "recovered": "of those recovered",
+    "pending": "of those still asked for",
+    "known_lost": "of those given up",
+    "late": "delivered after a later one",
+    "duplicates": "copies left out",
+    "refused": "headers that made no sense",
+}
+
+
+def _report_table(report: Report) -> None:
+    careful = report.ordered or report.recover
+    rows = [(words, f"{getattr(report, name):,}") for name, words in _WORDS.items()]
+    if careful:
+        rows += [(words, f"{getattr(report, name):,}") for name, words in _WORDS_OF_THE_TRANSPORT.items()]
+        rows += [
+            ("chance that a loss is noticed", _share(report.detection_probability)),
+            ("chance of disorder at a gap, after waiting", _share(report.disorder_probability)),
+            ("wait for others, assigned on average", f"{report.delay_assigned * 1000:.2f} ms"),
+            ("wait for others, really", f"{report.delay_held * 1000:.2f} ms"),
+        ]
+    for words, value in rows:
+        typer.echo(f"{words:44}{value:>12}", err=True)
+
+
+def _share(probability: float | None) -> str:
+    return "unknown" if probability is None else f"{probability:.2%}"
+
+
+def _report_json(report: Report) -> None:
+    typer.echo(json.dumps(asdict(report)), err=True)

@@ -30,7 +30,17 @@ from typing import Any
 
 from penstock.content.message import Attributes, Value
 from penstock.content.predicate import Equals, Filter, OneOf, Predicate
-from penstock.content.tags import Tag, exact_tag, existence_tag, filter_tags, is_wide, narrowest_cell, wide_tags
+from penstock.content.tags import (
+    Tag,
+    direct_bit,
+    exact_tag,
+    existence_tag,
+    filter_tags,
+    is_existence,
+    is_wide,
+    narrowest_cell,
+    wide_tags,
+)
 from penstock.errors import InvalidEncoding
 
 # Values longer than this are encoded anew each time, so that the cache is bounded in bytes and not in entries only.
@@ -45,6 +55,7 @@ class EncodingScheme:
     hashes: int = 3  # h, which 002 never gives (erratum B4)
     key: bytes | str = field(default=b"penstock", repr=False)  # of the hash; at most 64 bytes
     fill_limit: float = 0.9  # above this share of ones an encoding matches nearly everything and is refused
+    existence_hashes: int = 0  # bits of an existence tag, which tells little where most messages have it; 0: `hashes`
     wide_tags: bool = True  # intervals and beginnings; without them a message is less full and ranges cost more traffic
     filter_tags_max: int = 8  # the most telling tags of a filter; bounds its fill
     encodings_max: int = 64  # per predicate
@@ -60,6 +71,7 @@ class EncodingScheme:
         problems = {
             "bits must be a multiple of 64 from 64 to 65536": 64 <= self.bits <= 65_536 and self.bits % 64 == 0,
             "hashes must be from 1 to 16": 1 <= self.hashes <= 16,
+            "existence_hashes must be from 0 to 16": 0 <= self.existence_hashes <= 16,
             "key must have at most 64 bytes": len(key) <= 64,
             "fill_limit must be above 0 and at most 1": 0 < self.fill_limit <= 1,
             "filter_tags_max and encodings_max must be at least 1": min(self.filter_tags_max, self.encodings_max) >= 1,
@@ -72,7 +84,8 @@ class EncodingScheme:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for schemes that encode alike; tells nothing about the key."""
-        alike = repr((self.bits, self.hashes, self.filter_tags_max)).encode()
+        own = (self.existence_hashes,) if self.existence_hashes else ()
+        alike = repr((self.bits, self.hashes, self.filter_tags_max, *own)).encode()
         return blake2b(alike, key=self._key, digest_size=8).hexdigest()
 
     @cached_property
@@ -105,7 +118,9 @@ class EncodingScheme:
     def used_tags(self, selected: Filter) -> list[Tag]:
         """The tags that the bits of the filter stand for."""
         tags = [tag for tag in filter_tags(selected) if self.wide_tags or not is_wide(tag)]
-        return tags[: self.filter_tags_max]
+        hashed = [tag for tag in tags if direct_bit(tag) is None]
+        direct = [tag for tag in tags if direct_bit(tag) is not None]
+        return hashed[: self.filter_tags_max] + direct[: self.hashes * self.filter_tags_max]
 
     def routing_encodings(self, predicate: Predicate) -> tuple[int, ...]:
         """The encodings to announce for a predicate, sorted: a matching message has all bits of at least one.
@@ -170,12 +185,21 @@ class EncodingScheme:
                 self._tags[tag] = mask
         return mask
 
+    def _bits_of(self, tag: Tag) -> int:
+        """How many bits a tag sets."""
+        if is_wide(tag):
+            return (self.hashes + 1) // 2
+        return self.existence_hashes or self.hashes if is_existence(tag) else self.hashes
+
     def _positions(self, tag: Tag) -> int:
         """The bits of one tag: first, first + step, first + 2 step, ... modulo M, the step being odd."""
+        direct = direct_bit(tag)
+        if direct is not None:
+            return 1 << direct % self.bits
         digest = int.from_bytes(blake2b(tag, digest_size=8, key=self._key).digest(), "little")
         position, step = digest & 0xFFFFFFFF, digest >> 32 | 1
         mask = 0
-        for _ in range((self.hashes + 1) // 2 if is_wide(tag) else self.hashes):
+        for _ in range(self._bits_of(tag)):
             mask |= 1 << position % self.bits
             position += step
         return mask
@@ -196,6 +220,16 @@ def matches(filter_bits: int, message_bits: int) -> bool:
 def encoding_covers(general_bits: int, specific_bits: int) -> bool:
     """Whether one filter seems to cover the other: bits(general) subset of bits(specific), erratum B1."""
     return general_bits & ~specific_bits == 0
+
+
+def positions(encoding: int) -> list[int]:
+    """Where the ones are, lowest first."""
+    found = []
+    while encoding:
+        lowest = encoding & -encoding
+        found.append(lowest.bit_length() - 1)
+        encoding ^= lowest
+    return found
 
 
 def spread_lists(filters: tuple[Filter, ...], filters_max: int) -> list[Filter]:

@@ -14,10 +14,14 @@ the longest beginning that all its values share, if there is one (a two-sided ra
 range of strings, IN). Missing asks for nothing: the absence of a tag cannot be asked for. A range that crosses the
 border of two intervals has none in common with its values and must do with wider ones or with `name` alone; a union of
 intervals cannot be written as a set of tags that a message must have.
+
+A name such as `_b17` is reserved for a bit that is set in some other encoding (the transport's requests, erratum B6).
+Its tags stand for that bit itself; hashing fifty of them, three bits each, would fill an encoding to the brim.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from math import ceil, floor
 
@@ -40,16 +44,31 @@ from penstock.content.relations import common_prefix
 
 INTERVAL_LEVELS = (4, 8, 12)  # exponents of the widths, narrowest first
 PREFIX_LENGTHS = (8, 4, 2)  # characters, narrowest first
+BIT_PREFIX = "_b"  # of the names of bits
 
 # A tag is bytes, ready for the hash: its kind, the name with its length before it, so that no other name and payload
 # can give the same bytes, and the payload.
 Tag = bytes
 _EXISTENCE, _EQUALITY, _INTERVAL, _PREFIX = b"e", b"=", b"i", b"p"
+_DIRECT = re.compile(rb"[e=ip](\d+):_b(\d{1,6})")
 
 
 def is_wide(tag: Tag) -> bool:
     """Whether many values share it: an interval or a beginning."""
     return tag[:1] == _INTERVAL or tag[:1] == _PREFIX
+
+
+def is_existence(tag: Tag) -> bool:
+    """Whether it says no more than that the attribute is there."""
+    return tag[:1] == _EXISTENCE
+
+
+def direct_bit(tag: Tag) -> int | None:
+    """The bit that the tag stands for, if its name is that of a bit."""
+    found = _DIRECT.match(tag)
+    if found is None or len(found[2]) != int(found[1]) - len(BIT_PREFIX):
+        return None
+    return int(found[2])
 
 
 def existence_tag(name: str) -> Tag:

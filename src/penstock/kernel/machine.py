@@ -26,6 +26,7 @@ from penstock.kernel.trace import Record
 
 Link = int
 Ticket = int
+SERVICE_SUBSCRIPTIONS = 1 << 30  # a client's subscriptions from this number on belong to its services
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -80,7 +81,11 @@ class Refused(Struct, frozen=True):
     problem: str
 
 
-Outcome = Accepted | Refused
+class Withheld(Refused, frozen=True):
+    """The message was not sent, so as not to overload somebody; `problem` says whom."""
+
+
+Outcome = Accepted | Refused | Withheld
 
 
 class Done(Struct, frozen=True):

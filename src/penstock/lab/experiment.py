@@ -1,8 +1,8 @@
 """What an experiment is: runs, what is measured in them, what the paper says, and a figure like the paper's.
 
 An experiment is data plus three functions. `plans` names the runs it needs at a scale; runs are cached, so experiments
-that share a set-up share them. `measure` turns the runs of one seed into named numbers; the verdict is on their mean
-over all seeds. `draw` makes the figures from the runs of the first seed.
+that share a set-up share them; one that draws everything from its seed names none. `measure` turns the runs of one
+seed into named numbers; the verdict is on their mean over all seeds. `draw` makes the figures from the first seed's.
 
 A criterion says what the document implies (`paper`) or what we aim for beyond it (`goal`). It is gated at the scales
 it names; elsewhere it is reported and decides nothing. Bounds come from the experiments page and are not loosened.
@@ -56,7 +56,13 @@ class Figure:
     spec: Mapping[str, Any]
 
 
-Views = Mapping[str, "View"]  # the runs of one seed, by the names the experiment gave them
+class Views(dict[str, "View"]):
+    """The runs of one seed, by the names that the experiment gave them. One that draws its own needs only the seed."""
+
+    def __init__(self, runs: Mapping[str, View] | None = None, *, seed: int, scale: Scale) -> None:
+        super().__init__(runs or {})
+        self.seed = seed
+        self.scale = scale
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
-from penstock.lab.experiment import Experiment, Figure, Finding, Plan, Result, Scale
+from penstock.lab.experiment import Experiment, Figure, Finding, Plan, Result, Scale, Views
 from penstock.lab.runner import simulate_run
 from penstock.scenario.runs import Outcome, open_or_make, run_folder
 
@@ -96,7 +96,7 @@ def _judge(
     figures: tuple[Figure, ...] = ()
     names: list[str] = []
     for seed in seeds:
-        these = {name: views.of(plan, seed) for name, plan in plans.items()}
+        these = Views({name: views.of(plan, seed) for name, plan in plans.items()}, seed=seed, scale=scale)
         for name, value in experiment.measure(these).items():
             measured.setdefault(name, []).append(value)
         figures = figures or tuple(experiment.draw(these))

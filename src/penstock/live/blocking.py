@@ -22,15 +22,20 @@ from typing import Any, TypeVar
 from penstock.content.message import Attributes, Identity, Message
 from penstock.live import client
 from penstock.live.subscription import Report, Subscription
+from penstock.transport.config import TransportConfig
 
 T = TypeVar("T")
 
 
 def connect_blocking(
-    url: str | None = None, *, name: str | None = None, connect_within: float = 5.0
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    transport: TransportConfig | bool | None = None,
+    connect_within: float = 5.0,
 ) -> BlockingNetwork:
     """A connection to a broker, to be opened with `with`; the arguments are those of `connect`."""
-    return BlockingNetwork(client.connect(url, name=name, connect_within=connect_within))
+    return BlockingNetwork(client.connect(url, name=name, transport=transport, connect_within=connect_within))
 
 
 class BlockingNetwork:
@@ -72,10 +77,17 @@ class BlockingNetwork:
         return self._do(self._network.publish(attributes, body))
 
     def subscribe(
-        self, where: str, *, queue_max: int = client.QUEUE_MAX, on_drop: Callable[[int], None] | None = None
+        self,
+        where: str,
+        *,
+        ordered: bool = False,
+        recover: bool = False,
+        queue_max: int = client.QUEUE_MAX,
+        on_drop: Callable[[int], None] | None = None,
     ) -> BlockingSubscription:
         """Ask for all messages that match; open it with `with`. `on_drop` is called in the network's thread."""
-        return BlockingSubscription(self, self._network.subscribe(where, queue_max=queue_max, on_drop=on_drop))
+        made = self._network.subscribe(where, ordered=ordered, recover=recover, queue_max=queue_max, on_drop=on_drop)
+        return BlockingSubscription(self, made)
 
     def broker_report(self) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
@@ -133,5 +145,9 @@ class BlockingSubscription:
         return self._network._do(taken())
 
     def report(self) -> Report:
-        """How it fares: what came, what was dropped, what waits."""
-        return self._subscription.report()
+        """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
+
+        async def told() -> Report:  # in the network's thread, which is at work on what is counted
+            return self._subscription.report()
+
+        return self._network._do(told())

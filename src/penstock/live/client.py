@@ -10,6 +10,10 @@ Behind it stands the same client machine as in the simulator, on one TCP connect
 addresses of the URL are tried in turn, with growing waits, for as long as the network is open; the machine subscribes
 again by itself, and the log and every report say so. Publishing while there is no connection raises `NotConnected`:
 best effort keeps nothing. While the connection is slow, `publish` waits.
+
+Order and recovery: `connect(..., transport=True)` gives what this client publishes the transport's header, and
+`subscribe(..., ordered=True, recover=True)` uses it. Who asks for neither gets messages as they come, by the short way
+past the transport.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Any
 
 from penstock.content.bloom import EncodingScheme
 from penstock.content.language import parse_predicate
-from penstock.content.message import Attributes, Identity, Message, make_message
+from penstock.content.message import DEFAULT_LIMITS, Attributes, Identity, Message, make_message
 from penstock.errors import InvalidPredicate, NotConnected, PenstockError, Unreachable
 from penstock.kernel.machine import Deliver, Lane, Outcome, Packet, Refused, Send
 from penstock.kernel.randomness import stream
@@ -38,8 +42,12 @@ from penstock.live.links import CLIENT_ROOM_BYTES, StreamPort
 from penstock.live.status import NoticeService
 from penstock.live.subscription import Subscription
 from penstock.overlay.egress import LinkInfo, LinkKind
-from penstock.overlay.node import ClientNode, NodeConfig
+from penstock.overlay.node import NodeConfig
 from penstock.overlay.packets import StatusRequest
+from penstock.transport import outgoing
+from penstock.transport.config import TransportConfig
+from penstock.transport.node import TransportClientNode
+from penstock.transport.report import TransportReport
 
 log = logging.getLogger("penstock.client")
 
@@ -53,6 +61,7 @@ def connect(
     url: str | None = None,
     *,
     name: str | None = None,
+    transport: TransportConfig | bool | None = None,
     connect_within: float = 5.0,
     trace: Trace | None = None,
     config: ConnectionConfig | None = None,
@@ -61,11 +70,16 @@ def connect(
 
     `url` names one broker or several, which are tried in turn; without it PENSTOCK_URL counts, then this machine.
     `name` is how this client appears in messages' identities and in reports; it should be unique, and is made up if
-    left out. `connect_within` is how long the first connection may take before `Unreachable` is raised.
+    left out. With `transport` (True, or settings) what this client publishes can be put in order, and recovered when
+    it is lost, by those who ask for it. `connect_within` is how long the first connection may take before `Unreachable`
+    is raised.
     """
     chosen = name or f"client-{os.urandom(5).hex()}"
     addresses = parse_url(url or default_url())
-    return Network(addresses, chosen, connect_within, trace=trace, config=config or ConnectionConfig())
+    settings = TransportConfig() if transport is True else transport or None
+    return Network(
+        addresses, chosen, connect_within, transport=settings, trace=trace, config=config or ConnectionConfig()
+    )
 
 
 class Network:
@@ -77,6 +91,7 @@ class Network:
         name: str,
         connect_within: float,
         *,
+        transport: TransportConfig | None,
         trace: Trace | None,
         config: ConnectionConfig,
     ) -> None:
@@ -86,6 +101,8 @@ class Network:
         self.address: Address | None = None  # of the broker we are connected to
         self._addresses = addresses
         self._connect_within = connect_within
+        self._transport = transport
+        self._limits = DEFAULT_LIMITS if transport is None else outgoing.LIMITS
         self._trace = trace
         self._config = config
         self._count = 0
@@ -101,6 +118,7 @@ class Network:
         self._tasks: list[asyncio.Task[None]] = []
         self._up: asyncio.Event | None = None
         self._refused_subscription = ""
+        self._plain_publishers_told = False
         self._closed = False
 
     # Life.
@@ -117,7 +135,15 @@ class Network:
         self._notices = NoticeService(self._answered)
         links = {HOME: LinkInfo("broker", LinkKind.STREAM, 1, QUEUE_MAX)}
         config = NodeConfig(scheme=EncodingScheme())
-        self._node = ClientNode(self.name, self.incarnation, links, config, (self._notices,))
+        self._node = TransportClientNode(
+            self.name,
+            self.incarnation,
+            links,
+            config,
+            (self._notices,),
+            transport=self._transport,
+            random=stream(self.incarnation, self.name, "transport"),
+        )
         self._host.start(self._node)
         self._up = asyncio.Event()
         self._writable = asyncio.Event()
@@ -172,7 +198,7 @@ class Network:
         if self._node.egress.waiting_packets(HOME):
             await self._let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
-        message = make_message(identity, attributes, body)
+        message = make_message(identity, attributes, body, limits=self._limits)
         if self._port is None:
             raise NotConnected(f"not connected to {self._places()}; best effort keeps nothing: publish again later")
         self._count += 1
@@ -191,17 +217,26 @@ class Network:
         return identity
 
     def subscribe(
-        self, where: str, *, queue_max: int = QUEUE_MAX, on_drop: Callable[[int], None] | None = None
+        self,
+        where: str,
+        *,
+        ordered: bool = False,
+        recover: bool = False,
+        queue_max: int = QUEUE_MAX,
+        on_drop: Callable[[int], None] | None = None,
     ) -> Subscription:
         """Ask for all messages that match `where`; open it with `async with`, then iterate.
 
-        The text is checked here first: raises InvalidPredicate. At most `queue_max` messages wait for the reader; when
-        there are more, the oldest is dropped, and `on_drop` is called with the number dropped so far.
+        The text is checked here first: raises InvalidPredicate. `ordered`: each publisher's messages come in the order
+        in which it sent them, as far as a short wait can do that. `recover`: lost ones are asked for again. Both work
+        for publishers that use the transport; the messages of others come as they are. At most `queue_max` messages
+        wait for the reader; when there are more, the oldest is dropped, and `on_drop` is called with the number dropped
+        so far.
         """
         parse_predicate(where)
         number = self._next_subscription
         self._next_subscription += 1
-        return Subscription(self, number, where, queue_max, on_drop)
+        return Subscription(self, number, where, queue_max, on_drop, ordered=ordered, recover=recover)
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
@@ -240,7 +275,15 @@ class Network:
         ticket, answer = self._ticket()
         number = subscription.number
         self._subscriptions[number] = subscription
-        self._host.apply(self._node.subscribe(number, subscription.where, ticket=ticket, now=self._host.now()))
+        effects = self._node.subscribe(
+            number,
+            subscription.where,
+            ticket=ticket,
+            now=self._host.now(),
+            ordered=subscription.ordered,
+            recover=subscription.recover,
+        )
+        self._host.apply(effects)
         try:
             await answer
         except BaseException:
@@ -254,6 +297,21 @@ class Network:
             number = subscription.number
             self._host.apply(self._node.unsubscribe(number, ticket=0, now=self._host.now()))
             self._refusal = ""
+
+    def _transport_report(self, subscription: Subscription) -> TransportReport | None:
+        return self._node.report(subscription.number) if self._up is not None else None
+
+    def _look_for_plain_publishers(self) -> None:
+        """Say once if order or recovery was asked for and somebody's messages have no header to do it with."""
+        for subscription in self._subscriptions.values():
+            found = self._transport_report(subscription)
+            if found is not None and found.without_header and not self._plain_publishers_told:
+                self._plain_publishers_told = True
+                log.warning(
+                    "%s: messages of publishers without the transport come as they are, neither in order nor recovered;"
+                    " publishers turn it on with connect(..., transport=True)",
+                    subscription.where,
+                )
 
     def _deliver(self, effect: Deliver) -> None:
         subscription = self._subscriptions.get(effect.subscription)
@@ -331,6 +389,8 @@ class Network:
             await asyncio.sleep(min(1.0, self._config.keepalive / 2))
             if self._port is not None:
                 self._port.connection.look_after(self._loop.time())
+            if not self._plain_publishers_told:
+                self._look_for_plain_publishers()
             if self._trace is not None:
                 self._host.count()
 
@@ -380,7 +440,7 @@ class Network:
         """Give the machine what was published since the last turn, in one go; with a trace each goes by itself."""
         if self._outbox:
             messages, self._outbox, self._outbox_bytes = self._outbox, [], 0
-            self._host.apply(self._node.publish_all(messages))
+            self._host.apply(self._node.publish_all(messages, now=self._host.now()))
 
     async def _let_out(self) -> None:
         """Write what was published and give the loop its turn, until nothing waits for the socket any more."""

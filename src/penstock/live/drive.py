@@ -1,8 +1,9 @@
 """A scenario in real time: its brokers as processes, its clients here, doing what the file says.
 
 The counterpart of the simulator: the same scenario and seed publish the same messages (`scenario.script`), the records
-are the same, and a run leaves the same folder behind, so the pipeline reads both. What belongs to the simulator alone
-(jitter, loss, faults, clocks) is not applied; `plan.not_applied` says what that is for a given file.
+are the same, and a run leaves the same folder behind, so the pipeline reads both. Loss and jitter of datagram links are
+made by relays in this process (`impaired`). What belongs to the simulator alone (workers, faults, clocks) is not
+applied; `plan.not_applied` says what that is for a given file.
 
 Time 0 of the run is when all brokers agree on the map and all clients are connected.
 """
@@ -25,10 +26,11 @@ from penstock.errors import NotConnected, Unreachable
 from penstock.kernel.trace import Trace
 from penstock.live.addresses import Address
 from penstock.live.client import Network, connect
+from penstock.live.impaired import Relays
 from penstock.live.plan import assign_addresses
 from penstock.live.processes import Brokers
 from penstock.live.running import run
-from penstock.live.subscription import Subscription
+from penstock.live.subscription import Report, Subscription
 from penstock.live.trace import LiveTrace
 from penstock.scenario.network import ClientSpec, Scenario
 from penstock.scenario.runs import Outcome, Run, make_run, open_or_make, run_folder
@@ -45,6 +47,7 @@ class Tally:
     published: int = 0
     refused: int = 0
     delivered: int = 0
+    reports: dict[int, Report] = field(default_factory=dict)  # of its subscriptions, at the end
     delays: list[float] = field(default_factory=list)
     per_second: Counter[int] = field(default_factory=Counter)
     deliveries: list[tuple[int, str, int]] = field(default_factory=list)  # (subscription, publisher, count)
@@ -57,14 +60,16 @@ class LiveResult:
     clients: dict[str, Tally]
     reports: dict[str, dict[str, Any]]  # what each broker saw at the end
     seconds: float
+    wires: dict[tuple[str, str, str, str], int] = field(default_factory=dict)  # what the relays dropped
 
     def drops(self) -> dict[tuple[str, str, str, str], int]:
-        """(broker, peer, place, cause) -> packets."""
-        return {
+        """(broker, peer, place, cause) -> packets; on a wire datagrams, which at a rate carry a packet each."""
+        found = {
             (name, drop["peer"], drop["place"], drop["cause"]): drop["packets"]
             for name, report in self.reports.items()
             for drop in report["drops"]
         }
+        return dict(sorted({**found, **self.wires}.items()))
 
     def links(self) -> dict[tuple[str, str], int]:
         """(sender, receiver) -> bytes carried between brokers."""
@@ -122,9 +127,14 @@ async def drive(
     clients_trace = LiveTrace(trace, began=began) if trace is not None else None
     addresses = assign_addresses(scenario, base_port=None)
     try:
-        async with Brokers(scenario, addresses, trace=folder, began=began) as brokers:
+        async with (
+            Relays(scenario, addresses, seed) as relays,
+            Brokers(relays.scenario, addresses, via=relays.via, trace=folder, began=began) as brokers,
+        ):
             await settled(brokers.addresses, scenario)
-            return await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
+            result = await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
+            result.wires = relays.drops()
+            return result
     finally:
         if clients_trace is not None:
             clients_trace.close()
@@ -144,8 +154,9 @@ async def drive_clients(
     async with AsyncExitStack() as stack:
         actors = []
         for spec in scenario.client:
+            url, transport = f"penstock://{addresses[spec.broker]}", spec.transport
             network = await stack.enter_async_context(
-                connect(f"penstock://{addresses[spec.broker]}", name=spec.name, trace=trace, connect_within=10.0)
+                connect(url, name=spec.name, transport=transport, trace=trace, connect_within=10.0)
             )
             actors.append(_Actor(spec, scenario, seed, network, sent_at))
         start = time.monotonic() + 0.05
@@ -159,6 +170,8 @@ async def drive_clients(
                 if trace is not None:
                     trace.tick()
                 await asyncio.sleep(min(0.1, end - now))
+            for actor in actors:
+                actor.report()
             for task in (*workers, *readers):
                 task.cancel()
         reports = await broker_reports(addresses)
@@ -178,7 +191,9 @@ class _Actor:
         self._network = network
         self._sent_at = sent_at
         # All made now, so that their numbers are those of the file, as in the simulator.
-        self._subscriptions: list[Subscription] = [network.subscribe(wish.where) for wish in spec.subscribe]
+        self._subscriptions: list[Subscription] = [
+            network.subscribe(wish.where, ordered=wish.ordered, recover=wish.recover) for wish in spec.subscribe
+        ]
 
     async def read(self, start: float, number: int) -> None:
         """Hold one subscription from its start to its stop."""
@@ -199,6 +214,10 @@ class _Actor:
                 tally.deliveries.append((number, identity.publisher, identity.count))
                 if identity in self._sent_at:
                     tally.delays.append(now - self._sent_at[identity])
+
+    def report(self) -> None:
+        """Keep how the subscriptions fared."""
+        self.tally.reports = {number: made.report() for number, made in enumerate(self._subscriptions)}
 
     async def publish(self, start: float) -> None:
         """Publish what the script says, when it says so."""

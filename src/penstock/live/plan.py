@@ -1,9 +1,10 @@
 """What one broker process must know of a scenario: its own id, where it listens, and who its neighbours are.
 
 Of two linked brokers the one that the file names first calls the other; so each pair has one connection, and a broker
-needs the addresses of those it calls only. Jitter, loss, workers, clocks and faults of the file belong to the
-simulator: in real time the network is what it is. Rates, queues and delays are kept, so a bottleneck or a long way can
-be shown on one machine, and so are the rates and queues of the clients that the file names.
+needs the addresses of those it calls only. Workers, clocks and faults of the file belong to the simulator: in real time
+the network is what it is. Rates, queues and delays are kept, so a bottleneck or a long way can be shown on one machine,
+and so are the rates and queues of the clients that the file names. Loss and jitter of datagram links need relays
+between the brokers, which whoever runs a scenario sets up (`live.impaired`); without them they are left out too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from penstock.content.bloom import EncodingScheme
 from penstock.errors import InvalidScenario
 from penstock.live.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
+from penstock.live.impaired import needs_relay
 from penstock.overlay.egress import LinkKind
 from penstock.scenario.network import ClientSpec, LinkSpec, Scenario, did_you_mean
 
@@ -100,11 +102,12 @@ def assign_addresses(
     return addresses
 
 
-def not_applied(scenario: Scenario) -> list[str]:
-    """What the file asks for and real time does not do, in words."""
+def not_applied(scenario: Scenario, *, relayed: bool = False) -> list[str]:
+    """What the file asks for and real time does not do, in words; `relayed`: with relays for datagram links."""
     words = []
-    if any(link.jitter or link.loss for link in scenario.link):
-        words.append("jitter and loss of links")
+    left = [link for link in scenario.link if not (relayed and needs_relay(link))]
+    if any(link.jitter or link.loss for link in left):
+        words.append("jitter and loss of links" if not relayed else "jitter and loss of shaped and stream links")
     if any(broker.service_mean or broker.workers > 1 for broker in scenario.broker):
         words.append("workers and service times")
     clocks = [(node.clock_offset, node.clock_drift) for node in scenario.broker]

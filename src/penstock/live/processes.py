@@ -41,6 +41,7 @@ class Brokers:
         scenario: Scenario,
         addresses: Mapping[str, Address],
         *,
+        via: Mapping[tuple[str, str], Address] | None = None,  # (caller, called): where to call instead
         trace: Path | None = None,
         began: float | None = None,
         restart: bool = True,
@@ -48,6 +49,7 @@ class Brokers:
     ) -> None:
         self.addresses = dict(addresses)
         self._scenario = scenario
+        self._via = via or {}
         self._trace = trace
         self._began = time.time() if began is None else began
         self._restart = restart
@@ -82,7 +84,9 @@ class Brokers:
         orders = Orders(
             name=name,
             scenario=self._scenario,
-            addresses={broker: str(address) for broker, address in self.addresses.items()},
+            addresses={
+                broker: str(self._via.get((name, broker), address)) for broker, address in self.addresses.items()
+            },
             trace=str(self._trace.resolve()) if self._trace is not None else None,
             began=self._began,
             verbose=self._verbose,

@@ -4,6 +4,9 @@ Messages wait in a bounded queue until the application takes them. When it is fu
 who has fallen behind finds the present and not the past; it is counted, and whoever asked (`on_drop`) is told. The
 subscription belongs to the application, not to the connection: when the connection breaks, it waits, and goes on when
 a broker has been found again.
+
+The report has two parts: what every subscription has, and what the transport knows. On a plain subscription, one
+without order and recovery, the transport's counts are 0 and its probabilities None, because nobody measures them.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Protocol
 
 from penstock.content.message import Message
 from penstock.errors import InvalidPredicate, PenstockError
+from penstock.transport.report import TransportReport
 
 log = logging.getLogger("penstock.client")
 
@@ -30,13 +34,33 @@ class Report:
     """How a subscription fares."""
 
     where: str
-    received: int  # messages that came in over the network
+    ordered: bool
+    recover: bool
+    received: int  # messages that came in over the network, and the transport let through
     dropped: int  # of those, how many the application was too slow for
     lost_at_broker: int  # deliveries that the broker says it dropped on the way to this client, for all subscriptions
     queue: int  # messages that wait for the application now
     queue_max: int
     reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
     connected: bool
+    # The transport's; those of publishers are of all publishers of this client together.
+    delivered: int = 0  # messages that the transport handed over; on a plain subscription those received
+    late: int = 0  # of those, how many came after a later one of the same publisher
+    dropped_late: int = 0  # came too late and were left out, as configured
+    recovered: int = 0  # of those delivered, how many were lost and came as a repair
+    lost: int = 0  # losses that were detected
+    known_lost: int = 0  # of those, how many are no longer asked for: they will not come
+    pending: int = 0  # of those, how many are being asked for now
+    duplicates: int = 0  # copies that were recognised and left out
+    refused: int = 0  # messages whose header made no sense
+    without_header: int = 0  # messages of publishers without the transport: neither ordered nor recovered
+    publishers: int = 0  # that send with the transport, and were heard lately
+    detection_probability: float | None = None  # that a loss is noticed at all
+    disorder_probability: float | None = None  # that a message which waited for another still came out of order
+    delay_assigned: float = 0.0  # seconds that a message was told to wait for others, on average
+    delay_held: float = 0.0  # seconds that it really waited, on average
+    digests: int = 0  # heard
+    doubtful: int = 0  # losses that were not asked for, because most such losses had turned out to be none (ranges)
 
 
 class Holder(Protocol):
@@ -55,17 +79,29 @@ class Holder(Protocol):
 
     async def _close(self, subscription: Subscription) -> None: ...
 
+    def _transport_report(self, subscription: Subscription) -> TransportReport | None: ...
+
 
 class Subscription:
     """Messages that match, as they come. Made by `Network.subscribe`; open it with `async with`."""
 
     def __init__(
-        self, network: Holder, number: int, where: str, queue_max: int, on_drop: Callable[[int], None] | None
+        self,
+        network: Holder,
+        number: int,
+        where: str,
+        queue_max: int,
+        on_drop: Callable[[int], None] | None,
+        *,
+        ordered: bool = False,
+        recover: bool = False,
     ) -> None:
         if queue_max < 1:
             raise ValueError("queue_max must be at least 1")
         self.where = where
         self.number = number
+        self.ordered = ordered
+        self.recover = recover
         self._network = network
         self._queue: deque[Message] = deque()
         self._queue_max = queue_max
@@ -75,6 +111,7 @@ class Subscription:
         self._closed = False
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
+        self._last_told: TransportReport | None = None
 
     async def open(self) -> Subscription:
         """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
@@ -84,6 +121,7 @@ class Subscription:
     async def close(self) -> None:
         """Unsubscribe; iterating ends when the queue is empty."""
         if not self._closed:
+            self._last_told = self._network._transport_report(self)
             await self._network._close(self)
             self.end(None)
 
@@ -123,9 +161,12 @@ class Subscription:
         return [queue.popleft() for _ in range(count_max)]
 
     def report(self) -> Report:
-        """How it fares: what came, what was dropped, what waits."""
+        """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
+        transport = self._network._transport_report(self) or self._last_told
         return Report(
             where=self.where,
+            ordered=self.ordered,
+            recover=self.recover,
             received=self._received,
             dropped=self._dropped,
             lost_at_broker=self._network.lost_at_broker,
@@ -133,6 +174,7 @@ class Subscription:
             queue_max=self._queue_max,
             reconnects=self._network.reconnects,
             connected=self._network.connected,
+            **({"delivered": self._received} if transport is None else asdict(transport)),
         )
 
     # What the network calls.

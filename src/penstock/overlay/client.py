@@ -4,22 +4,40 @@ State: the subscriptions that the application holds. They belong to the applicat
 the link to the home broker comes up, the client says who it is and subscribes again. A ticket is answered when the
 broker has answered; a subscription made while the link is down is answered later. Publishing while the link is down
 is refused at once, because best effort stores nothing.
+
+A service of the client (the transport) uses `carry`, `listen` and `ignore`: the same three verbs, without tickets and
+without a place in the trace, because what services say to each other is nothing that an application published or
+wants. Messages in an envelope go to the service, if there is one; otherwise the envelope is taken off here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
+from penstock.content.envelope import DATA, FLAG, opened
 from penstock.content.message import Message
-from penstock.kernel.machine import Accepted, Deliver, Done, Effect, Lane, Link, Packet, Refused, Send, Ticket
+from penstock.errors import InvalidMessage
+from penstock.kernel.facts import published_record
+from penstock.kernel.machine import (
+    SERVICE_SUBSCRIPTIONS,
+    Accepted,
+    Deliver,
+    Done,
+    Effect,
+    Lane,
+    Link,
+    Packet,
+    Refused,
+    Send,
+    Ticket,
+)
 from penstock.kernel.timers import TimerName
-from penstock.kernel.trace import InputRefused, Published, Subscribed, Unsubscribed
+from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed
 from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
 
+Taker = Callable[[tuple[int, ...], Message, float], list[Effect]]
 NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publish again once the link is up"
 
 
@@ -45,16 +63,20 @@ class Client:
         self._asked: dict[int, int] = {}  # ticket on the wire -> subscription
         self._next_wire_ticket = 0
         self._unanswered: dict[int, Ticket] = {}  # subscription -> ticket whose Subscribe has not been answered
+        self.refused: Callable[[int, float], list[Effect]] | None = None  # the service that must know of it
+        self.taker: Taker | None = None  # the service that takes all that arrives, as soon as there is one
 
     # Application verbs.
 
     def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
         """Send a message to whoever wants it."""
-        if self._home is None:
-            lost = dropped("egress", "not connected", "", Lane.BEST_EFFORT, Publish(message))
-            return [lost, Done(ticket, Refused(NOT_CONNECTED))]
-        fact = published_record(message)
-        return [fact, Send((self._home,), Publish(message), Lane.BEST_EFFORT), Done(ticket, Accepted())]
+        if not self.connected:
+            return self.refuse(message, ticket)
+        return [published_record(message), *self.carry(message), Done(ticket, Accepted())]
+
+    def refuse(self, message: Message, ticket: Ticket) -> list[Effect]:
+        """There is nobody to give the message to."""
+        return [*self.carry(message), Done(ticket, Refused(NOT_CONNECTED))]
 
     def publish_all(self, messages: Sequence[Message]) -> list[Effect]:
         """Send messages for which nobody holds a ticket or keeps a trace; while the link is down they are dropped."""
@@ -68,6 +90,8 @@ class Client:
         """Ask for all messages that match `where`, under a number not in use."""
         if subscription in self._where:
             return [Done(ticket, Refused(f"subscription {subscription} exists; choose another number"))]
+        if subscription >= SERVICE_SUBSCRIPTIONS:
+            return [Done(ticket, Refused(f"numbers from {SERVICE_SUBSCRIPTIONS} on are taken; choose a smaller one"))]
         if len(self._where) >= self._config.subscriptions_max:
             return [Done(ticket, Refused(f"the limit subscriptions_max is {self._config.subscriptions_max}"))]
         self._where[subscription] = where
@@ -88,6 +112,31 @@ class Client:
             effects.append(Send((self._home,), Unsubscribe(0, subscription), Lane.CONTROL))
         return effects
 
+    # The same for services.
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a broker to talk to."""
+        return self._home is not None
+
+    def carry(self, message: Message) -> list[Effect]:
+        """Send a message; while the link is down it is dropped."""
+        if self._home is None:
+            return [dropped("egress", "not connected", "", Lane.BEST_EFFORT, Publish(message))]
+        return [Send((self._home,), Publish(message), Lane.BEST_EFFORT)]
+
+    def listen(self, subscription: int, where: str) -> list[Effect]:
+        """Subscribe under a number of a service."""
+        assert subscription >= SERVICE_SUBSCRIPTIONS, f"{subscription} is an application's number"
+        self._where[subscription] = where
+        return self._send_subscribe(subscription)
+
+    def ignore(self, subscription: int) -> list[Effect]:
+        """Unsubscribe under a number of a service."""
+        if self._where.pop(subscription, None) is None or self._home is None:
+            return []
+        return [Send((self._home,), Unsubscribe(0, subscription), Lane.CONTROL)]
+
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
@@ -95,12 +144,25 @@ class Client:
         held = self._where
         for packet in packets:
             if isinstance(packet, Delivery):
-                for subscription in packet.subscriptions:
-                    if subscription in held:
-                        effects.append(Deliver(subscription, packet.message))
+                if self.taker is None and FLAG not in packet.message.attributes:  # by far the most, where there is none
+                    for subscription in packet.subscriptions:
+                        if subscription in held:
+                            effects.append(Deliver(subscription, packet.message))
+                else:
+                    effects += self._delivered(packet, now)
             elif isinstance(packet, Answer):
-                effects += self._answered(packet)
+                effects += self._answered(packet, now)
         return effects
+
+    def _delivered(self, packet: Delivery, now: float) -> list[Effect]:
+        """A message for a service, or in an envelope that nobody here has a use for."""
+        held, message = self._where, packet.message
+        if self.taker is not None:
+            return self.taker(tuple([number for number in packet.subscriptions if number in held]), message, now)
+        inside, problems = without_envelope(message)
+        if inside is None:
+            return problems
+        return [Deliver(number, inside) for number in packet.subscriptions if number in held]
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
@@ -127,7 +189,7 @@ class Client:
         packet = Subscribe(self._next_wire_ticket, subscription, self._where[subscription])
         return [Send((self._home,), packet, Lane.CONTROL)]
 
-    def _answered(self, packet: Answer) -> list[Effect]:
+    def _answered(self, packet: Answer, now: float) -> list[Effect]:
         subscription = self._asked.pop(packet.ticket, None)
         if subscription is None or subscription not in self._where:
             return []
@@ -135,19 +197,20 @@ class Client:
         effects: list[Effect] = []
         if packet.problem:
             del self._where[subscription]
-            effects = [InputRefused(sender=self.client, problem=packet.problem), Unsubscribed(subscription)]
+            effects = [InputRefused(sender=self.client, problem=packet.problem)]
+            if subscription < SERVICE_SUBSCRIPTIONS:
+                effects.append(Unsubscribed(subscription))
+                effects += self.refused(subscription, now) if self.refused is not None else []
         if ticket is not None:
             effects.append(Done(ticket, Refused(packet.problem) if packet.problem else Accepted()))
         return effects
 
 
-def published_record(message: Message) -> Published:
-    """The trace record of a publication."""
-    identity = message.identity
-    return Published(
-        publisher=identity.publisher,
-        incarnation=identity.incarnation,
-        count=identity.count,
-        attributes=msgspec.json.encode(message.attributes, order="sorted").decode(),
-        body_bytes=len(message.body),
-    )
+def without_envelope(message: Message) -> tuple[Message | None, list[Effect]]:
+    """The application's message in an envelope; none if it is talk between services, or no good."""
+    if message.attributes[FLAG] != DATA:
+        return None, []
+    try:
+        return opened(message)[1], []
+    except InvalidMessage as error:
+        return None, [InputRefused(sender=message.identity.publisher, problem=str(error))]

@@ -139,14 +139,15 @@ class ClientNode(Node):
         links: Mapping[Link, LinkInfo],
         config: NodeConfig,
         services: Sequence[Service] = (),
+        timers: Timers | None = None,
     ) -> None:
         self.client = Client(client, incarnation, config.client)
-        super().__init__((self.client, *services), links, Timers(), config.egress)
+        super().__init__((self.client, *services), links, Timers() if timers is None else timers, config.egress)
 
     def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
         return self.egress.route(self.client.publish(message, ticket=ticket, now=now))
 
-    def publish_all(self, messages: Sequence[Message]) -> list[Effect]:
+    def publish_all(self, messages: Sequence[Message], *, now: float) -> list[Effect]:
         return self.egress.route(self.client.publish_all(messages))
 
     def subscribe(self, subscription: int, where: str, *, ticket: Ticket, now: float) -> list[Effect]:

@@ -67,6 +67,15 @@ class Tables:
     dropped: DataFrame
     input_refused: DataFrame
     limit_reached: DataFrame
+    loss_detected: DataFrame
+    request_sent: DataFrame
+    request_heard: DataFrame
+    repair_sent: DataFrame
+    recovered: DataFrame
+    gave_up: DataFrame
+    withheld: DataFrame
+    flow_limited: DataFrame
+    ordered: DataFrame
     counted: DataFrame
     runs: tuple[RunFolder, ...]
     warnings: tuple[str, ...] = ()  # what a person should know: incomplete runs, files left out

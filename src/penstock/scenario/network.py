@@ -18,6 +18,7 @@ from msgspec import Struct
 from penstock.content.language import parse_predicate
 from penstock.errors import InvalidPredicate, InvalidScenario
 from penstock.scenario.workload import PublisherSpec, validate_publisher
+from penstock.transport.config import TransportConfig
 
 BROKERS_MAX = 2_000  # more than ten times any network in the papers; a larger number is a slip of the keyboard
 CLIENTS_MAX = 100_000
@@ -58,6 +59,8 @@ class SubscriptionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     where: str
     start: float = 0.0
     stop: float | None = None
+    ordered: bool = False  # by the transport, for publishers that use it
+    recover: bool = False  # lost messages are asked for again
 
 
 class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +75,7 @@ class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock_drift: float = 0.0
     subscribe: tuple[SubscriptionSpec, ...] = ()
     publish: tuple[PublisherSpec, ...] = ()
+    transport: TransportConfig | None = None  # settings of its transport; with it, what it publishes has a header
 
 
 class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -27,6 +27,7 @@ from penstock.scenario.network import (
     validate,
 )
 from penstock.scenario.workload import PublisherSpec, Recipe
+from penstock.transport.config import TransportConfig
 
 FILE_BYTES_MAX = 16 << 20
 
@@ -37,6 +38,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "link": LinkSpec,
     "client": ClientSpec,
     "client.subscribe": SubscriptionSpec,
+    "client.transport": TransportConfig,
     "client.publish": PublisherSpec,
     "client.publish.attributes": Recipe,
     "fault": FaultSpec,

@@ -10,11 +10,12 @@ from penstock.content.bloom import EncodingScheme
 from penstock.kernel.machine import Link
 from penstock.kernel.randomness import stream
 from penstock.overlay.egress import LinkInfo, LinkKind
-from penstock.overlay.node import BrokerNode, ClientNode, Node, NodeConfig
+from penstock.overlay.node import BrokerNode, Node, NodeConfig
 from penstock.scenario.network import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, Port
 from penstock.sim.pipes import Pipe
+from penstock.transport.node import TransportClientNode
 
 
 class Wire:
@@ -188,7 +189,9 @@ class Network:
         links = self._links.setdefault(spec.name, {})
 
         def make(incarnation: int) -> Node:
-            return ClientNode(spec.name, incarnation, links, NodeConfig(scheme=self._scheme))
+            random = stream(self._seed, spec.name, "transport", incarnation)
+            config = NodeConfig(scheme=self._scheme)
+            return TransportClientNode(spec.name, incarnation, links, config, transport=spec.transport, random=random)
 
         self.hosts[spec.name] = Host(
             self._engine,

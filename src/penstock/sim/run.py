@@ -17,7 +17,6 @@ from penstock.content.message import Attributes, Identity, Message, Value, make_
 from penstock.kernel.machine import Packet, Refused
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Record, Trace
-from penstock.overlay.node import ClientNode
 from penstock.overlay.packets import Publication
 from penstock.scenario.checkers import Checker, make_checkers
 from penstock.scenario.network import ClientSpec, Scenario, validate
@@ -25,6 +24,7 @@ from penstock.scenario.workload import PublisherSpec, attribute_source, publicat
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.sim.network import Network
+from penstock.transport.node import TransportClientNode
 
 COUNT_INTERVAL = 1.0  # seconds between two counts of what the links carried
 
@@ -228,9 +228,18 @@ class _Actor:
             self._begin_publisher(number, publisher)
 
     def _subscribe(self, number: int) -> None:
-        where = self._spec.subscribe[number].where
-        self._watch.tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, where))
-        self._host.apply(self._node().subscribe(number, where, ticket=self._next(), now=self._host.now()))
+        wish = self._spec.subscribe[number]
+        self._watch.tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, wish.where))
+        self._host.apply(
+            self._node().subscribe(
+                number,
+                wish.where,
+                ticket=self._next(),
+                now=self._host.now(),
+                ordered=wish.ordered,
+                recover=wish.recover,
+            )
+        )
 
     def _unsubscribe(self, number: int) -> None:
         self._watch.tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
@@ -273,8 +282,8 @@ class _Actor:
         self._ticket += 1
         return self._ticket
 
-    def _node(self) -> ClientNode:
-        assert isinstance(self._host.machine, ClientNode)
+    def _node(self) -> TransportClientNode:
+        assert isinstance(self._host.machine, TransportClientNode)
         return self._host.machine
 
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from penstock.content.index import PredicateIndex
 from penstock.content.language import parse_predicate
 from penstock.content.message import Identity, Message, Value, make_message
+from penstock.kernel.facts import published_record
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Counted, Delivered, NodeStarted, NodeStopped, Record, Subscribed, Trace
-from penstock.overlay.client import published_record
 from penstock.overlay.topology import Topology
 from penstock.scenario.network import Scenario
 from penstock.scenario.workload import attribute_source, publication_times

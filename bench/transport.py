@@ -1,0 +1,183 @@
+"""What does the transport cost? Run: `python bench/transport.py [--quick] [--json FILE]`.
+
+Three questions, a table each:
+
+    publisher    microseconds of the processor and bytes that the header adds to a message, for each size and form of
+                 the record; 10 attributes, of which half change from message to message
+    subscriber   microseconds per message that arrives, with each part on, over a stream from which some messages are
+                 lost (2 %) and some overtake each other (every 20th); `plain` is a client without the transport that
+                 takes the header off
+    sessions     10,000 publishers heard by one client, 20 messages each: memory per session, and what is kept when all
+                 caches are full
+
+Everything is one thread, without any network: the machines are called directly, so this is what the protocol itself
+costs and nothing else. Contenders take turns; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import random
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.content.language import parse_predicate
+from penstock.content.message import Identity, Message, make_message
+from penstock.kernel.randomness import stream
+from penstock.kernel.timers import Timers
+from penstock.overlay.client import without_envelope
+from penstock.transport.config import TransportConfig
+from penstock.transport.network import Publish
+from penstock.transport.transport import Transport
+
+Row = dict[str, Any]
+RATE = 1_000.0  # messages per second of the stream
+RECORDS: tuple[tuple[int, str], ...] = ((0, "whole"), (2, "whole"), (10, "whole"), (25, "whole"), (10, "shared"))
+WHERE = "kind = 'tick'"
+
+
+def make_transport(name: str, config: TransportConfig, *, publishes: bool) -> tuple[Transport, Timers]:
+    timers = Timers()
+    return Transport(name, 1, config, timers, stream(1, name), publishes=publishes), timers
+
+
+def messages(publisher: str, count: int) -> list[Message]:
+    source = random.Random(1)
+    made = []
+    for number in range(1, count + 1):
+        attributes: dict[str, Any] = {"kind": "tick", **{f"same{i}": f"value{i}" for i in range(4)}}
+        attributes |= {f"other{i}": f"value{source.randrange(100)}" for i in range(5)}
+        made.append(make_message(Identity(publisher, 1, number), attributes, bytes(64)))
+    return made
+
+
+def sent(config: TransportConfig, plain: list[Message]) -> list[Message]:
+    """The messages as they leave a publisher."""
+    publisher, _ = make_transport(plain[0].identity.publisher, config, publishes=True)
+    found = []
+    for number, message in enumerate(plain):
+        effects = publisher.publish(message, now=number / RATE)
+        found += [effect.message for effect in effects if isinstance(effect, Publish)]
+    return found
+
+
+def disturbed(stream_of_messages: list[Message]) -> list[Message]:
+    """Some are lost and some overtake each other."""
+    source = random.Random(2)
+    kept = [message for message in stream_of_messages if source.random() >= 0.02]
+    for place in range(20, len(kept) - 1, 20):
+        kept[place], kept[place + 1] = kept[place + 1], kept[place]
+    return kept
+
+
+def publisher_rows(count: int, rounds: int) -> list[Row]:
+    plain = messages("publisher", count)
+    times: dict[tuple[int, str], list[float]] = {record: [] for record in RECORDS}
+    sizes = {}
+    for _ in range(rounds):
+        for record in RECORDS:
+            config = TransportConfig(record_entries=record[0], record_form=record[1])
+            began = time.process_time()
+            wrapped = sent(config, plain)
+            times[record].append((time.process_time() - began) / count)
+            sizes[record] = statistics.fmean(w.size_bytes - p.size_bytes for w, p in zip(wrapped, plain, strict=True))
+    return [
+        {
+            "record": f"{entries} entries, {form}",
+            "us_per_message": round(statistics.median(times[entries, form]) * 1e6, 2),
+            "bytes_added": round(sizes[entries, form], 1),
+        }
+        for entries, form in RECORDS
+    ]
+
+
+def subscriber_rows(count: int, rounds: int) -> list[Row]:
+    arriving = disturbed(sent(TransportConfig(record_entries=10), messages("publisher", count)))
+    cases: dict[str, Callable[[], float]] = {
+        "plain: header taken off": lambda: strip_all(arriving),
+        "loss detection and recovery": lambda: take_all(arriving, ordered=False, recover=True),
+        "order": lambda: take_all(arriving, ordered=True, recover=False),
+        "order and recovery": lambda: take_all(arriving, ordered=True, recover=True),
+    }
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            times[name].append(case() / len(arriving))
+    return [{"part": name, "us_per_message": round(statistics.median(t) * 1e6, 2)} for name, t in times.items()]
+
+
+def strip_all(arriving: list[Message]) -> float:
+    began = time.process_time()
+    for message in arriving:
+        without_envelope(message)
+    return time.process_time() - began
+
+
+def take_all(arriving: list[Message], *, ordered: bool, recover: bool) -> float:
+    transport, timers = make_transport("subscriber", TransportConfig(), publishes=False)
+    transport.subscribe(0, parse_predicate(WHERE), ordered=ordered, recover=recover, now=0.0)
+    began = time.process_time()
+    for message in arriving:
+        now = message.identity.count / RATE + 0.05
+        while (timer := timers.pop_due(now)) is not None:
+            transport.expired(timer, now=now)
+        transport.arrived((0,), message, now=now)
+    return time.process_time() - began
+
+
+def session_rows(sessions: int) -> list[Row]:
+    transport, timers = make_transport("subscriber", TransportConfig(), publishes=False)
+    transport.subscribe(0, parse_predicate(WHERE), ordered=True, recover=True, now=0.0)
+    bodies = messages("template", 20)
+    gc.collect()
+    tracemalloc.start()
+    began, before = time.process_time(), tracemalloc.get_traced_memory()[0]
+    for number in range(sessions):
+        own = [Message(Identity(f"publisher-{number}", 1, m.identity.count), m.attributes, m.body, m.size_bytes)
+               for m in bodies]  # fmt: skip
+        for message in sent(TransportConfig(record_entries=10), own):
+            transport.arrived((0,), message, now=message.identity.count / RATE)
+    gc.collect()
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return [{
+        "sessions": sessions,
+        "bytes_per_session": round(kept / sessions),
+        "timers": len(timers),
+        "seconds": round(time.process_time() - began, 1),
+    }]  # fmt: skip
+
+
+def table(title: str, rows: list[Row]) -> str:
+    names = list(rows[0])
+    lines = [f"### {title}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    return "\n".join([*lines, *("| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows), ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see whether it runs")
+    parser.add_argument("--json", type=Path, help="also write all rows to this file")
+    options = parser.parse_args()
+    count, rounds, sessions = (2_000, 3, 500) if options.quick else (20_000, 7, 10_000)
+    found = {
+        "publisher": publisher_rows(count, rounds),
+        "subscriber": subscriber_rows(count, rounds),
+        "sessions": session_rows(sessions),
+    }
+    print(f"Python {platform.python_version()}, {count} messages, median of {rounds} rounds\n")
+    for title, rows in found.items():
+        print(table(title, rows))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""How much may leave: a bucket that fills at a rate up to a depth, and from which every item takes what it costs.
+
+In any window of w seconds at most depth + rate * w leaves. What a token stands for is the user's choice: a message of
+a flow (000 section III-B8), a repair, a price.
+
+State: tokens at one moment, and that moment. Both move only when something was taken or the rate was changed; to look
+moves nothing. So `ready_at` stays true until the next take: whoever sets a timer to it finds the tokens there.
+
+An item that costs more than the depth can never leave, and `ready_at` says so with infinity. A clock that steps back
+lets no time pass and takes nothing away; one that leaps forward fills the bucket at most. No bound is needed: the
+state is four numbers.
+"""
+
+from __future__ import annotations
+
+from math import inf, isfinite, nextafter
+
+
+class TokenBucket:
+    """Tokens at `rate` per second, at most `depth` of them; full at the beginning."""
+
+    __slots__ = ("_at", "_depth", "_rate", "_tokens")
+
+    def __init__(self, rate: float, depth: float, now: float) -> None:
+        self._rate = _checked(rate, "a rate")
+        self._depth = _checked(depth, "a depth")
+        self._tokens = self._depth
+        self._at = now
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self._rate
+
+    @property
+    def depth(self) -> float:
+        """The most that an idle bucket saves up."""
+        return self._depth
+
+    def tokens(self, now: float) -> float:
+        """What is in it."""
+        if now < self._at:
+            self._at = now  # the clock was set back: count on from there, or the bucket would stand still for so long
+        return min(self._depth, self._tokens + self._rate * (now - self._at))
+
+    def has(self, now: float, cost: float = 1.0) -> bool:
+        """Whether `take` would succeed; for items that must find tokens in several buckets at once."""
+        return self.tokens(now) >= cost
+
+    def take(self, now: float, cost: float = 1.0) -> bool:
+        """Take the tokens of one item, or say False and take nothing."""
+        tokens = self.tokens(now)
+        if tokens < cost:
+            return False
+        self._tokens, self._at = tokens - cost, now
+        return True
+
+    def ready_at(self, cost: float = 1.0) -> float:
+        """When an item of this cost can leave if nothing is taken before; perhaps in the past, perhaps never."""
+        missing = cost - self._tokens
+        if missing <= 0.0:
+            return self._at
+        if cost > self._depth or self._rate == 0.0:
+            return inf
+        ready = self._at + missing / self._rate
+        # A timer that fires when it was told to must not find a rounding error in its way.
+        while self._tokens + self._rate * (ready - self._at) < cost:
+            ready = nextafter(ready, inf)
+        return ready
+
+    def set_rate(self, rate: float, now: float, depth: float | None = None) -> None:
+        """From now on fill at this rate, and up to this depth; what is in it stays, as far as there is room."""
+        tokens = self.tokens(now)
+        self._rate = _checked(rate, "a rate")
+        self._depth = self._depth if depth is None else _checked(depth, "a depth")
+        self._tokens, self._at = min(self._depth, tokens), now
+
+
+def _checked(value: float, what: str) -> float:
+    if not (isfinite(value) and value >= 0.0):
+        raise ValueError(f"{what} of {value}; it must be finite and not negative")
+    return float(value)

@@ -1,0 +1,195 @@
+"""A publisher's table of controlled flows: which messages may leave how fast, and on whose word (000 Figure 4).
+
+A *flow* is all messages of this publisher that match one filter. Subscribers that are short of capacity ask for a
+quota on a flow; of all who ask for the same messages the one with the lowest quota, the flow's *limiting receiver*, is
+followed. `request` is the corrected Algorithm 2 (002 Algorithm 5.4):
+
+    updated    the limiting receiver of this very filter may raise and lower; anybody else may lower, and then is the
+               limiting receiver. The bucket stays, so that a change gives no new burst
+    covered    a flow that covers the wanted one has no higher quota: nothing to do
+    added      otherwise it is a new flow; flows that it covers and whose quota is no lower are not needed any more
+
+Departures. Ties count as covered in both directions: as printed, equal requests of five subscribers make five entries
+(erratum C8). Every change of a quota is followed by the same clean-up, which the papers do on insertion only; so at any
+time no flow is covered by another with a lower or equal quota. A request below `quota_min` is taken as `quota_min`: no
+subscriber can stop a publisher (erratum C14).
+
+Covering (errata B1, C8). A flow is given by bits alone, or by bits and the exact filter. Bits alone mean: all messages
+with these bits. Then F covers G if bits(F) are a subset of bits(G), which is sure whatever G is, but the flow may be
+wider than the filter: `price < 10` and `price > 20` are one flow then. To keep them apart would not help, because a
+message of either would match both and need tokens of both. An exact filter means just its messages and covers only
+what `relations.covers` proves, never bits alone.
+
+State: flows in the order of insertion; each with bucket, limiting receiver and time of its last word. No timers: the
+owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that begins.
+`Flow.slow` is a place for whoever has a lane apart for flows that are far slower than the rest; nothing here sets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from math import isfinite
+from typing import NamedTuple
+
+from penstock.content.bloom import EncodingScheme, encoding_covers, matches
+from penstock.content.evaluate import filter_matches
+from penstock.content.message import Attributes
+from penstock.content.predicate import Equals, Filter, Predicate
+from penstock.content.relations import covers
+from penstock.kernel.token_bucket import TokenBucket
+from penstock.kernel.trace import InputRefused, LimitReached, Record
+
+DEPTH_MIN = 2.0  # messages that may leave at once
+DEPTH_SECONDS = 0.1  # or as many as the quota allows in this time
+
+
+class Wanted(NamedTuple):
+    """The messages of a flow: those with these bits, or those that match exactly."""
+
+    encoding: int
+    exact: Filter | Predicate | None = None
+    equalities: bool = False  # the exact filter has no other constraints, so bits tell at once what it does not cover
+
+    def has(self, encoding: int, attributes: Attributes) -> bool:
+        """Whether a message belongs to it."""
+        if not matches(self.encoding, encoding):
+            return False
+        if isinstance(self.exact, Predicate):
+            return self.exact.matches(attributes)
+        return self.exact is None or filter_matches(self.exact, attributes)
+
+
+def flow_of(selected: Filter | Predicate, scheme: EncodingScheme, *, exact: bool) -> Wanted:
+    """A flow for this filter; for a predicate, with the bits that all its filters have in common."""
+    filters = selected.filters if isinstance(selected, Predicate) else (selected,)
+    encoding = (1 << scheme.bits) - 1
+    for each in filters:
+        encoding &= scheme.encode_filter(each)
+    equalities = all(isinstance(constraint, Equals) for each in filters for constraint in each.constraints)
+    return Wanted(encoding, selected, equalities) if exact else Wanted(encoding)
+
+
+def flow_covers(general: Wanted, specific: Wanted) -> bool:
+    """Proven: every message of the second flow is one of the first."""
+    if general.exact is None:
+        return encoding_covers(general.encoding, specific.encoding)
+    if specific.exact is None or (general.equalities and not encoding_covers(general.encoding, specific.encoding)):
+        return False
+    return covers(general.exact, specific.exact)
+
+
+class Flow:
+    """An entry of the table."""
+
+    __slots__ = ("bucket", "count", "feedback_at", "limiting_receiver", "number", "quota", "slow", "travel", "wanted")
+
+    def __init__(self, wanted: Wanted, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
+        self.wanted = wanted
+        self.limiting_receiver = limiting_receiver
+        self.quota = quota  # messages/s
+        self.bucket = TokenBucket(quota, _depth(quota), now)
+        self.feedback_at = now  # by our clock
+        self.travel = travel  # of that feedback: our time of arrival less its sender's time of departure
+        self.slow = False
+        self.number = 0  # under which headers name it
+        self.count = 0  # messages of it that have left
+
+    def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
+        """Take the word of this receiver."""
+        self.limiting_receiver = limiting_receiver
+        self.quota = quota
+        self.bucket.set_rate(quota, now, _depth(quota))
+        self.feedback_at = now
+        self.travel = travel
+
+
+class FlowVerdict(Enum):
+    """What became of a request."""
+
+    ADDED = "added"
+    UPDATED = "updated"
+    COVERED = "covered"
+    REFUSED = "refused"
+
+
+class FlowAnswer(NamedTuple):
+    """What a request did; flows that were removed may have had messages waiting for their tokens."""
+
+    verdict: FlowVerdict
+    flow: Flow | None = None  # that now limits these messages
+    removed: tuple[Flow, ...] = ()
+    records: tuple[Record, ...] = ()
+
+
+class FlowTable:
+    """The flows of one publisher."""
+
+    def __init__(self, flows_max: int = 1000, quota_min: float = 0.1) -> None:
+        self._flows: list[Flow] = []
+        self._flows_max = flows_max
+        self._quota_min = quota_min
+        self._full_told = False
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def __iter__(self) -> Iterator[Flow]:
+        return iter(self._flows)
+
+    def request(self, wanted: Wanted, quota: float, subscriber: str, now: float, *, travel: float = 0.0) -> FlowAnswer:
+        """A subscriber asks that these messages come no faster than this."""
+        if not (isfinite(quota) and quota >= 0.0 and isfinite(travel)):
+            return FlowAnswer(
+                FlowVerdict.REFUSED,
+                records=(InputRefused(subscriber, f"a quota of {quota} messages/s, {travel} s under way"),),
+            )
+        quota = max(self._quota_min, quota)
+        wider = [flow for flow in self._flows if flow_covers(flow.wanted, wanted)]
+        same = next((flow for flow in wider if flow_covers(wanted, flow.wanted)), None)
+        accepted = same is not None and (subscriber == same.limiting_receiver or quota < same.quota)
+        # Its own quota does not stand in the way of a limiting receiver that wants to raise it.
+        limit = next((flow for flow in wider if flow.quota <= quota and not (flow is same and accepted)), None)
+        if limit is not None:
+            return FlowAnswer(FlowVerdict.COVERED, limit, self._remove([same] if same is not None and accepted else []))
+        removed = self._remove(
+            [f for f in self._flows if f is not same and quota <= f.quota and flow_covers(wanted, f.wanted)]
+        )
+        if same is not None:
+            same.follow(subscriber, quota, travel, now)
+            return FlowAnswer(FlowVerdict.UPDATED, same, removed)
+        if len(self._flows) >= self._flows_max:
+            return self._left_out()
+        flow = Flow(wanted, subscriber, quota, travel, now)
+        self._numbers = self._numbers % 0xFFFF + 1
+        flow.number = self._numbers
+        self._flows.append(flow)
+        return FlowAnswer(FlowVerdict.ADDED, flow, removed)
+
+    def matching(self, encoding: int, attributes: Attributes) -> list[Flow]:
+        """The flows that a message belongs to, oldest first; it needs a token of each."""
+        absent = ~encoding  # asked here first, without a call: every message goes through all flows
+        return [
+            flow for flow in self._flows if not flow.wanted.encoding & absent and flow.wanted.has(encoding, attributes)
+        ]
+
+    def expire(self, now: float, timeout: float) -> tuple[Flow, ...]:
+        """Forget flows whose limiting receiver has been silent for longer than this."""
+        for flow in self._flows:
+            flow.feedback_at = min(flow.feedback_at, now)  # the clock may have been set back
+        return self._remove([flow for flow in self._flows if now - flow.feedback_at > timeout])
+
+    def _remove(self, flows: list[Flow]) -> tuple[Flow, ...]:
+        if flows:
+            self._flows = [flow for flow in self._flows if not any(flow is gone for gone in flows)]
+            self._full_told = False
+        return tuple(flows)
+
+    def _left_out(self) -> FlowAnswer:
+        told, self._full_told = self._full_told, True
+        return FlowAnswer(FlowVerdict.REFUSED, records=() if told else (LimitReached("flows", self._flows_max),))
+
+
+def _depth(quota: float) -> float:
+    return max(DEPTH_MIN, DEPTH_SECONDS * quota)

@@ -1,0 +1,78 @@
+"""What the transport tells an application about one of its subscriptions, in numbers.
+
+The detection probability is equation (4.1) of 002 with what was measured: a loss goes unnoticed if none of the next R
+publications reaches this client, so P = 1 - (1 - p_match + p_match p_loss)^R. It is worked out for each publisher and
+averaged by how much each sends; digests, which find nearly all, are not counted in. The probability of disorder is the
+mean, over all gaps that were met, of the chance that the latch left to a violation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.transport.session import Session
+from penstock.transport.wishes import Wish
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportReport:
+    """How a subscription fares with the transport. Losses and delays are those of all publishers together."""
+
+    delivered: int = 0  # messages handed to the application
+    late: int = 0  # of those, how many after a later one of the same publisher
+    dropped_late: int = 0  # came too late and were left out, as configured
+    recovered: int = 0  # of those delivered, how many came as a repair
+    lost: int = 0  # losses that were detected
+    known_lost: int = 0  # of those, how many have not come and are no longer asked for
+    pending: int = 0  # of those, how many are being asked for now
+    duplicates: int = 0  # copies that were recognised and left out
+    refused: int = 0  # messages whose header made no sense
+    without_header: int = 0  # messages of publishers that do not use the transport: neither ordered nor recovered
+    publishers: int = 0  # with a session now
+    detection_probability: float = 1.0
+    disorder_probability: float = 0.0
+    delay_assigned: float = 0.0  # seconds of latch per message, on average
+    delay_held: float = 0.0  # seconds that a message really waited, on average
+    digests: int = 0  # heard
+    doubtful: int = 0  # losses that were not asked for, because most such losses had turned out to be none (ranges)
+
+
+def make_report(
+    wish: Wish | None,
+    sessions: list[Session],
+    *,
+    known_lost: int,
+    pending: int,
+    refused: int,
+    dropped_late: int,
+    lost: int,
+    duplicates_before: int,
+    digests: int,
+    doubtful: int,
+) -> TransportReport:
+    """What is known of one subscription, and of all publishers together."""
+    if wish is None:
+        return TransportReport()
+    orders = [session.ordering for session in sessions]
+    gaps = sum(order.gaps for order in orders)
+    detected = [(s.ordering.published_seen, p) for s in sessions if (p := s.detection_probability()) is not None]
+    seen = sum(weight for weight, _ in detected)
+    return TransportReport(
+        delivered=wish.delivered,
+        late=wish.late,
+        dropped_late=dropped_late,
+        recovered=wish.recovered,
+        lost=lost,
+        known_lost=known_lost,
+        pending=pending,
+        duplicates=duplicates_before + sum(order.duplicates for order in orders),
+        refused=refused,
+        without_header=wish.without_header,
+        publishers=len(sessions),
+        detection_probability=sum(weight * p for weight, p in detected) / seen if seen else 1.0,
+        disorder_probability=sum(order.chance_sum for order in orders) / gaps if gaps else 0.0,
+        delay_assigned=wish.assigned / wish.delivered if wish.delivered else 0.0,
+        delay_held=wish.held / wish.delivered if wish.delivered else 0.0,
+        digests=digests,
+        doubtful=doubtful,
+    )

@@ -1,0 +1,157 @@
+"""The publisher's way down: a message passes the gate, gets its number and header, and is kept for who may ask.
+
+Joins `outgoing` (numbers, headers, digests), `gate` (congestion control) and the ring of published messages in
+`repairs`. Without congestion control every message leaves at once. With it, a verb's ticket is answered when the
+message has left, or has been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
+
+Timers: ("transport", "gate") for the next token that somebody waits for, ("transport", "digest").
+"""
+
+from __future__ import annotations
+
+from penstock.content.message import Message
+from penstock.errors import InvalidMessage
+from penstock.kernel import machine
+from penstock.kernel.facts import published_record
+from penstock.kernel.machine import Accepted, Done, Refused, Ticket
+from penstock.kernel.timers import Timers
+from penstock.kernel.trace import Counted, Withheld
+from penstock.transport.config import TransportConfig
+from penstock.transport.congestion import word_of
+from penstock.transport.distances import Distances
+from penstock.transport.flow_table import Flow
+from penstock.transport.gate import FlowReport, Gate, Passage, slowest
+from penstock.transport.header import Control
+from penstock.transport.network import Publish, TransportEffect
+from penstock.transport.outgoing import Outgoing
+from penstock.transport.repairs import Repairs
+from penstock.transport.talk import Feedback
+
+GATE_TIMER = ("transport", "gate")
+ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's word no longer counts (experiments 0.4)
+
+
+class Sending:
+    """What a client publishes, until it has left."""
+
+    def __init__(
+        self, config: TransportConfig, outgoing: Outgoing, repairs: Repairs, distances: Distances, timers: Timers
+    ) -> None:
+        self._config = config
+        self._outgoing = outgoing
+        self._repairs = repairs
+        self._distances = distances
+        self._timers = timers
+        self._gate = Gate(config)
+        self._armed_for: float | None = None
+        self._feedbacks_told = 0
+        if config.congestion:
+            repairs.admit = self._admit
+
+    @property
+    def controlled(self) -> bool:
+        """Whether any flow is limited now."""
+        return len(self._gate) > 0
+
+    def publish(self, message: Message, ticket: Ticket | None, *, now: float) -> list[TransportEffect]:
+        """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
+        if not self._gate and not self._gate.waiting:
+            return [*self._leave(message, ticket, [], now), *_answer(ticket, Accepted())]
+        encoding = self._outgoing.encoding(message)
+        passage, flows = self._gate.offer(message, encoding, ticket, now=now)
+        if passage is Passage.OPEN:
+            return [*self._leave(message, ticket, flows, now), *_answer(ticket, Accepted())]
+        if passage is Passage.WAITS:
+            return self._arm()
+        limiting = slowest(flows)
+        assert limiting is not None
+        identity, receiver = message.identity, limiting.limiting_receiver
+        problem = f"withheld: {receiver} takes {limiting.quota:.3g} messages/s of this flow; publish more slowly"
+        return [
+            Withheld(identity.publisher, identity.incarnation, identity.count, receiver),
+            *_answer(ticket, machine.Withheld(problem)),
+        ]
+
+    def expired(self, *, now: float) -> list[TransportEffect]:
+        """Somebody's token has come."""
+        self._armed_for = None
+        return self._release(now)
+
+    def heard(self, feedback: Feedback, *, now: float) -> list[TransportEffect]:
+        """A subscriber says how fast it can take some flows."""
+        effects: list[TransportEffect] = [*self._gate.heard(feedback, self._config.scheme, now=now)]
+        return effects + self._release(now)
+
+    def tick(self, *, now: float) -> list[TransportEffect]:
+        """Once per interval: forget those who have fallen silent, and tell how it goes."""
+        receivers = [self._distances.round_trip(flow.limiting_receiver) for flow in self._gate.report()]
+        longest = max((trip for trip in receivers if trip is not None), default=0.0)
+        timeout = max(self._config.flow_timeout, ROUND_TRIPS_SILENT * longest)
+        effects: list[TransportEffect] = [*self._gate.expire(timeout, now=now)]
+        if self._gate.feedbacks > self._feedbacks_told or self._gate:
+            effects.append(Counted("flows", "", len(self._gate)))
+            effects.append(Counted("feedback", "", self._gate.feedbacks - self._feedbacks_told))
+            self._feedbacks_told = self._gate.feedbacks
+        return effects + self._release(now)
+
+    def digest(self, *, now: float) -> list[TransportEffect]:
+        """The digest's time has come."""
+        return self._outgoing.digest(now=now)
+
+    def flows(self) -> list[FlowReport]:
+        """Who slows whom."""
+        return self._gate.report()
+
+    @property
+    def withheld(self) -> int:
+        """Messages that did not leave."""
+        return self._gate.withheld
+
+    def _admit(self, message: Message, now: float) -> bool:
+        """Whether a repair of this message may leave now: it takes tokens like the message itself (002 section 1.2)."""
+        return not self._gate or self._gate.admit(message, self._outgoing.encoding(message), now=now)
+
+    def _release(self, now: float) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        for waiting in self._gate.release(now=now):
+            try:
+                effects += self._leave(waiting.message, waiting.ticket, waiting.flows, now)
+            except InvalidMessage as error:
+                effects += _answer(waiting.ticket, Refused(str(error)))
+                continue
+            effects += _answer(waiting.ticket, Accepted())
+        return effects + self._arm()
+
+    def _leave(self, message: Message, ticket: Ticket | None, flows: list[Flow], now: float) -> list[TransportEffect]:
+        """Off it goes; whoever holds no ticket keeps no trace either."""
+        flow = slowest(flows)
+        for each in flows:
+            each.count = (each.count + 1) & 0xFFFFFFFF
+        wrapped, key = self._outgoing.wrap(message, now=now, control=_control(flow))
+        self._repairs.keep_published(key, message, now)
+        effects: list[TransportEffect] = [published_record(message)] if ticket is not None else []
+        effects.append(Publish(wrapped))
+        if self._outgoing.digest_due():
+            effects += self._outgoing.digest(now=now)
+        return effects
+
+    def _arm(self) -> list[TransportEffect]:
+        deadline = self._gate.deadline()
+        if deadline != self._armed_for:
+            self._armed_for = deadline
+            if deadline is None:
+                self._timers.cancel(GATE_TIMER)
+            else:
+                self._timers.set(GATE_TIMER, deadline)
+        return []
+
+
+def _control(flow: Flow | None) -> Control | None:
+    """What a message says of the slowest flow it belongs to."""
+    if flow is None:
+        return None
+    return Control(0.0, word_of(flow.limiting_receiver), flow.travel, flow.number, flow.count)
+
+
+def _answer(ticket: Ticket | None, outcome: machine.Outcome) -> list[TransportEffect]:
+    return [] if ticket is None else [Done(ticket, outcome)]

@@ -1,0 +1,487 @@
+"""The transport of one client: follow a message from here.
+
+Up: a message comes from the network (`arrived`), its header is read, its publisher's session puts it in order
+(`ordering`), and it is handed to the application. What the header's record shows to be missing is declared lost when
+its latch expires, and goes to `requests`, which asks for it; the repair comes up the same way, past the delay samples.
+Down: a message is numbered and gets its header (`outgoing`), and is kept for those who may ask for it (`repairs`).
+
+The network below is known by three verbs and a callback (`network`). Everything about one publisher is in its
+`session`; the parts know nothing of each other, this file joins them by plain calls.
+
+State: wishes (the subscriptions that asked for order or recovery), sessions in the order in which they were last heard.
+Own subscriptions: the inbox; requests for what our wishes match, or for what we published; digests of publishers of
+which we hear too little. Timers: ("transport", "order", publisher, incarnation) per session, those of the parts, and
+("transport", "tick") while there is anything to look after. Bounds: `TransportConfig`, and a record when one is hit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+
+from penstock.content.envelope import DATA, FLAG, kind_of, opened
+from penstock.content.message import Message
+from penstock.content.predicate import Predicate
+from penstock.errors import InvalidHeader, InvalidMessage
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver, Ticket
+from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected, Recovered
+from penstock.transport.config import TransportConfig
+from penstock.transport.distances import Distances
+from penstock.transport.feedbacks import Feedbacks
+from penstock.transport.gate import FlowReport
+from penstock.transport.header import Header, decode_header, needs_own_bits
+from penstock.transport.network import Subscribe, TransportEffect, Unsubscribe
+from penstock.transport.ordering import Step, Verdict
+from penstock.transport.outgoing import Outgoing
+from penstock.transport.repairs import Repairs
+from penstock.transport.report import TransportReport, make_report
+from penstock.transport.requests import Outcome, Requests
+from penstock.transport.sending import Sending
+from penstock.transport.session import Delivery, Session
+from penstock.transport.talk import (
+    ANSWER,
+    DIGEST,
+    ECHO,
+    FEEDBACK,
+    FROM,
+    REPAIR,
+    REQUEST,
+    TO,
+    Answer,
+    Echo,
+    Feedback,
+    Key,
+    Repair,
+    Request,
+    Voice,
+    about_where,
+    decode_talk,
+    digests_where,
+    inbox_where,
+    repaired_message,
+    requests_where,
+)
+from penstock.transport.wishes import Wish, Wishes
+
+TICK = ("transport", "tick")
+ORDER_TOLD_EVERY = 5  # ticks between two records of how order fares
+INBOX = SERVICE_SUBSCRIPTIONS
+ABOUT_US = SERVICE_SUBSCRIPTIONS + 1
+DIGESTS_MAX = 200  # publishers whose digests we ask for; a broker takes a limited number of subscriptions from a client
+
+
+class Transport:
+    """Order, loss detection and recovery for one client."""
+
+    def __init__(
+        self, name: str, incarnation: int, config: TransportConfig, timers: Timers, random: Random, *, publishes: bool
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.publishes = publishes  # whether what the application publishes gets a header
+        voice = Voice(name, incarnation)
+        self._timers = timers
+        self._distances = Distances(name, config, voice)
+        self._outgoing = Outgoing(name, incarnation, config, timers, voice)
+        self._requests = Requests(name, config, timers, random, self._distances, voice)
+        self._repairs = Repairs(name, config, timers, random, self._distances, voice)
+        self._wishes = Wishes()
+        self._sending = Sending(config, self._outgoing, self._repairs, self._distances, timers)
+        self._feedbacks = Feedbacks(name, config, timers, self._distances, voice, self._wishes)
+        self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
+        self._next_own = ABOUT_US
+        self._listening = self._ticking = False
+        self._doubtful = 0
+        self._ticks = self._digests_wanted = 0
+        self._refused = self._digests_heard = self._dropped_late = 0
+        self._lost = self._duplicates_before = 0  # of all publishers, also those that are forgotten by now
+
+    # Verbs.
+
+    def start(self) -> list[TransportEffect]:
+        """What a publisher needs from the network before its first message: an inbox, and requests about it."""
+        if not self.publishes:
+            return []
+        effects = self._listen()
+        if self.config.publisher_answers:
+            effects.append(Subscribe(ABOUT_US, about_where(self.name, self.config.domain)))
+        return effects
+
+    def publish(self, message: Message, *, now: float, ticket: Ticket | None = None) -> list[TransportEffect]:
+        """Number the message and send it, now or when its flow has tokens; the ticket is answered when it has left.
+
+        Raises InvalidMessage, having changed nothing, if a header has no room.
+        """
+        return self._sending.publish(message, ticket, now=now)
+
+    def flows(self) -> list[FlowReport]:
+        """The flows that subscribers limit, and who slows whom."""
+        return self._sending.flows()
+
+    def subscribe(
+        self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float
+    ) -> list[TransportEffect]:
+        """Look after this subscription, which the network has been asked for already."""
+        wish = Wish(predicate, self.config.scheme.routing_encodings(predicate), ordered, recover)
+        self._wishes.add(number, wish)
+        self._feedbacks.wishes_changed(list(self._sessions.values()))
+        effects = self._listen()
+        if recover:
+            wish.requests = self._own_number()
+            effects.append(Subscribe(wish.requests, requests_where(wish.encodings, self.config.domain)))
+        return effects
+
+    def unsubscribe(self, number: int, *, now: float) -> list[TransportEffect]:
+        """Look after it no longer; what was held for it is not delivered any more."""
+        wish = self._wishes.remove(number)
+        self._feedbacks.wishes_changed(list(self._sessions.values()))
+        return [] if wish is None or wish.requests is None else [Unsubscribe(wish.requests)]
+
+    def looks_after(self, number: int) -> bool:
+        """Whether this subscription asked for more than best effort."""
+        return number in self._wishes
+
+    def report(self, number: int) -> TransportReport:
+        """How this subscription fares; losses and probabilities are those of all publishers together."""
+        return make_report(
+            self._wishes.get(number),
+            list(self._sessions.values()),
+            known_lost=self._requests.given_up - self._requests.came_after_all,
+            pending=len(self._requests),
+            refused=self._refused,
+            dropped_late=self._dropped_late,
+            lost=self._lost,
+            duplicates_before=self._duplicates_before,
+            digests=self._digests_heard,
+            doubtful=self._doubtful,
+        )
+
+    # The callback.
+
+    def arrived(self, subscriptions: tuple[int, ...], message: Message, *, now: float) -> list[TransportEffect]:
+        """A message has come, for these subscriptions of ours or of the application."""
+        kind = kind_of(message)
+        if kind is None:
+            if FLAG in message.attributes:
+                return self._refuse(message, f"an envelope of kind {message.attributes[FLAG]!r}")
+            return self._plain(subscriptions, message)
+        try:
+            header, inside = opened(message)
+            if kind == DATA:
+                return self._data(subscriptions, header, inside, now)
+            return self._talk(kind, header, inside, now) if _meant_for_us(kind, subscriptions, message) else []
+        except (InvalidHeader, InvalidMessage) as error:
+            return self._refuse(message, str(error))
+
+    def _plain(self, subscriptions: tuple[int, ...], message: Message) -> list[TransportEffect]:
+        """A message of a publisher that does not use the transport."""
+        effects: list[TransportEffect] = []
+        for number in subscriptions:
+            if number < SERVICE_SUBSCRIPTIONS:
+                effects.append(Deliver(number, message))
+                wish = self._wishes.get(number)
+                if wish is not None:
+                    wish.delivered += 1
+                    wish.without_header += 1
+        return effects
+
+    def _data(self, subscriptions: tuple[int, ...], data: bytes, message: Message, now: float) -> list[TransportEffect]:
+        """An application's message: at once for those who want nothing more, through its session for the others."""
+        wishes = self._wishes
+        plain = [number for number in subscriptions if number not in wishes and number < SERVICE_SUBSCRIPTIONS]
+        effects: list[TransportEffect] = [Deliver(number, message) for number in plain]
+        ordered, unordered = wishes.split([number for number in subscriptions if number in wishes])
+        if not ordered and not unordered:
+            return effects
+        try:
+            header = self._header(data, message)
+        except InvalidHeader as error:
+            return effects + self._refuse(message, str(error))
+        session, begun = self._session(message, header, now)
+        held = Delivery(message, ordered)
+        step = session.ordering.arrived(header, wishes.relevant, held, hold=bool(ordered), now=now)
+        if step.verdict is Verdict.REFUSED:
+            return effects + self._refuse(message, step.problem)
+        session.record_entries = header.record_size
+        self._heard_of(session, now)
+        effects += begun
+        if step.verdict is Verdict.NEW:
+            effects += self._hand_over(Delivery(message, unordered), late=False)
+            effects += self._feedbacks.arrived(session, header, message, bool(step.lost), now=now)
+            if wishes.recover_any:
+                key = Key(session.publisher, session.incarnation, header.sequence)
+                self._requests.received(key, now)
+                effects += self._repairs.keep(key, message, header.departure, now)
+        return effects + self._after(session, step, now)
+
+    def _header(self, data: bytes, message: Message) -> Header:
+        scheme = self.config.scheme
+        own_bits = scheme.encode_message(message.attributes) if needs_own_bits(data) else 0
+        return decode_header(data, own_bits, entry_bits=scheme.bits)
+
+    def _refuse(self, message: Message, problem: str) -> list[TransportEffect]:
+        self._refused += 1
+        return [InputRefused(message.identity.publisher, problem)]
+
+    # Talk.
+
+    def _talk(self, kind: str, data: bytes, message: Message, now: float) -> list[TransportEffect]:
+        if kind == REQUEST:
+            request = decode_talk(data, Request)
+            if request.requester == self.name:
+                return []
+            direct = TO in message.attributes
+            return [*self._requests.heard(request, now), *self._repairs.heard(request, now, direct=direct)]
+        if kind == REPAIR:
+            return self._repaired(decode_talk(data, Repair), message, now)
+        if kind == DIGEST:
+            return self._digest(data, message, now)
+        if kind == ECHO:
+            return self._distances.heard_echo(decode_talk(data, Echo), now)
+        if kind == ANSWER:
+            return self._echoed(decode_talk(data, Answer), now)
+        if kind == FEEDBACK:
+            return self._heard_feedback(decode_talk(data, Feedback), message, now)
+        return self._refuse(message, f"talk of an unknown kind, '{kind[:40]}'")
+
+    def _repaired(self, repair: Repair, inside: Message, now: float) -> list[TransportEffect]:
+        """A repair: for one that we miss, or to be heard so that we do not send it too."""
+        key = repair.key
+        message = repaired_message(repair, inside)
+        awaited = self._requests.encoding(key)
+        if awaited is not None and self.config.scheme.encode_message(message.attributes) != awaited:
+            return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we miss")
+        effects = self._repairs.heard_repair(key, now, sender=inside.identity.publisher)
+        asked = self._requests.received(key, now)
+        session = self._sessions.get((key.publisher, key.incarnation))
+        ordered, unordered = self._wishes.split(self._wishes.wanting_back(message.attributes))
+        wanted = bool(ordered or unordered)
+        # What we asked for and do not want after all was a false positive of its encoding: nobody waits for it now.
+        if session is None or session.ordering.has(key.sequence) or not (wanted or asked):
+            return effects
+        held = Delivery(message, ordered, repaired=True)
+        if asked is not None:
+            session.answered(wanted=wanted)
+        step = session.ordering.repaired(key.sequence, held, hold=bool(ordered), now=now)
+        if step.verdict is Verdict.REFUSED:
+            return effects + self._refuse(inside, step.problem)
+        if wanted and step.verdict is Verdict.NEW:
+            effects.append(_recovered(repair, asked, now))
+            effects += self._hand_over(Delivery(message, unordered, repaired=True), late=False)
+            effects += self._repairs.keep(key, message, repair.departure, now)
+        return effects + self._after(session, step, now)
+
+    def _echoed(self, answer: Answer, now: float) -> list[TransportEffect]:
+        effects = self._distances.heard_answer(answer, now)
+        for session in self._sessions.values():
+            if session.congestion is not None and session.publisher == answer.sender:
+                self._feedbacks.echoed(session)
+        return effects
+
+    def _heard_feedback(self, feedback: Feedback, message: Message, now: float) -> list[TransportEffect]:
+        if not self.config.congestion or not self.publishes:
+            return []
+        if message.identity.publisher != f"~{feedback.subscriber}":
+            return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
+        self._keep_ticking(now)
+        return self._sending.heard(feedback, now=now)
+
+    def dropped_here(self, message: Message, *, now: float) -> None:
+        """The application was too slow for a message that we handed over: a loss as any other."""
+        identity = message.identity
+        session = self._sessions.get((identity.publisher, identity.incarnation))
+        if session is not None:
+            self._feedbacks.lost(session, here=True, now=now)
+
+    def _digest(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
+        """A record without a message, of a publisher that we know."""
+        publisher, identity = message.attributes.get(FROM), message.identity
+        session = self._sessions.get((str(publisher), identity.incarnation))
+        if session is None or identity.publisher != f"~{publisher}":
+            return []
+        header = decode_header(data, 0, entry_bits=self.config.scheme.bits)
+        step = session.ordering.noticed(header, self._wishes.relevant, now=now)
+        if step.verdict is Verdict.REFUSED:
+            return self._refuse(message, step.problem)
+        self._digests_heard += 1
+        self._heard_of(session, now)
+        return self._after(session, step, now, later=True)
+
+    # Time.
+
+    def expired(self, timer: TimerName, *, now: float) -> list[TransportEffect]:
+        """A deadline of ours has come."""
+        match timer[1]:
+            case "order":
+                session = self._sessions.get((str(timer[2]), int(timer[3])))
+                assert session is not None, f"{timer} belongs to no session"
+                session.armed_for = None
+                return self._after(session, session.ordering.expired(now=now), now, later=True)
+            case "request":
+                return self._asked_again(timer, now)
+            case "repair":
+                return self._repairs.expired(timer, now)
+            case "digest":
+                return self._sending.digest(now=now)
+            case "gate":
+                return self._sending.expired(now=now)
+            case "control":
+                session = self._sessions.get((str(timer[2]), int(timer[3])))
+                assert session is not None, f"{timer} belongs to no session"
+                return self._feedbacks.expired(session, now=now)
+            case "tick":
+                return self._tick(now)
+        raise AssertionError(f"the transport sets no timer {timer}")
+
+    def _asked_again(self, timer: TimerName, now: float) -> list[TransportEffect]:
+        effects = self._requests.expired(timer, now)
+        session = self._sessions.get((str(timer[2]), int(timer[3])))
+        if session is not None and any(isinstance(effect, GaveUp) for effect in effects):
+            session.answered(wanted=False)
+        return effects
+
+    def _tick(self, now: float) -> list[TransportEffect]:
+        """Once per interval: sizes of caches, sessions that have ended, digests that are needed, records."""
+        self._ticks += 1
+        self._ticking = False
+        effects = [*self._repairs.tune(now), *self._sending.tick(now=now)]
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.heard_at < self.config.session_idle:
+                break
+            effects += self._end(oldest, now)
+        for session in self._sessions.values():
+            effects += self._look_after(session, now)
+        if self._sessions or self._sending.controlled:
+            self._keep_ticking(now)
+        return effects
+
+    def _keep_ticking(self, now: float) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._timers.set(TICK, now + self.config.cache_interval)
+
+    def _look_after(self, session: Session, now: float) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        if self._wishes.recover_any:
+            effects += self._distances.ask(session.publisher, now)
+            if session.needs_digests(self.config.digest_below) and self._digests_wanted < DIGESTS_MAX:
+                self._digests_wanted += 1
+                session.digests = self._own_number()
+                effects.append(Subscribe(session.digests, digests_where(session.publisher)))
+        if session.spilled():
+            effects.append(LimitReached("ordering", self.config.queue_max))
+        if self._ticks % ORDER_TOLD_EVERY == 0:
+            effects += session.order_told()
+        return effects
+
+    # Sessions.
+
+    def _session(self, message: Message, header: Header, now: float) -> tuple[Session, list[TransportEffect]]:
+        """The session of this publisher's life, begun if there is none."""
+        known = (message.identity.publisher, message.identity.incarnation)
+        session = self._sessions.get(known)
+        if session is not None:
+            return session, []
+        effects: list[TransportEffect] = []
+        if len(self._sessions) >= self.config.sessions_max:
+            effects.append(LimitReached("sessions", self.config.sessions_max))
+            effects += self._end(next(iter(self._sessions.values())), now)
+        session = self._sessions[known] = Session(*known, self.config, header)
+        self._keep_ticking(now)
+        return session, effects + self._look_after(session, now)
+
+    def _heard_of(self, session: Session, now: float) -> None:
+        """Its publisher lives; sessions stand in the order in which they were last heard of."""
+        session.heard_at = now
+        self._sessions.move_to_end((session.publisher, session.incarnation))
+
+    def _end(self, session: Session, now: float) -> list[TransportEffect]:
+        """Forget a publisher; what it left in the queue goes out first, and it is asked for nothing more."""
+        effects = self._after(session, session.ordering.close(now=now), now)
+        effects += session.order_told()
+        self._timers.cancel(session.timer())
+        self._feedbacks.end(session)
+        self._requests.forget(session.publisher, session.incarnation)
+        if session.digests is not None:
+            self._digests_wanted -= 1
+            effects.append(Unsubscribe(session.digests))
+        self._duplicates_before += session.ordering.duplicates
+        del self._sessions[session.publisher, session.incarnation]
+        return effects
+
+    def _after(
+        self, session: Session, step: Step[Delivery], now: float, *, later: bool = False
+    ) -> list[TransportEffect]:
+        """Hand over what ordering has let go, see to what it found lost (`later`: by no message), set its timer."""
+        if later and step.lost:
+            self._feedbacks.lost(session, now=now)
+        effects: list[TransportEffect] = []
+        self._dropped_late += step.late_dropped
+        self._lost += len(step.lost)
+        for let_go in step.released:
+            effects += self._hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
+        for lost in step.lost:
+            key = Key(session.publisher, session.incarnation, lost.sequence)
+            effects.append(LossDetected(*_parts(key)))
+            if not self._wishes.recoverable(lost.encoding):
+                continue
+            if session.doubtful():
+                self._doubtful += 1
+                continue
+            effects += self._requests.lost(key, lost.encoding, now)
+        deadline = session.ordering.deadline()
+        if deadline != session.armed_for:
+            session.armed_for = deadline
+            if deadline is None:
+                self._timers.cancel(session.timer())
+            else:
+                self._timers.set(session.timer(), deadline)
+        return effects
+
+    def _hand_over(
+        self, delivery: Delivery, late: bool, assigned: float = 0.0, held: float = 0.0
+    ) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        for number in delivery.subscriptions:
+            wish = self._wishes.get(number)
+            # The application may have unsubscribed while it was held, and may even have used the number again.
+            if wish is not None and (not held or wish.predicate.matches(delivery.message.attributes)):
+                wish.delivered += 1
+                wish.late += late
+                wish.recovered += delivery.repaired
+                wish.assigned += assigned
+                wish.held += held
+                effects.append(Deliver(number, delivery.message))
+        return effects
+
+    def _listen(self) -> list[TransportEffect]:
+        """Subscribe to our inbox, once."""
+        if self._listening:
+            return []
+        self._listening = True
+        return [Subscribe(INBOX, inbox_where(self.name))]
+
+    def _own_number(self) -> int:
+        self._next_own += 1
+        return self._next_own
+
+
+def _parts(key: Key) -> tuple[str, int, int]:
+    return key.publisher, key.incarnation, key.sequence
+
+
+def _recovered(repair: Repair, asked: Outcome | None, now: float) -> Recovered:
+    key = _parts(repair.key)
+    if asked is None:
+        return Recovered(*key, repair.count, detected=0.0, requested=-1.0, attempts=0)
+    requested = -1.0 if asked.first_request_at is None else now - asked.first_request_at
+    return Recovered(*key, repair.count, now - asked.detected_at, requested, asked.attempts)
+
+
+def _meant_for_us(kind: str, subscriptions: tuple[int, ...], message: Message) -> bool:
+    """Whether talk came because the transport asked for it. An application that wants everything also gets what is
+    meant for others' inboxes and domains; only repairs take the way of the message they repair."""
+    ours = any(number >= SERVICE_SUBSCRIPTIONS for number in subscriptions)
+    return ours or (kind == REPAIR and TO not in message.attributes)
