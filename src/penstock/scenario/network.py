@@ -10,6 +10,7 @@ first mistake with its place and how to mend it.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import pairwise
 from math import isfinite
 from typing import Literal
 
@@ -78,19 +79,33 @@ class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     transport: TransportConfig | None = None  # settings of its transport; with it, what it publishes has a header
 
 
+class TcpSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bulk TCP connection beside the brokers, whose packets share the wires of a path of datagram links."""
+
+    name: str
+    path: tuple[str, ...]  # brokers, from the sender's side to the receiver's
+    start: float = 0.0
+    stop: float | None = None
+    segment_bytes: int = 280  # on the wire
+    access_delay: float = 0.0005  # from the sender to the first broker, and from the last to the receiver
+    acknowledge_every: int = 2  # segments; 1: no delayed acknowledgements
+
+
 class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that goes wrong, or right again, at a moment.
 
-    crash, leave, restart: `broker`. link_down, link_up: `link`. partition: `group` against the rest. clock_step:
-    `broker` and `seconds`. heal: everything comes back and no link loses anything any more.
+    crash, leave, restart: `broker`. link_down, link_up: `link`. link_rate: `link` and `rate_bits_per_s`, from now on.
+    partition: `group` against the rest. clock_step: `broker` and `seconds`. heal: everything comes back and no link
+    loses anything any more.
     """
 
     at: float
-    kind: Literal["crash", "leave", "restart", "link_down", "link_up", "partition", "clock_step", "heal"]
+    kind: Literal["crash", "leave", "restart", "link_down", "link_up", "link_rate", "partition", "clock_step", "heal"]
     broker: str | None = None
     link: tuple[str, str] | None = None
     group: tuple[str, ...] = ()
     seconds: float = 0.0
+    rate_bits_per_s: float = 0.0
 
 
 class EncodingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +127,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     broker: tuple[BrokerSpec, ...]
     link: tuple[LinkSpec, ...] = ()
     client: tuple[ClientSpec, ...] = ()
+    tcp: tuple[TcpSpec, ...] = ()
     fault: tuple[FaultSpec, ...] = ()
     check: tuple[str, ...] = ("at-most-once", "only-wanted", "sets-split", "nothing-silent")
 
@@ -137,6 +153,9 @@ def validate(scenario: Scenario) -> None:
         _validate_link(f"link[{index}]", link, brokers, pairs, index)
     for index, client in enumerate(scenario.client):
         _validate_client(f"client[{index}] ({client.name})", client, brokers)
+    kinds = {tuple(sorted(link.between)): link for link in scenario.link}
+    for index, flow in enumerate(scenario.tcp):
+        _validate_tcp(f"tcp[{index}] ({flow.name})", flow, brokers, kinds)
     for index, fault in enumerate(scenario.fault):
         _validate_fault(f"fault[{index}]", fault, brokers, pairs)
 
@@ -145,6 +164,7 @@ def _unique_names(scenario: Scenario) -> None:
     seen: dict[str, str] = {}
     places = [(f"broker[{i}].name", b.name) for i, b in enumerate(scenario.broker)]
     places += [(f"client[{i}].name", c.name) for i, c in enumerate(scenario.client)]
+    places += [(f"tcp[{i}].name", flow.name) for i, flow in enumerate(scenario.tcp)]
     for where, name in places:
         if not name.isprintable() or not 1 <= len(name.encode()) <= 64:  # a lone surrogate is not printable
             raise InvalidScenario(where, "a name has between 1 and 64 bytes, of characters that can be printed")
@@ -209,13 +229,32 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         _span(f"{where}.publish[{index}]", publisher.start, publisher.stop)
 
 
+def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]) -> None:
+    if len(flow.path) < 2:
+        raise InvalidScenario(f"{where}.path", "name at least two brokers, such as path = ['a', 'b']")
+    for name in flow.path:
+        _known(f"{where}.path", name, brokers)
+    for pair in pairwise(flow.path):
+        link = links.get(tuple(sorted(pair)))
+        if link is None:
+            raise InvalidScenario(f"{where}.path", f"no link joins '{pair[0]}' and '{pair[1]}'")
+        if link.kind != "datagram":  # elsewhere there is no queue on the wire that a TCP could share
+            raise InvalidScenario(f"{where}.path", f"the link of '{pair[0]}' and '{pair[1]}' must be a datagram link")
+    _span(where, flow.start, flow.stop)
+    _count(f"{where}.segment_bytes", flow.segment_bytes, 40, 65_535)
+    _count(f"{where}.acknowledge_every", flow.acknowledge_every, 1, 16)
+    _number(f"{where}.access_delay", flow.access_delay, low=0.0, high=60.0)
+
+
 def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]) -> None:
     _number(f"{where}.at", fault.at, low=0.0, high=DURATION_MAX)
     if fault.kind in ("crash", "leave", "restart", "clock_step"):
         if fault.broker is None:
             raise InvalidScenario(f"{where}.broker", f"a {fault.kind} needs the name of a broker")
         _known(f"{where}.broker", fault.broker, brokers)
-    if fault.kind in ("link_down", "link_up"):
+    if fault.kind == "link_rate":
+        _number(f"{where}.rate_bits_per_s", fault.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
+    if fault.kind in ("link_down", "link_up", "link_rate"):
         if fault.link is None:
             raise InvalidScenario(f"{where}.link", f"a {fault.kind} needs a link, such as link = ['a', 'b']")
         for name in fault.link:

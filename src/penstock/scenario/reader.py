@@ -23,6 +23,7 @@ from penstock.scenario.network import (
     LinkSpec,
     Scenario,
     SubscriptionSpec,
+    TcpSpec,
     did_you_mean,
     validate,
 )
@@ -41,6 +42,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "client.transport": TransportConfig,
     "client.publish": PublisherSpec,
     "client.publish.attributes": Recipe,
+    "tcp": TcpSpec,
     "fault": FaultSpec,
 }
 

@@ -6,15 +6,21 @@ shaped links nobody is told anything; a broker finds out by silence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from math import inf
+from typing import Any
+
 from penstock.content.bloom import EncodingScheme
 from penstock.kernel.machine import Link
 from penstock.kernel.randomness import stream
 from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import BrokerNode, Node, NodeConfig
-from penstock.scenario.network import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario
+from penstock.scenario.network import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, Port
 from penstock.sim.pipes import Pipe
+from penstock.sim.tcp import TcpConfig, TcpFlow, beside
 from penstock.transport.node import TransportClientNode
 
 
@@ -27,6 +33,10 @@ class Wire:
         self.there = there
         self.back = back
         self.cut = False  # by a fault; a dead end also keeps it from being up
+
+    def towards(self, name: str) -> Pipe:
+        """The direction that leads to this node."""
+        return self.there if self.far.host.name == name else self.back
 
     def told(self) -> bool:
         """Whether both ends notice at once when the wire fails."""
@@ -50,12 +60,14 @@ class Network:
         self._gone: dict[str, None] = {}  # brokers that left, or have not joined yet
         self._links: dict[str, dict[Link, LinkInfo]] = {}
         self._scheme = EncodingScheme(bits=scenario.encoding.bits, hashes=scenario.encoding.hashes)
+        self._shared = {pair for flow in scenario.tcp for pair in pairwise(flow.path)}  # wires that a TCP uses too
         for broker in scenario.broker:
             self._add_broker(broker)
         for link in scenario.link:
             self._join(link)
         for client in scenario.client:
             self._add_client(client)
+        self.tcp = {flow.name: self._add_tcp(flow) for flow in scenario.tcp}
 
     # Life of the network.
 
@@ -85,6 +97,11 @@ class Network:
             case "link_down" | "link_up":
                 assert fault.link is not None
                 self._cut(self._wire(fault.link), down=fault.kind == "link_down")
+            case "link_rate":
+                assert fault.link is not None
+                wire = self._wire(fault.link)
+                wire.there.change_rate(fault.rate_bits_per_s)
+                wire.back.change_rate(fault.rate_bits_per_s)
             case "partition":
                 for (a, b), wire in self.wires.items():
                     if a in self.broker_ids and b in self.broker_ids and (a in fault.group) != (b in fault.group):
@@ -227,12 +244,41 @@ class Network:
         port = host.ports[link] = Port(host, link, peer, kind)
         return port
 
+    def _add_tcp(self, spec: TcpSpec) -> TcpFlow:
+        """A bulk connection whose packets share the wires between these brokers."""
+        hops = [(self._wire(pair), pair) for pair in pairwise(spec.path)]
+        there = [wire.towards(pair[1]).send for wire, pair in hops]
+        back = [wire.towards(pair[0]).send for wire, pair in reversed(hops)]
+        access = [self._access(spec.access_delay).send for _ in range(2)]
+        config = TcpConfig(segment_bytes=spec.segment_bytes, acknowledge_every=spec.acknowledge_every)
+        stop = inf if spec.stop is None else spec.stop
+        return TcpFlow(self._engine, [access[0], *there], [*back, access[1]], config, start=spec.start, stop=stop)
+
+    def _access(self, delay: float) -> Pipe:
+        arrive, lost = beside(_nobody, _nobody)
+        return Pipe(
+            self._engine,
+            stream(self._seed, "pipe", "tcp", "access"),
+            arrive,
+            lost,
+            rate_bits_per_s=None,
+            delay=delay,
+            jitter=0.0,
+            loss=0.0,
+            queue_packets=1,
+            reliable=False,
+        )
+
     def _pipe(self, spec: LinkSpec, sender: Port, receiver: Port) -> Pipe:
+        arrive: Callable[[Any], None] = receiver.arrive
+        lost: Callable[[Any, str], None] = sender.lost
+        if spec.between in self._shared or spec.between[::-1] in self._shared:
+            arrive, lost = beside(arrive, lost)
         return Pipe(
             self._engine,
             stream(self._seed, "pipe", sender.host.name, receiver.host.name),
-            receiver.arrive,
-            sender.lost,
+            arrive,
+            lost,
             rate_bits_per_s=spec.rate_bits_per_s,
             delay=spec.delay,
             jitter=spec.jitter,
@@ -240,3 +286,7 @@ class Network:
             queue_packets=spec.queue_packets,
             reliable=spec.kind == "stream",
         )
+
+
+def _nobody(*_: Any) -> None:
+    raise AssertionError("only TCP's packets travel here")

@@ -114,6 +114,10 @@ class Pipe:
         """When half of the socket will be free."""
         return max(self._engine.now, self._free_at - SOCKET_BYTES // 2 * self._seconds_per_byte)
 
+    def change_rate(self, rate_bits_per_s: float) -> None:
+        """From now on; what waits already leaves as it would have."""
+        self._seconds_per_byte = 8.0 / rate_bits_per_s
+
     def fail(self) -> None:
         """The link goes down; what is on the way is lost."""
         self.up = False

@@ -323,6 +323,7 @@ def _bytes_carried(network: Network) -> dict[tuple[str, str], int]:
 def _count_links(engine: Engine, network: Network, watch: _Watch) -> None:
     """Once per interval, record what each direction of each wire has carried, and what waits at each node."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
+    tcp_counted: dict[tuple[str, str], int] = {}
 
     def ends() -> Iterable[tuple[str, str, int, int]]:
         for wire in network.wires.values():
@@ -337,6 +338,13 @@ def _count_links(engine: Engine, network: Network, watch: _Watch) -> None:
                 watch.record(sender, Counted("link packets", receiver, packets - packets_before))
                 watch.record(sender, Counted("link bytes", receiver, size_bytes - bytes_before))
                 counted[sender, receiver] = (packets, size_bytes)
+        for name, flow in network.tcp.items():
+            total = flow.counts()
+            for what, value in total.items():
+                before = tcp_counted.get((name, what), 0)
+                if value > before:
+                    watch.record(name, Counted(f"tcp {what}", "", value - before))
+                    tcp_counted[name, what] = value
         for host in network.hosts.values():
             for peer, packets in host.waiting():
                 watch.record(host.name, Counted("queue packets", peer, packets))
