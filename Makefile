@@ -46,9 +46,9 @@ lab-smoke: setup  ## every experiment of the papers, small: a minute or two
 lab-paper: setup  ## every experiment at the size of the papers: up to twenty minutes
 	$(BIN)/penstock lab run all --scale paper
 
-fuzz: setup  ## parser, codec, frame decoder and scenario reader under atheris, a minute each
+fuzz: setup  ## parser, codec, frame decoder, scenario reader and transport under atheris, a minute each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
-	for target in parser codec frames scenario; do $(BIN)/python fuzz/run.py --target $$target --seconds 60 || exit 1; done
+	for target in parser codec frames scenario header talk; do $(BIN)/python fuzz/run.py --target $$target --seconds 60 || exit 1; done
 
 bench: setup  ## all benchmarks, beside their peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
