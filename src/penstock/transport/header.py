@@ -73,17 +73,18 @@ class Header:
         self.entry_bits = entry_bits
         self.control = control
         self._entries: tuple[int, ...] | None = entries
-        self._raw: tuple[bytes, ...] = ()
+        self._raw = b""  # whole entries as they came: most messages come in order, and nobody looks at their record
 
     @property
     def record_size(self) -> int:
         """How many messages before this one the record tells of."""
-        return len(self._raw) if self._entries is None else len(self._entries)
+        return len(self._raw) * 8 // self.entry_bits if self._entries is None else len(self._entries)
 
     def entries(self) -> tuple[int, ...]:
         """The encodings of the messages before this one, newest first."""
         if self._entries is None:
-            self._entries = tuple(int.from_bytes(raw, "little") for raw in self._raw)
+            raw, size = self._raw, self.entry_bits // 8
+            self._entries = tuple([int.from_bytes(raw[at : at + size], "little") for at in range(0, len(raw), size)])
         return self._entries
 
 
@@ -157,7 +158,7 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         if len(data) != start + entries * entry_bytes:
             raise InvalidHeader(f"{len(data) - start} bytes for {entries} entries of {entry_bytes}")
         header._entries = None if entries else ()
-        header._raw = tuple([data[at : at + entry_bytes] for at in range(start, len(data), entry_bytes)])
+        header._raw = data[start:]
     else:
         header._entries = _shared_entries(data, start, entries, entry_bytes, own_bits)
     return header
