@@ -8,6 +8,7 @@
     ├── InvalidEncoding       Bloom bits of the wrong size, or too full to mean anything
     ├── InvalidPacket         bytes from a peer that are no packet of ours
     ├── InvalidHeader         a transport header that nobody would have written
+    │   └── ForeignScheme             its record has entries of another size than ours
     ├── InvalidScenario       a network file that describes no network; carries the place in the file
     ├── InvalidRun            a folder that holds no run, or a file of its trace that cannot be read; carries the path
     ├── PipelineError         the pipeline cannot do its work
@@ -70,6 +71,10 @@ class InvalidPacket(PenstockError):
 
 class InvalidHeader(PenstockError):
     """The bytes are no header of the transport, or say what cannot be."""
+
+
+class ForeignScheme(InvalidHeader):
+    """The publisher's `record_bits` are not ours, so its records tell us nothing."""
 
 
 class InvalidScenario(PenstockError):

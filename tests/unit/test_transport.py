@@ -492,7 +492,7 @@ def test_on_a_network_that_loses_nothing_a_range_soon_asks_for_little(where: str
     assert bus.got("a", 1) == bus.due("a", 1)
     report = bus.report("a", 1)
     assert report.known_lost == 0
-    assert report.doubtful > 0.9 * report.lost
+    assert report.not_asked > 0.9 * report.lost
     assert len(bus.talk("request")) + len(bus.talk("repair")) <= 0.3 * report.lost  # eight for each before
 
 

@@ -26,9 +26,10 @@ from penstock.kernel.timers import Timers
 from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.header import encode_header, whole_entry
+from penstock.transport.listening import INBOX
 from penstock.transport.network import Publish, TransportEffect
 from penstock.transport.talk import FROM, REPAIR, REQUEST, TO, Answer, Echo, Key, Repair, Request
-from penstock.transport.transport import INBOX, Transport
+from penstock.transport.transport import Transport
 
 CONFIG = TransportConfig(digest_interval=0.2)
 COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_digests_heard", "duplicates", "_quiet")
@@ -105,7 +106,6 @@ FORGED: dict[str, bytes] = {
     "from no time": a_header(6, nan, [0.1], 1),
     "from an endless time": a_header(6, inf, [0.1], 1),
     "a record of 255 entries": pack("<BBQdBBBB", 1, 0, 1_000, 10.6, 0, 255, 255, 32) + bytes(255 * 36),
-    "entries of the wrong size": a_header(6, 10.6, [0.1], 1, entry_bytes=16),
     "a record longer than the past": a_header(6, 10.6, [0.1] * 9, 9),
     "cut short": GOOD[:-1],
     "cut in the middle": GOOD[:12],
@@ -141,6 +141,13 @@ def test_a_forged_first_header_opens_no_session() -> None:
         refused = [effect for effect in effects if isinstance(effect, InputRefused)]
         if refused:
             assert (state(client), state(timers)) == before, name
+
+
+def test_a_publisher_with_other_settings_is_delivered_as_without_a_header() -> None:
+    client, _ = a_client_that_heard()
+    effects = client.arrived((1,), data(a_header(6, 10.6, [0.1], 1, entry_bytes=16)), now=0.6)
+    assert [type(effect) for effect in effects] == [InputRefused, Deliver]
+    assert client.report(1).without_header == 1
 
 
 def test_a_message_with_a_forged_header_still_reaches_who_subscribed_plainly() -> None:

@@ -3,7 +3,9 @@
 The first thing to try. With `--sim` the same network runs in the simulator, where its faults strike too.
 
 Where two clients want the same and only one of them asks for order or recovery, the last table puts these twins side by
-side: what the transport does, and what it costs. Its numbers come from the pipeline's results.
+side: what the transport does, and what it costs. Where two publishers send the same amount over equally narrow ways and
+only one of them listens to its readers, another table says by what factor losses fell. All numbers come from the
+pipeline's results.
 """
 
 from __future__ import annotations
@@ -53,13 +55,16 @@ def demo_command(
         view = View(spark, folder, scenario)
         report = write_run_report(view, f"penstock demo {file} --seed {seed}{' --sim' if simulated else ''}")
         compared = [row for row in (_fared(view, *twin) for twin in twins(scenario)) if row["due"]]
+        narrow = [_fared(view, *pair) for pair in narrow_ways(scenario)]
         view.close()
     if as_json:
-        found = {"pipeline": measured.as_dict(), "twins": compared, "report": str(report)}
+        found = {"pipeline": measured.as_dict(), "twins": compared, "narrow": narrow, "report": str(report)}
         typer.echo(json.dumps({**summary(result), **found}))
     else:
         if compared:
             _show_twins(compared)
+        if narrow:
+            _show_narrow(narrow, {name: tally.published for name, tally in result.clients.items()})
         typer.echo(f"Spark {spark.version}, {java_in_use()}; measures as Parquet in {folder / 'metrics'}")
         typer.echo(f"open {report} in a browser")
     if result.problems or measured.failed:
@@ -97,6 +102,36 @@ def twins(scenario: Scenario) -> list[tuple[str, str, bool]]:
                 for publisher in publishers:
                     found += [(publisher, first.name, True), (publisher, second.name, False)]
     return list(dict.fromkeys(found))
+
+
+def narrow_ways(scenario: Scenario) -> list[tuple[str, str, bool]]:
+    """(publisher, client, whether congestion is controlled): pairs that send the same amount, of whom only some do."""
+    from penstock.content.language import parse_predicate
+
+    publishers = [client for client in scenario.client if len(client.publish) == 1]
+    found = []
+    for first in publishers:
+        for second in publishers:
+            if _controlled(first) and not _controlled(second) and _load(first) == _load(second):
+                for publisher in (first, second):
+                    recipes = publisher.publish[0].attributes
+                    topic = {name: value for name, value in recipes.items() if isinstance(value, str)}
+                    found += [
+                        (publisher.name, client.name, _controlled(publisher))
+                        for client in scenario.client
+                        for wish in client.subscribe
+                        if topic and parse_predicate(wish.where).matches(topic)
+                    ]
+    return found
+
+
+def _controlled(client: ClientSpec) -> bool:
+    return client.transport is not None and client.transport.congestion
+
+
+def _load(client: ClientSpec) -> tuple[object, ...]:
+    spec = client.publish[0]
+    return spec.rate_messages_per_s, spec.start, spec.stop, spec.body_bytes, spec.arrivals, client.broker
 
 
 def _careful(client: ClientSpec) -> bool:
@@ -161,3 +196,32 @@ def _show_twins(compared: list[dict[str, Any]]) -> None:
             )
         console.print(table)
     console.print("late: came after a later one; delay, and held (waiting for others): on average")
+
+
+def _show_narrow(pairs: list[dict[str, Any]], offered: dict[str, int]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    title = "two equally narrow ways, with and without congestion control"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("publisher", "client", ""):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("offered", "withheld", "sent", "got", "lost", "delay"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in pairs:
+        due = row["due"]
+        counts = [offered[row["publisher"]], offered[row["publisher"]] - due, due, row["delivered"], row["missing"]]
+        delay = f"{(row['mean_delay'] or 0.0) * 1000:.0f} ms"
+        with_or_without = "with" if row["transport"] else "without"
+        table.add_row(row["publisher"], row["client"], with_or_without, *(f"{n:,}" for n in counts), delay)
+    console.print(table)
+    lost = {
+        controlled: sum(row["missing"] for row in pairs if row["transport"] is controlled)
+        for controlled in (True, False)
+    }
+    factor = lost[False] / max(1, lost[True])
+    console.print(
+        f"with congestion control {factor:.1f} times fewer messages were lost: {lost[True]} instead of {lost[False]}"
+    )

@@ -4,7 +4,9 @@ With `--jsonl` every line of stdin is an object as `penstock sub --json` prints 
 "body_base64"; what else is in it is ignored. So one network's messages can be fed into another.
 
 With `--transport` messages carry what subscribers need to put them in order and to notice losses. Lost ones are asked
-for after the last has left, so the command then stays for `--linger` seconds to send them again.
+for after the last has left, so the command then stays for `--linger` seconds to send them again. With `--congestion` it
+also listens to subscribers that cannot keep up (`penstock sub --congestion`): publishing waits for them, and `--report`
+says at the end, on stderr, who slowed it down.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,6 +27,7 @@ from penstock.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from penstock.content.message import Value
+    from penstock.transport.gate import FlowReport
 
 Message = tuple[dict[str, "Value"], bytes]
 DIGEST_INTERVAL = 0.2  # seconds: the last messages are told of several times while the command lingers
@@ -41,6 +45,10 @@ def pub_command(
     transport: Annotated[
         bool, typer.Option("--transport", help="For subscribers that want order and recovery; costs bytes.")
     ] = False,
+    congestion: Annotated[
+        bool, typer.Option("--congestion", help="Also slow down for subscribers that say they cannot keep up.")
+    ] = False,
+    report: Annotated[bool, typer.Option("--report", help="At the end, who slowed us down, on stderr.")] = False,
     linger: Annotated[
         float, typer.Option(help="With --transport: seconds to stay and answer requests for lost messages.", min=0.0)
     ] = 1.0,
@@ -66,31 +74,54 @@ def pub_command(
     else:
         content = sys.stdin.buffer.read() if body == "-" else (body or "").encode()
         messages = iter([(read_attributes(attributes or []), content)] * count)
-    published, place = run_client(_publish(url, name, messages, rate, linger if transport else None))
+    settings = _Transport(linger, congestion) if transport or congestion else None
+    published, place, flows = run_client(_publish(url, name, messages, rate, settings))
+    if report:
+        _report(flows, as_json)
     if as_json:
         typer.echo(json.dumps({"published": published, "broker": place}))
     else:
         typer.echo(f"published {published} message{'s' * (published != 1)} at {place}", err=True)
 
 
+class _Transport(NamedTuple):
+    linger: float  # seconds to stay afterwards
+    congestion: bool
+
+
+def _report(flows: list[FlowReport], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"flows": [asdict(flow) for flow in flows]}), err=True)
+        return
+    for flow in flows:
+        typer.echo(
+            f"{flow.limiting_receiver} takes {flow.quota:.3g} messages/s of {flow.flow}; {flow.queue} wait", err=True
+        )
+    if not flows:
+        typer.echo("nobody slows us down", err=True)
+
+
 async def _publish(
-    url: str | None, name: str | None, messages: Iterator[Message], rate: float | None, linger: float | None
-) -> tuple[int, str]:
-    """Publish everything; `linger` is how long to stay afterwards, None without the transport."""
+    url: str | None, name: str | None, messages: Iterator[Message], rate: float | None, settings: _Transport | None
+) -> tuple[int, str, list[FlowReport]]:
+    """Publish everything; says how many, where, and who slowed us down in the end."""
     import asyncio
 
     from penstock.live.client import connect
     from penstock.transport.config import TransportConfig
 
     published = 0
-    transport = None if linger is None else TransportConfig(digest_interval=DIGEST_INTERVAL)
+    transport = None
+    if settings is not None:
+        transport = TransportConfig(digest_interval=DIGEST_INTERVAL, congestion=settings.congestion)
     async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
         async for attributes, body in _paced(messages, rate):
             await network.publish(attributes, body)
             published += 1
-        if linger:
-            await asyncio.sleep(linger)
-        return published, str(network.address)
+        flows = network.flows()
+        if settings is not None and settings.linger:
+            await asyncio.sleep(settings.linger)
+        return published, str(network.address), network.flows() or flows
 
 
 async def _paced(messages: Iterator[Message], rate: float | None) -> AsyncIterator[Message]:

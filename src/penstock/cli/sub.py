@@ -4,7 +4,8 @@ One line for each message: its attributes and its body; with `--json` an object 
 (`body_base64` if it is no text); with `--raw` the body as it is and a line feed.
 
 With `--ordered` and `--recover` the transport puts messages in order and asks for lost ones again, for publishers that
-use it (`penstock pub --transport`). `--report` tells at the end how that went, on stderr: a small table, or with
+use it (`penstock pub --transport`). With `--congestion` publishers that listen to it (`penstock pub --congestion`) slow
+down when we cannot keep up. `--report` tells at the end how that went, on stderr: a small table, or with
 `--json` one object on one line, the last one.
 
 Exit codes: 0 enough came, 3 nothing or not enough came in time, 130 interrupted.
@@ -41,6 +42,9 @@ def sub_command(
     report: Annotated[
         bool, typer.Option("--report", help="At the end, how it went: losses, order and delays, on stderr.")
     ] = False,
+    congestion: Annotated[
+        bool, typer.Option("--congestion", help="Tell publishers when we cannot keep up; they must listen to it.")
+    ] = False,
     queue: Annotated[int, typer.Option(help="How many messages may wait if printing is slow.", min=1)] = 10_000,
     name: Annotated[str | None, typer.Option(help="This client's name; made up if left out.")] = None,
     url: Url = None,
@@ -57,7 +61,7 @@ def sub_command(
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
     wish = _Wish(where, ordered, recover, queue)
-    received = run_client(_subscribe(wish, count, wait, form, tell, name, url))
+    received = run_client(_subscribe(wish, count, wait, form, tell, name, url, congestion))
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
         typer.echo(f"{wanted} received within {wait:g} s", err=True)
@@ -79,12 +83,15 @@ async def _subscribe(
     tell: Callable[[Report], None] | None,
     name: str | None,
     url: str | None,
+    congestion: bool,
 ) -> int:
     from penstock.live.client import connect
+    from penstock.transport.config import TransportConfig
 
     received = 0
+    transport = TransportConfig(congestion=True) if congestion else None
     async with (
-        connect(url, name=name, connect_within=CONNECT_WITHIN) as network,
+        connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network,
         network.subscribe(**wish._asdict()) as messages,
     ):
         typer.echo(f"subscribed at {network.address}", err=True)
@@ -165,6 +172,14 @@ def _report_table(report: Report) -> None:
             ("chance of disorder at a gap, after waiting", _share(report.disorder_probability)),
             ("wait for others, assigned on average", f"{report.delay_assigned * 1000:.2f} ms"),
             ("wait for others, really", f"{report.delay_held * 1000:.2f} ms"),
+        ]
+    if report.round_trip is not None:
+        allowed = "all" if report.allowed_rate is None else f"{report.allowed_rate:,.0f}/s"
+        rows += [
+            ("times that publishers were told our rate", f"{report.feedbacks:,}"),
+            ("loss event rate, on the worst way", _share(report.loss_event_rate)),
+            ("round trip on that way", f"{report.round_trip * 1000:.2f} ms"),
+            ("messages that it and we can take", allowed),
         ]
     for words, value in rows:
         typer.echo(f"{words:44}{value:>12}", err=True)

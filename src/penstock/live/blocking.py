@@ -23,6 +23,7 @@ from penstock.content.message import Attributes, Identity, Message
 from penstock.live import client
 from penstock.live.subscription import Report, Subscription
 from penstock.transport.config import TransportConfig
+from penstock.transport.gate import FlowReport
 
 T = TypeVar("T")
 
@@ -88,6 +89,19 @@ class BlockingNetwork:
         """Ask for all messages that match; open it with `with`. `on_drop` is called in the network's thread."""
         made = self._network.subscribe(where, ordered=ordered, recover=recover, queue_max=queue_max, on_drop=on_drop)
         return BlockingSubscription(self, made)
+
+    def flows(self) -> list[FlowReport]:
+        """The content that subscribers have asked us to send more slowly."""
+
+        async def asked() -> list[FlowReport]:
+            return self._network.flows()
+
+        return self._do(asked())
+
+    @property
+    def withheld(self) -> int:
+        """Messages that did not leave, because their flow had no room."""
+        return self._network.withheld
 
     def broker_report(self) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""

@@ -14,6 +14,10 @@ best effort keeps nothing. While the connection is slow, `publish` waits.
 Order and recovery: `connect(..., transport=True)` gives what this client publishes the transport's header, and
 `subscribe(..., ordered=True, recover=True)` uses it. Who asks for neither gets messages as they come, by the short way
 past the transport.
+
+Congestion control: with `TransportConfig(congestion=True)` on both sides, subscribers that cannot keep up tell their
+publishers, and `publish` waits while the message belongs to a flow without tokens (or withholds it, with
+`when_full="drop"`). Other content is not delayed. `flows()` says who slows what, and so does the log.
 """
 
 from __future__ import annotations
@@ -29,23 +33,27 @@ from typing import Any
 from penstock.content.bloom import EncodingScheme
 from penstock.content.language import parse_predicate
 from penstock.content.message import DEFAULT_LIMITS, Attributes, Identity, Message, make_message
-from penstock.errors import InvalidPredicate, NotConnected, PenstockError, Unreachable
-from penstock.kernel.machine import Deliver, Lane, Outcome, Packet, Refused, Send
+from penstock.errors import NotConnected, PenstockError, Unreachable
+from penstock.kernel.machine import Deliver, Lane, Outcome, Packet, Send
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import InputRefused, Record, Trace, Unsubscribed
 from penstock.live.addresses import Address, default_url, parse_url
 from penstock.live.backoff import Backoff
 from penstock.live.connection import Connection, ConnectionConfig
+from penstock.live.flow_watch import FlowWatch
 from penstock.live.frames import Greeting
 from penstock.live.host import LiveHost
 from penstock.live.links import CLIENT_ROOM_BYTES, StreamPort
 from penstock.live.status import NoticeService
 from penstock.live.subscription import Subscription
+from penstock.live.tickets import Tickets
 from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import NodeConfig
 from penstock.overlay.packets import StatusRequest
 from penstock.transport import outgoing
 from penstock.transport.config import TransportConfig
+from penstock.transport.feedbacks import ControlReport
+from penstock.transport.gate import FlowReport
 from penstock.transport.node import TransportClientNode
 from penstock.transport.report import TransportReport
 
@@ -108,9 +116,9 @@ class Network:
         self._count = 0
         self._outbox: list[Message] = []  # published in this turn of the loop
         self._outbox_bytes = 0
-        self._tickets: dict[int, asyncio.Future[Any]] = {}
-        self._next_ticket = 0
-        self._refusal = ""
+        self._tickets = Tickets()
+        self._flow_watch = FlowWatch(name)
+        self._waits = transport is not None and transport.congestion and transport.when_full == "wait"
         self._subscriptions: dict[int, Subscription] = {}
         self._next_subscription = 0
         self._port: StreamPort | None = None
@@ -132,7 +140,7 @@ class Network:
         self._host.on_deliver = self._deliver
         self._host.on_done = self._done
         self._host.on_record = self._recorded
-        self._notices = NoticeService(self._answered)
+        self._notices = NoticeService(self._tickets.told)
         links = {HOME: LinkInfo("broker", LinkKind.STREAM, 1, QUEUE_MAX)}
         config = NodeConfig(scheme=EncodingScheme())
         self._node = TransportClientNode(
@@ -177,7 +185,7 @@ class Network:
         for subscription in list(self._subscriptions.values()):
             subscription.end(None)
         self._subscriptions.clear()
-        self._fail_tickets("the network was closed")
+        self._tickets.fail("the network was closed")
         self._host.stop("leave")
 
     async def __aenter__(self) -> Network:
@@ -193,7 +201,9 @@ class Network:
     async def publish(self, attributes: Attributes, body: bytes = b"") -> Identity:
         """Send a message to whoever wants it; returns its identity when it is on its way.
 
-        Raises InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection.
+        With congestion control that may take a while, if somebody who wants this content is slow; cancelled while it
+        waits, the message leaves all the same. With `when_full="drop"` it never waits, and `withheld` counts. Raises
+        InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection.
         """
         if self._node.egress.waiting_packets(HOME):
             await self._let_out()
@@ -202,19 +212,37 @@ class Network:
         if self._port is None:
             raise NotConnected(f"not connected to {self._places()}; best effort keeps nothing: publish again later")
         self._count += 1
-        if self._trace is None:
+        if self._waits and self._node.transport.limited:
+            self._post()
+            ticket = self._tickets.begin()  # most messages belong to no limited flow and are answered at once
+            self._host.apply(self._node.publish(message, ticket=ticket, now=self._host.now()))
+            await self._tickets.left(ticket)
+        elif self._trace is None:
             self._outbox.append(message)
             self._outbox_bytes += message.size_bytes
             if len(self._outbox) == 1:
                 self._loop.call_soon(self._post)
         else:
             self._host.apply(self._node.publish(message, ticket=0, now=self._host.now()))
-            if self._refusal:
-                problem, self._refusal = self._refusal, ""
+            if self._tickets.refusal:
+                problem, self._tickets.refusal = self._tickets.refusal, ""
                 raise NotConnected(problem)
         if self._count % YIELD_EVERY == 0 or self._outbox_bytes > OUTBOX_BYTES:
             await self._let_out()
         return identity
+
+    def flows(self) -> list[FlowReport]:
+        """The content that subscribers have asked us to send more slowly: how fast, who asked, how much waits."""
+        return self._node.transport.flows() if self._up is not None else []
+
+    @property
+    def withheld(self) -> int:
+        """Messages that did not leave, because their flow had no room (`when_full="drop"`)."""
+        return self._flow_watch.withheld
+
+    def on_withheld(self, call: Callable[[int, str], None]) -> None:
+        """Call this for each of them, with the count of its identity and the name of the subscriber that is short."""
+        self._flow_watch.on_withheld = call
 
     def subscribe(
         self,
@@ -236,13 +264,14 @@ class Network:
         parse_predicate(where)
         number = self._next_subscription
         self._next_subscription += 1
-        return Subscription(self, number, where, queue_max, on_drop, ordered=ordered, recover=recover)
+        watched = self._transport is not None and self._transport.congestion
+        return Subscription(self, number, where, queue_max, on_drop, ordered=ordered, recover=recover, watched=watched)
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
         if self._port is None:
             raise NotConnected(f"not connected to {self._places()}")
-        ticket, answer = self._ticket()
+        ticket, answer = self._tickets.take()
         request = Send((HOME,), StatusRequest(ticket), Lane.CONTROL)
         self._host.apply(self._node.egress.route([request]))
         try:
@@ -251,7 +280,7 @@ class Network:
         except TimeoutError:
             raise Unreachable(f"the broker did not report within {within:g} s") from None
         finally:
-            self._tickets.pop(ticket, None)
+            self._tickets.drop(ticket)
         return report
 
     async def wait_connected(self) -> None:
@@ -272,7 +301,7 @@ class Network:
     # Subscriptions.
 
     async def _open(self, subscription: Subscription) -> None:
-        ticket, answer = self._ticket()
+        ticket, answer = self._tickets.take()
         number = subscription.number
         self._subscriptions[number] = subscription
         effects = self._node.subscribe(
@@ -290,16 +319,19 @@ class Network:
             self._subscriptions.pop(number, None)
             raise
         finally:
-            self._tickets.pop(ticket, None)
+            self._tickets.drop(ticket)
 
     async def _close(self, subscription: Subscription) -> None:
         if self._subscriptions.pop(subscription.number, None) is not None:
             number = subscription.number
             self._host.apply(self._node.unsubscribe(number, ticket=0, now=self._host.now()))
-            self._refusal = ""
+            self._tickets.refusal = ""
 
     def _transport_report(self, subscription: Subscription) -> TransportReport | None:
         return self._node.report(subscription.number) if self._up is not None else None
+
+    def _control_report(self) -> ControlReport:
+        return self._node.transport.control() if self._up is not None else ControlReport()
 
     def _look_for_plain_publishers(self) -> None:
         """Say once if order or recovery was asked for and somebody's messages have no header to do it with."""
@@ -319,43 +351,26 @@ class Network:
             subscription.put(effect.message)
 
     def _recorded(self, record: Record) -> None:
-        """A broker may refuse a subscription when we subscribe again: its reader must learn of it."""
+        """What the application must learn of: a flow that is limited, a subscription refused after a reconnection."""
+        if self._flow_watch.saw(record):
+            return
         if type(record) is InputRefused:
             self._refused_subscription = record.problem
         elif type(record) is Unsubscribed and record.subscription in self._subscriptions:
             problem = self._refused_subscription
             self._subscriptions.pop(record.subscription).end(problem)
 
-    # Tickets.
+    def _dropped(self, message: Message) -> None:
+        """The application was too slow for a message; congestion control takes it for a loss like any other."""
+        if self._transport is not None and self._transport.congestion:
+            self._node.transport.dropped_here(message, now=self._host.now())
 
-    def _ticket(self) -> tuple[int, asyncio.Future[Any]]:
-        self._next_ticket += 1
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._tickets[self._next_ticket] = future
-        return self._next_ticket, future
+    def _reader_takes(self, rate: float) -> None:
+        """The application is behind, and this is what it takes; or it keeps up again."""
+        self._node.transport.reader_takes(rate, now=self._host.now())
 
     def _done(self, ticket: int, outcome: Outcome) -> None:
-        problem = outcome.problem if isinstance(outcome, Refused) else ""
-        if ticket == 0:
-            self._refusal = problem
-            return
-        future = self._tickets.get(ticket)
-        if future is not None and not future.done():
-            if problem:
-                future.set_exception(InvalidPredicate(problem))
-            else:
-                future.set_result(None)
-
-    def _answered(self, ticket: int, report: dict[str, Any]) -> None:
-        future = self._tickets.get(ticket)
-        if future is not None and not future.done():
-            future.set_result(report)
-
-    def _fail_tickets(self, problem: str) -> None:
-        for future in self._tickets.values():
-            if not future.done():
-                future.set_exception(NotConnected(problem))
-        self._tickets.clear()
+        self._tickets.done(ticket, outcome, connected=self._port is not None)
 
     # The connection.
 
@@ -401,7 +416,7 @@ class Network:
         """The broker has answered: the link is up, and the machine attaches and subscribes."""
         again = self.address is not None
         self.reconnects += again
-        self.address = _address_called(self._addresses, connection.called)
+        self.address = next((a for a in self._addresses if str(a) == connection.called), self._addresses[0])
         if again:
             log.warning("%s: connected again, to %s at %s", self.name, greeting.name, self.address)
         port = StreamPort(self._host, HOME, greeting.name, connection, room_bytes=CLIENT_ROOM_BYTES)
@@ -477,10 +492,6 @@ class Network:
             f"no broker answers at {self._places()} ({tried or 'no answer in time'});"
             f" start one with 'penstock up', or give the URL of another"
         )
-
-
-def _address_called(addresses: list[Address], called: str | None) -> Address:
-    return next((address for address in addresses if str(address) == called), addresses[0])
 
 
 def _reason(error: Exception) -> str:

@@ -90,7 +90,7 @@ def run_live(
 
     def make(trace: Trace) -> Outcome:
         results.append(run(drive(scenario, seed, trace=trace, folder=folder, progress=progress)))
-        return _outcome(results[0])
+        return outcome_of(results[0])
 
     made = make_run(folder, scenario, seed, make)
     return results[0], made
@@ -109,7 +109,7 @@ def live_run(
     folder = run_folder(renamed, seed, runs_root)
 
     def make(trace: Trace) -> Outcome:
-        return _outcome(run(drive(renamed, seed, trace=trace, folder=folder, progress=progress)))
+        return outcome_of(run(drive(renamed, seed, trace=trace, folder=folder, progress=progress)))
 
     return open_or_make(renamed, seed, runs_root, make, again=again)
 
@@ -147,8 +147,9 @@ async def drive_clients(
     *,
     trace: LiveTrace | None = None,
     progress: Callable[[float], None] | None = None,
+    start: float | None = None,
 ) -> LiveResult:
-    """Let the scenario's clients do their work on a running network."""
+    """Let the scenario's clients do their work on a running network, from `start` on (monotonic) or at once."""
     began = time.monotonic()
     sent_at: dict[Identity, float] = {}
     async with AsyncExitStack() as stack:
@@ -159,7 +160,7 @@ async def drive_clients(
                 connect(url, name=spec.name, transport=transport, trace=trace, connect_within=10.0)
             )
             actors.append(_Actor(spec, scenario, seed, network, sent_at))
-        start = time.monotonic() + 0.05
+        start = max(start or 0.0, time.monotonic() + 0.05)
         end = start + scenario.duration + scenario.drain
         async with asyncio.TaskGroup() as group:
             readers = [group.create_task(actor.read(start, number)) for actor in actors for number in actor.wishes]
@@ -284,7 +285,7 @@ async def _until(at: float) -> None:
         await asyncio.sleep(wait)
 
 
-def _outcome(result: LiveResult) -> Outcome:
+def outcome_of(result: LiveResult) -> Outcome:
     """What is kept of a live run in `run.json`. There is no digest: real time never repeats itself."""
     tallies = result.clients.values()
     return Outcome(

@@ -84,6 +84,7 @@ class LiveHost:
         self._gathered = 0  # effects since the ports last wrote
         self._flush_soon = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # kept here: for a time that has come uvloop gives a handle that does not know its own
         self._armed_for: float | None = None
         self._counted: dict[Link, tuple[int, int]] = {}
 
@@ -225,10 +226,11 @@ class LiveHost:
             return
         self._armed_for = deadline
         at = deadline - self._clock_offset
-        if self._timer is None or at < self._timer.when():
+        if self._timer is None or at < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(at, self._wake)
+            self._timer_at = at
 
     def _wake(self) -> None:
         self._timer = None

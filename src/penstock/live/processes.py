@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -42,6 +42,7 @@ class Brokers:
         addresses: Mapping[str, Address],
         *,
         via: Mapping[tuple[str, str], Address] | None = None,  # (caller, called): where to call instead
+        before: Mapping[str, Sequence[str]] | None = None,  # words before a broker's command: where it is to run
         trace: Path | None = None,
         began: float | None = None,
         restart: bool = True,
@@ -50,6 +51,7 @@ class Brokers:
         self.addresses = dict(addresses)
         self._scenario = scenario
         self._via = via or {}
+        self._before = before or {}
         self._trace = trace
         self._began = time.time() if began is None else began
         self._restart = restart
@@ -92,6 +94,7 @@ class Brokers:
             verbose=self._verbose,
         )
         process = await asyncio.create_subprocess_exec(
+            *self._before.get(name, ()),
             sys.executable,
             "-m",
             "penstock.live.child",

@@ -22,11 +22,14 @@ from typing import Protocol
 
 from penstock.content.message import Message
 from penstock.errors import InvalidPredicate, PenstockError
+from penstock.live.reader import Reader
+from penstock.transport.feedbacks import ControlReport
 from penstock.transport.report import TransportReport
 
 log = logging.getLogger("penstock.client")
 
 DROPS_LOGGED_EVERY = 1.0  # seconds
+TURN_EVERY = 0.01  # seconds without a turn of the event loop, after which a busy reader gives it one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,13 @@ class Report:
     delay_assigned: float = 0.0  # seconds that a message was told to wait for others, on average
     delay_held: float = 0.0  # seconds that it really waited, on average
     digests: int = 0  # heard
-    doubtful: int = 0  # losses that were not asked for, because most such losses had turned out to be none (ranges)
+    not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
+    untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
+    # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.
+    loss_event_rate: float | None = None
+    round_trip: float | None = None  # seconds
+    allowed_rate: float | None = None  # messages/s that the way and the reader can take
+    feedbacks: int = 0  # sent, to all publishers
 
 
 class Holder(Protocol):
@@ -79,6 +88,12 @@ class Holder(Protocol):
 
     async def _close(self, subscription: Subscription) -> None: ...
 
+    def _dropped(self, message: Message) -> None: ...
+
+    def _reader_takes(self, rate: float) -> None: ...
+
+    def _control_report(self) -> ControlReport: ...
+
     def _transport_report(self, subscription: Subscription) -> TransportReport | None: ...
 
 
@@ -95,6 +110,7 @@ class Subscription:
         *,
         ordered: bool = False,
         recover: bool = False,
+        watched: bool = False,  # congestion control wants to know how fast the reader is
     ) -> None:
         if queue_max < 1:
             raise ValueError("queue_max must be at least 1")
@@ -112,6 +128,8 @@ class Subscription:
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
         self._last_told: TransportReport | None = None
+        self._reader = Reader(queue_max) if watched else None
+        self._turn_at = 0.0  # when the event loop last had its turn
 
     async def open(self) -> Subscription:
         """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
@@ -143,6 +161,9 @@ class Subscription:
             if self._closed:
                 raise StopAsyncIteration
             await self._wait()
+        await self._breathe()
+        if self._reader is not None:
+            self._reader.taken += 1
         return self._queue.popleft()
 
     async def take(self, count_max: int = 1000) -> list[Message]:
@@ -153,7 +174,10 @@ class Subscription:
             if self._closed:
                 return []
             await self._wait()
+        await self._breathe()
         queue = self._queue
+        if self._reader is not None:
+            self._reader.taken += min(len(queue), count_max)
         if len(queue) <= count_max:
             taken = list(queue)
             queue.clear()
@@ -175,6 +199,7 @@ class Subscription:
             reconnects=self._network.reconnects,
             connected=self._network.connected,
             **({"delivered": self._received} if transport is None else asdict(transport)),
+            **({} if self._reader is None else asdict(self._network._control_report())),
         )
 
     # What the network calls.
@@ -182,15 +207,23 @@ class Subscription:
     def put(self, message: Message) -> None:
         """A message has come."""
         self._received += 1
+        if self._reader is not None:
+            self._watch(self._reader)
         if len(self._queue) >= self._queue_max:
-            self._queue.popleft()
+            oldest = self._queue.popleft()
             self._dropped += 1
+            self._network._dropped(oldest)
             self._log_drop()
             if self._on_drop is not None:
                 self._on_drop(self._dropped)
         self._queue.append(message)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _watch(self, reader: Reader) -> None:
+        rate = reader.look(len(self._queue), monotonic())
+        if rate is not None:
+            self._network._reader_takes(rate)
 
     def _log_drop(self) -> None:
         now = monotonic()
@@ -206,8 +239,17 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    async def _breathe(self) -> None:
+        """A reader who works long on each message, and never waits, must not keep the connection from being read."""
+        now = monotonic()
+        if now - self._turn_at > TURN_EVERY:
+            if self._turn_at:
+                await asyncio.sleep(0)
+            self._turn_at = monotonic()
+
     async def _wait(self) -> None:
         if self._waiter is None or self._waiter.done():
             self._waiter = asyncio.get_running_loop().create_future()
         # Shielded, because several readers may wait for one future and one of them may be cancelled.
         await asyncio.shield(self._waiter)
+        self._turn_at = monotonic()

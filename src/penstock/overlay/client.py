@@ -92,7 +92,7 @@ class Client:
             return [Done(ticket, Refused(f"subscription {subscription} exists; choose another number"))]
         if subscription >= SERVICE_SUBSCRIPTIONS:
             return [Done(ticket, Refused(f"numbers from {SERVICE_SUBSCRIPTIONS} on are taken; choose a smaller one"))]
-        if len(self._where) >= self._config.subscriptions_max:
+        if sum(number < SERVICE_SUBSCRIPTIONS for number in self._where) >= self._config.subscriptions_max:
             return [Done(ticket, Refused(f"the limit subscriptions_max is {self._config.subscriptions_max}"))]
         self._where[subscription] = where
         self._unanswered[subscription] = ticket

@@ -86,13 +86,14 @@ def next_size(size: float, *, active: bool, hits_enough: bool, needed: float, si
 class _Ring:
     """One publisher's messages in one of its lives."""
 
-    __slots__ = ("asked", "capacity", "entries", "hits", "rate", "repaired_at", "requests", "size", "used_at")
+    __slots__ = ("asked", "bytes", "capacity", "entries", "hits", "rate", "repaired_at", "requests", "size", "used_at")
 
     def __init__(self, size: float, now: float) -> None:
         self.entries: dict[int, Kept] = {}  # by sequence number, oldest arrival first
         self.size = size  # K
         self.capacity = ceil(size)  # how many messages it may hold
         self.rate = RateEstimator(RATE_WINDOW)
+        self.bytes = 0
         self.used_at = now
         self.asked: Asked | None = None
         self.hits = 0.0
@@ -110,14 +111,19 @@ class _Ring:
         if sequence not in self.entries:
             self.rate.add(now)
             self.entries[sequence] = kept
+            self.bytes += kept.message.size_bytes
             if len(self.entries) > self.capacity:
-                del self.entries[next(iter(self.entries))]
+                self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Forget the one that came first."""
+        self.bytes -= self.entries.pop(next(iter(self.entries))).message.size_bytes
 
     def resize(self, size: float) -> None:
         """Hold no more than so many, rounded up."""
         self.size, self.capacity = size, ceil(size)
         while len(self.entries) > self.capacity:
-            del self.entries[next(iter(self.entries))]
+            self.drop_oldest()
 
 
 class MessageCache:
@@ -142,6 +148,9 @@ class MessageCache:
         else:
             self._rings.move_to_end(place)
         ring.put(key.sequence, Kept(message, departure), now)
+        if message.size_bytes * self._config.cache_max > self._config.kept_bytes_max:  # large messages: fewer are kept
+            while ring.bytes > self._config.kept_bytes_max and len(ring.entries) > 1:
+                ring.drop_oldest()
         return records
 
     def get(self, key: Key) -> Kept | None:

@@ -70,6 +70,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     answers: bool = True  # this client keeps messages and sends repairs
     publisher_answers: bool = True  # so it does for what it published itself, from a ring of its own
     published_kept: int = 2_000  # the size of that ring
+    kept_bytes_max: int = 64 << 20  # of all messages in it, and of those kept from any one other publisher
     domain: str = ""  # requests stay among clients that name the same domain, or none (4.2.2)
     adaptive_waits: bool = False  # tune C1, C2, D1, D2 as SRM does
 
@@ -83,27 +84,36 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # Echoes (distances).
     echo_interval: float = 10.0
     distance_first: float = 0.1  # until an echo has come back
-    distances_max: int = 10_000
+    distances_max: int = 20_000
 
     # Digests (002 sections 4.3 and 6.2).
     digest_interval: float = 0.0  # between two of a publisher that has something new to say
+    digest_spans: int = 2  # a digest tells of so many intervals, 1 or 2: with 2 one of them may be lost
     digest_repeats: int = 2  # how often it is said again when nothing follows: the end of a burst
     digest_below: float = 1.0  # a subscriber asks for digests if it detects fewer losses than this share; 1: always
 
+    # A second copy of each message (beyond the papers).
+    repeat_after: float = 0.0  # so long after the first; 0: none
+
     # Congestion control (000; 002 chapter 5).
     congestion: bool = False  # publisher: obey feedback; subscriber: give it
+    control: Literal["equation", "window"] = "equation"  # what rate is fair: TCP's response function, or a window (6.2)
     increase_max: float = 0.5  # alpha: by which share of its rate a flow may grow in one round trip
     loss_intervals: int = 8  # i: how many loss intervals are averaged; weights as in TFRC
     gap_rule: Literal["probable", "optimistic", "conservative"] = "probable"  # for gaps that no record covers (5.2.3)
-    feedback_exact: bool = False  # feedback names filters by their text instead of their bits (000 III-B2)
+    feedback_patience: float = 6.0  # round trips that one of many equal subscribers waits at most; 0: all speak (6.2)
+    feedback_exact: bool = False  # feedback names all filters by their text; else only ranges and the like (III-B2)
     flow_timeout: float = 2.0  # a flow whose limiting receiver is silent for so long, or 10 round trips, is free again
     flow_queue: int = 50  # messages of one flow that may wait for tokens
     flows_max: int = 1_000
+    quota_floor: float = 1.0  # messages/s; no subscriber gets a flow below it
+    slow_below: float = 0.0  # who alone holds a flow below this is not followed any more after slow_after s; 0: never
+    slow_after: float = 30.0
     when_full: Literal["wait", "drop"] = "wait"  # what a publisher does whose flow has no tokens: wait, or withhold
 
     # Bounds.
     sessions_max: int = 20_000
-    session_idle: float = 120.0  # a publisher that was silent so long is forgotten
+    session_idle: float = 3_600.0  # a publisher that was silent so long is forgotten
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -126,7 +136,11 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "cache_hit_ratio must be from 0 to 1": 0.0 <= self.cache_hit_ratio <= 1.0,
             "loss_intervals must be from 1 to 64": 1 <= self.loss_intervals <= 64,
             "flow_queue and flows_max must be at least 1": min(self.flow_queue, self.flows_max) >= 1,
-            "increase_max and flow_timeout must be above 0": min(self.increase_max, self.flow_timeout) > 0.0,
+            "increase_max, flow_timeout and quota_floor must be above 0": min(
+                self.increase_max, self.flow_timeout, self.quota_floor
+            )
+            > 0.0,
+            "digest_spans must be 1 or 2": self.digest_spans in (1, 2),
             "digest_repeats must be from 0 to 100": 0 <= self.digest_repeats <= 100,
             "digest_below must be from 0 to 1": 0.0 <= self.digest_below <= 1.0,
             "queue_max, requests_pending_max, published_kept, distances_max and sessions_max must be at least 1": min(

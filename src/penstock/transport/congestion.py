@@ -16,7 +16,9 @@ from limiting receivers for the same end; a count needs none.) All others go by 
 that they do not cover.
 
 Departures: the decision stands after the sum over all flows, not inside it (C2); an empty feedback is not sent (C3);
-a quota is never below one message per round trip (C14).
+a quota is never below one message per round trip (C14). Beyond the papers: a subscriber whose application is behind
+says what that takes before anything is lost (`reader_rate`), as TCP does with its window; losses of our own queue count
+all the same.
 
 State per session: rates, loss history, round trip. Timer: ("transport", "control", publisher, incarnation), while there
 is something to watch. Own flows that another own flow covers are left out (III-A).
@@ -30,22 +32,21 @@ from math import exp, inf
 from penstock.content.bloom import EncodingScheme
 from penstock.content.expression import constraint_text
 from penstock.content.message import Message
-from penstock.content.predicate import Filter
+from penstock.content.predicate import Equals, Exists, Filter
 from penstock.kernel.rates import RateEstimator
 from penstock.transport.config import TransportConfig
+from penstock.transport.flow_counts import FlowCounts
 from penstock.transport.flow_table import Wanted, flow_covers, flow_of
-from penstock.transport.header import Control, Header
+from penstock.transport.header import TRAVEL_WRAPS, Control, Header
 from penstock.transport.loss_events import LossEvents
+from penstock.transport.loss_window import LossWindow
 from penstock.transport.quotas import Reception, plan
-from penstock.transport.response import allowed_rate
-from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
+from penstock.transport.talk import FLOWS_MAX, WHERE_MAX, Asked, Feedback
 
 RATE_ROUND_TRIPS = 4.0  # over which a reception rate is measured
 RATE_WINDOW_MIN = 0.25  # seconds, at least
 ROUND_TRIP_MIN = 0.001
 SMOOTHED_OVER = 4.0  # round trips
-OVERTAKEN_BY = 3  # later messages of its flow, after which a missing one counts as lost and not as late
-MISSING_MAX = 1_000
 
 
 def word_of(name: str) -> int:
@@ -56,7 +57,7 @@ def word_of(name: str) -> int:
 class OwnFlow:
     """What matches one of our filters."""
 
-    __slots__ = ("limiting", "priority", "rate", "wanted", "where")
+    __slots__ = ("followed", "limiting", "priority", "rate", "wanted", "where")
 
     def __init__(self, wanted: Wanted, where: str, priority: float, window: float) -> None:
         self.wanted = wanted
@@ -64,19 +65,26 @@ class OwnFlow:
         self.priority = priority
         self.rate = RateEstimator(window)
         self.limiting = False
+        self.followed = 0  # the word of whom the publisher follows for it, 0: nobody
 
 
 def own_flows(
     filters: list[tuple[Filter, float]], scheme: EncodingScheme, *, exact: bool, window: float
 ) -> list[OwnFlow]:
-    """One flow for each filter that no other of ours covers."""
+    """One flow for each filter that no other of ours covers.
+
+    Bits say all about equalities. The flow of a range by bits would be wider than what we get of it: a quota for what
+    we get would be far too low for it, and its count would show losses that are none. So such filters go by their text.
+    """
     found: list[OwnFlow] = []
     for selected, priority in filters:
-        wanted = flow_of(selected, scheme, exact=exact)
+        by_text = exact or not all(isinstance(constraint, Equals | Exists) for constraint in selected.constraints)
+        text = _text(selected) if by_text else ""
+        wanted = flow_of(selected, scheme, exact=bool(text))
         if any(flow_covers(other.wanted, wanted) for other in found):
             continue
         found = [other for other in found if not flow_covers(wanted, other.wanted)]
-        found.append(OwnFlow(wanted, filter_text(selected) if exact else "", priority, window))
+        found.append(OwnFlow(wanted, text, priority, window))
     return found[:FLOWS_MAX]
 
 
@@ -88,17 +96,19 @@ class Congestion:
         self._name = name
         self._word = word_of(name)
         self.flows = flows
-        self.events = LossEvents(config.loss_intervals, config.gap_rule)
+        self.events = make_events(config)
         self.round_trip = max(ROUND_TRIP_MIN, round_trip)
         self._echoed: tuple[float, float] | None = None  # a round trip by echo, and the travel seen at that time
         self._travel = 0.0  # of the last message, by two clocks
         self._publisher_rate = 0.0
         self._base = 0
         self._measured_at = 0.0
-        self._count: tuple[int, int] | None = None  # the flow we follow, and the highest count of it
-        self._missing: dict[int, int] = {}  # counts of it that have not come, and how many later ones have
+        self._counts = FlowCounts()
         self._total = RateEstimator(RATE_WINDOW_MIN)
         self.watched = False  # whether its timer is set
+        self.share = 1.0  # of what comes, that the last feedback asked for, and who limited each flow of it
+        self.followed: tuple[int, ...] = ()
+        self.reader_rate = inf  # messages/s that the application may be given of this session, while it is behind
 
     # What happened.
 
@@ -111,10 +121,12 @@ class Congestion:
             self._publisher_rate = control.rate
             self._note_limiting(control.limiting, encoding, message)
             if control.limiting == self._word:
-                self._measured(self._travel + control.travel, now)
-                gap, revealed = 0, self._counted(control)
+                self._measured((self._travel + control.travel) % TRAVEL_WRAPS, now)
             elif self._echoed is not None:
                 self._measured(self._echoed[0] + self._travel - self._echoed[1], now)
+            counted = self._counted(control)
+            if counted is not None:
+                gap, revealed = 0, counted
         for flow in self.flows:
             if len(self.flows) == 1 or flow.wanted.has(encoding, message.attributes):
                 flow.rate.add(now)
@@ -133,30 +145,21 @@ class Congestion:
                 now=now,
             )
 
-    def _counted(self, control: Control) -> bool:
-        """By the count of the flow: whether one of it has been lost."""
-        if self._count is None or self._count[0] != control.flow or control.place - self._count[1] > MISSING_MAX:
-            self._count = (control.flow, control.place)
-            self._missing.clear()
-            return False
-        self._missing.pop(control.place, None)
-        highest = self._count[1]
-        for count in self._missing:
-            self._missing[count] += 1
-        gone = [count for count, later in self._missing.items() if later >= OVERTAKEN_BY]
-        for count in gone:
-            del self._missing[count]
-        if control.place > highest:
-            self._missing.update(dict.fromkeys(range(highest + 1, control.place), 1))
-            self._count = (control.flow, control.place)
-        while len(self._missing) > MISSING_MAX:
-            del self._missing[next(iter(self._missing))]
-        return bool(gone)
+    def _counted(self, control: Control) -> bool | None:
+        """By the count of the flow: whether one of it has been lost; None if the count does not tell."""
+        if not control.limiting:
+            return None
+        return self._counts.arrived(control.flow, control.place, named=control.limiting == self._word)
+
+    @property
+    def limiting(self) -> bool:
+        """Whether the publisher follows us for any flow."""
+        return any(flow.limiting for flow in self.flows)
 
     @property
     def exact(self) -> bool:
         """Whether losses are counted, so that nobody needs to tell us of them."""
-        return any(flow.limiting for flow in self.flows)
+        return self.limiting
 
     def lost(self, *, now: float) -> None:
         """One that we wanted did not come, or came only as far as our own queue."""
@@ -173,25 +176,36 @@ class Congestion:
     @property
     def active(self) -> bool:
         """Whether there is anything to watch."""
-        return self.events.events > 0
+        return self.events.events > 0 or self.reader_rate < inf
+
+    @property
+    def allowed(self) -> float:
+        """Messages/s that the way here and the application can take; infinity if nothing is known to be short."""
+        return min(self.events.allowed(self.round_trip), self.reader_rate)
+
+    def reception_rate(self, now: float) -> float:
+        """Messages/s that come in."""
+        return self._total.rate(now)
 
     def feedback(self, *, now: float) -> Feedback | None:
         """Once per round trip: what the publisher should know, if anything."""
         entries = [Reception(flow.rate.rate(now), flow.limiting, flow.priority) for flow in self.flows]
-        allowed = allowed_rate(self.events.rate, self.round_trip) if self.events.rate > 0.0 else inf
-        quotas = plan(entries, allowed, self._config.increase_max, 1.0 / self.round_trip)
+        quotas = plan(entries, self.allowed, self._config.increase_max, 1.0 / self.round_trip)
         size = self._config.record_bits // 8
         asked = tuple(
             Asked(quota, flow.wanted.encoding.to_bytes(size, "little"), flow.where)
             for flow, quota in zip(self.flows, quotas, strict=True)
             if quota is not None
         )
+        wishes = [(flow, quota) for flow, quota in zip(self.flows, quotas, strict=True) if quota is not None]
+        self.followed = tuple([flow.followed for flow, _ in wishes])
+        self.share = min((quota / max(quota, flow.rate.rate(now)) for flow, quota in wishes), default=1.0)
         return Feedback(self._name, now, asked) if asked else None
 
     def _note_limiting(self, limiting: int, encoding: int, message: Message) -> None:
         for flow in self.flows:
             if len(self.flows) == 1 or flow.wanted.has(encoding, message.attributes):
-                flow.limiting = limiting == self._word
+                flow.followed, flow.limiting = limiting, limiting == self._word
 
     def _measured(self, round_trip: float, now: float) -> None:
         if 0.0 < round_trip < 60.0:
@@ -200,6 +214,19 @@ class Congestion:
         self._measured_at = now
 
 
+def make_events(config: TransportConfig) -> LossEvents:
+    """What becomes of losses: the equation's rate, or a window's."""
+    if config.control == "window":
+        return LossWindow(config.loss_intervals)
+    return LossEvents(config.loss_intervals, config.gap_rule)
+
+
 def filter_text(selected: Filter) -> str:
     """The filter as a WHERE text."""
     return " AND ".join(constraint_text(constraint) for constraint in selected.constraints) or "TRUE"
+
+
+def _text(selected: Filter) -> str:
+    """The text for feedback, or none if it is too long for that: then the bits must do."""
+    text = filter_text(selected)
+    return text if len(text) <= WHERE_MAX else ""

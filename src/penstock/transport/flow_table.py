@@ -22,7 +22,7 @@ what `relations.covers` proves, never bits alone.
 
 State: flows in the order of insertion; each with bucket, limiting receiver and time of its last word. No timers: the
 owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that begins.
-`Flow.slow` is a place for whoever has a lane apart for flows that are far slower than the rest; nothing here sets it.
+Who holds a flow down for too long is for `slow_lane` to say.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def flow_covers(general: Wanted, specific: Wanted) -> bool:
 class Flow:
     """An entry of the table."""
 
-    __slots__ = ("bucket", "count", "feedback_at", "limiting_receiver", "number", "quota", "slow", "travel", "wanted")
+    __slots__ = ("bucket", "count", "feedback_at", "limiting_receiver", "number", "quota", "travel", "wanted")
 
     def __init__(self, wanted: Wanted, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         self.wanted = wanted
@@ -91,7 +91,6 @@ class Flow:
         self.bucket = TokenBucket(quota, _depth(quota), now)
         self.feedback_at = now  # by our clock
         self.travel = travel  # of that feedback: our time of arrival less its sender's time of departure
-        self.slow = False
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
 
@@ -179,6 +178,10 @@ class FlowTable:
         for flow in self._flows:
             flow.feedback_at = min(flow.feedback_at, now)  # the clock may have been set back
         return self._remove([flow for flow in self._flows if now - flow.feedback_at > timeout])
+
+    def forget(self, receiver: str) -> tuple[Flow, ...]:
+        """Free all flows that are limited on this receiver's word."""
+        return self._remove([flow for flow in self._flows if flow.limiting_receiver == receiver])
 
     def _remove(self, flows: list[Flow]) -> tuple[Flow, ...]:
         if flows:

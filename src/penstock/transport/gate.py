@@ -6,29 +6,48 @@ when it is the first in all of them and all have tokens. There is no deadlock: t
 first in all of its queues. Messages that belong to no flow are never delayed.
 
 A queue that is full withholds: with `when_full = "drop"` the message ends here, is counted and answered at once; with
-"wait" its sender waits, which is the application's own queue, so the bound is only a safeguard.
+"wait" its sender waits, which is the application's own queue, so the bound is only a safeguard. Since order holds
+within each flow, a message that waits for a slow flow also holds up the faster ones it belongs to. So it may wait no
+longer than the queue of the fastest can bridge: of a slower flow only `flow_queue` times the quotas' quotient may wait.
+(With equal room for all, a narrow flow of 40/s within a wide one of 190/s cut the wide one down to 65/s; decided here.)
 
-State: the flow table, and the waiting messages in the order in which they came. Timer: ("transport", "gate"), for the
-next token that somebody waits for. A message gets its number when it leaves, not when it is queued (erratum C10).
+State: the flow table, the waiting messages in the order in which they came, and a queue for each flow that somebody
+waits for. A message knows in how many of its queues others stand before it, so that whoever is first everywhere is
+found without a search. When a flow is added or removed, those who wait join its queue or leave it: else a message that
+waited for a flow that a wider one replaced would leave past the wider one's quota. A queue may then be longer than its
+bound for a while; nobody joins it until it is not.
+
+A repair does not wait: it takes a token of each flow, or the next one if there is none and no other repair has had that
+(else a flow that is always full would never let one out). So in w seconds at most depth + quota * w + 1 leave.
+
+Bounds: `flow_queue` per flow ("drop"), WAITING_MAX in all, `flows_max` flows, FLOWS_MAX of them on one receiver's word.
+Feedback that cannot be is refused, flow by flow, with a record. Timer: ("transport", "gate"), for the next token that
+somebody waits for. A message gets its number when it leaves, not when it is queued (erratum C10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from heapq import heapify, heappop, heappush
 
 from penstock.content.bloom import EncodingScheme
 from penstock.content.language import parse_predicate
 from penstock.content.message import Message
 from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.machine import Ticket
-from penstock.kernel.trace import FlowLimited, InputRefused, Record
+from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
-from penstock.transport.flow_table import Flow, FlowTable, FlowVerdict, Wanted, flow_of
-from penstock.transport.talk import Asked, Feedback
+from penstock.transport.flow_table import Flow, FlowTable, FlowVerdict, Wanted, flow_covers, flow_of
+from penstock.transport.slow_lane import SlowLane
+from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
 
-WAITING_MAX = 100_000  # messages whose senders wait; beyond it they are refused
+WAITING_MAX = 100_000  # messages before the gate; beyond it they are refused
+QUOTA_MAX = 1e9  # messages/s; nobody publishes so fast, so nobody has a reason to ask for it
+ROOM_MIN = 2.0  # messages that may wait in any flow, however much slower than others it is
+TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: to parse one takes time
 QUOTA_TOLD = 0.25  # a quota that changed by less than this share is not worth a record
 
 
@@ -40,13 +59,16 @@ class Passage(Enum):
     WITHHELD = "withheld"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Waiting:
     """A message before the gate."""
 
+    arrival: int
     message: Message
+    encoding: int
     ticket: Ticket | None
     flows: list[Flow]
+    behind: int = 0  # in how many of its queues somebody stands before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +87,19 @@ class Gate:
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
-        self._table = FlowTable(config.flows_max)
+        self._table = FlowTable(config.flows_max, config.quota_floor)
+        self._lane = SlowLane(config)
         self._waiting: dict[int, Waiting] = {}  # in the order of arrival
+        self._queues: dict[Flow, deque[Waiting]] = {}  # of flows that somebody waits for
+        self._free: dict[int, None] = {}  # arrivals whose flows are no more: they leave at the next release
+        self._debts: dict[Flow, None] = {}  # flows whose next token a repair has had already
+        self._texts: dict[str, Wanted] = {}  # flows that were asked for by text
+        self._unread = TEXT_MAX  # characters that may still be parsed for this feedback
         self._arrivals = 0
         self._told: dict[int, float] = {}  # quotas that were last recorded, by the flow's encoding
         self.withheld = 0
         self.feedbacks = 0
+        self.refused = 0  # flows in feedbacks
 
     def __len__(self) -> int:
         return len(self._table)
@@ -79,6 +108,12 @@ class Gate:
     def waiting(self) -> int:
         """Messages before the gate."""
         return len(self._waiting)
+
+    @property
+    def newest_is_first(self) -> bool:
+        """Whether the message that was offered last waits only for its tokens; otherwise no deadline has moved."""
+        newest = self._waiting.get(self._arrivals)
+        return newest is not None and not newest.behind
 
     # Messages.
 
@@ -89,101 +124,195 @@ class Gate:
         flows = self._table.matching(encoding, message.attributes)
         if not flows:
             return Passage.OPEN, flows
-        busy = self._busy()
-        if not any(flow in busy for flow in flows) and _take(flows, now):
+        self._pay_debts(now)
+        busy = [flow for flow in flows if flow in self._queues or flow in self._debts]
+        if not busy and _take(flows, now):
             return Passage.OPEN, flows
-        bound = WAITING_MAX if self._config.when_full == "wait" else self._config.flow_queue
-        if any(len(busy.get(flow, ())) >= bound for flow in flows):
+        if len(self._waiting) >= WAITING_MAX or (self._config.when_full == "drop" and self._full(busy, flows)):
             self.withheld += 1
             return Passage.WITHHELD, flows
         self._arrivals += 1
-        self._waiting[self._arrivals] = Waiting(message, ticket, flows)
+        waiting = self._waiting[self._arrivals] = Waiting(self._arrivals, message, encoding, ticket, flows)
+        self._join(waiting)
         return Passage.WAITS, flows
 
     def admit(self, message: Message, encoding: int, *, now: float) -> bool:
         """Whether talk that carries this message may leave now; it takes tokens like the message itself (002 1.2)."""
         flows = self._table.matching(encoding, message.attributes)
-        return not flows or _take(flows, now)
+        self._pay_debts(now)
+        if any(flow in self._debts for flow in flows):
+            return False
+        for flow in flows:
+            if not flow.bucket.take(now):
+                self._debts[flow] = None
+        return True
 
     def release(self, *, now: float) -> list[Waiting]:
         """The messages that may leave by now, oldest first."""
         leaving: list[Waiting] = []
-        blocked: dict[Flow, None] = {}
-        busy = len(self._busy())
-        for arrival, waiting in list(self._waiting.items()):
-            if any(flow in blocked for flow in waiting.flows) or not _take(waiting.flows, now):
-                blocked.update(dict.fromkeys(waiting.flows))
-                if len(blocked) >= busy:
-                    break
-            else:
-                del self._waiting[arrival]
+        self._pay_debts(now)
+        first = self._first()
+        heapify(first)
+        while first:
+            waiting = self._waiting[heappop(first)]
+            if not any(flow in self._debts for flow in waiting.flows) and _take(waiting.flows, now):
                 leaving.append(waiting)
+                for next_one in self._leave(waiting):
+                    heappush(first, next_one.arrival)
         return leaving
 
     def deadline(self) -> float | None:
         """When the first message that waits may leave."""
-        heads: dict[Flow, None] = {}
-        soonest: float | None = None
-        for waiting in self._waiting.values():
-            if not any(flow in heads for flow in waiting.flows):
-                ready = max((flow.bucket.ready_at() for flow in waiting.flows), default=0.0)
-                soonest = ready if soonest is None else min(soonest, ready)
-            heads.update(dict.fromkeys(waiting.flows))
-            if len(heads) >= len(self._table):
-                break
-        return soonest
+        ready = [
+            max((flow.bucket.ready_at() for flow in self._waiting[arrival].flows), default=0.0)
+            for arrival in self._first()
+        ]
+        return min(ready, default=None)
 
-    def _busy(self) -> dict[Flow, list[Waiting]]:
-        """The flows for which somebody waits."""
-        busy: dict[Flow, list[Waiting]] = {}
-        for waiting in self._waiting.values():
-            for flow in waiting.flows:
-                busy.setdefault(flow, []).append(waiting)
-        return busy
+    def withdraw(self) -> list[Waiting]:
+        """Nobody waits any more; says who did, oldest first."""
+        gone = list(self._waiting.values())
+        self._waiting.clear()
+        self._queues.clear()
+        self._free.clear()
+        self.withheld += len(gone)
+        return gone
+
+    def _full(self, busy: list[Flow], flows: list[Flow]) -> bool:
+        """Whether one of its queues has no room; in slower flows than its fastest there is less."""
+        room = self._config.flow_queue / max(flow.quota for flow in flows)
+        return any(len(self._queues.get(flow, ())) >= max(ROOM_MIN, room * flow.quota) for flow in busy)
+
+    def _pay_debts(self, now: float) -> None:
+        """Tokens that repairs took before they were there."""
+        for flow in list(self._debts):
+            if flow.bucket.take(now):
+                del self._debts[flow]
+
+    def _first(self) -> list[int]:
+        """The arrivals of those who are the first in all of their queues."""
+        heads = {queue[0].arrival: None for queue in self._queues.values() if not queue[0].behind}
+        return [*self._free, *heads]
+
+    def _join(self, waiting: Waiting) -> None:
+        """Stand at the end of all its queues."""
+        waiting.behind = 0
+        if not waiting.flows:
+            self._free[waiting.arrival] = None
+        for flow in waiting.flows:
+            queue = self._queues.setdefault(flow, deque())
+            waiting.behind += bool(queue)
+            queue.append(waiting)
+
+    def _leave(self, waiting: Waiting) -> list[Waiting]:
+        """It has left all its queues, of which it was the first; says who is the first everywhere now."""
+        del self._waiting[waiting.arrival]
+        self._free.pop(waiting.arrival, None)
+        found = []
+        for flow in waiting.flows:
+            queue = self._queues[flow]
+            queue.popleft()
+            if not queue:
+                del self._queues[flow]
+                continue
+            queue[0].behind -= 1
+            if not queue[0].behind:
+                found.append(queue[0])
+        return found
 
     # Flows.
 
     def heard(self, feedback: Feedback, scheme: EncodingScheme, *, now: float) -> list[Record]:
         """A subscriber says how fast it can take some flows."""
         self.feedbacks += 1
+        self._unread = TEXT_MAX
         records: list[Record] = []
+        added: dict[Flow, None] = {}
+        removed: dict[Flow, None] = {}
         for asked in feedback.flows:
-            try:
-                wanted = _wanted(asked, scheme)
-            except (InvalidEncoding, InvalidPredicate) as error:
-                records.append(InputRefused(feedback.subscriber, f"a flow that cannot be: {error}"))
+            wanted, problem = self._checked(asked, feedback.subscriber, scheme)
+            if wanted is None:
+                self.refused += 1
+                records += [record for record in problem if record not in records]  # one of a kind is enough
+                continue
+            if self._lane.ignores(feedback.subscriber, wanted.encoding, asked.quota, now):
                 continue
             travel = now - feedback.sent_at
             answer = self._table.request(wanted, asked.quota, feedback.subscriber, now, travel=travel)
             records += answer.records
-            self._freed(answer.removed)
+            removed.update(dict.fromkeys(answer.removed))
+            if answer.flow is not None and answer.verdict is FlowVerdict.ADDED:
+                added[answer.flow] = None
             if answer.flow is not None and answer.verdict is not FlowVerdict.COVERED:
                 records += self._tell(answer.flow)
+        self._regroup([flow for flow in added if flow not in removed], removed)
         return records
 
     def expire(self, timeout: float, *, now: float) -> list[Record]:
-        """Flows whose limiting receiver has fallen silent are free again."""
-        gone = self._table.expire(now, timeout)
-        self._freed(gone)
-        records: list[Record] = []
+        """Flows whose limiting receiver has fallen silent, or is too slow, are free again."""
+        gone = list(self._table.expire(now, timeout))
+        too_slow, records = self._lane.judge(self._table, now)
+        for receiver in too_slow:
+            gone += self._table.forget(receiver)
+        self._regroup([], dict.fromkeys(gone))
         for flow in gone:
             if self._told.pop(flow.wanted.encoding, None) is not None:
                 records.append(FlowLimited(flow_name(flow), flow.limiting_receiver, 0.0))
         return records
 
+    def limiting_receivers(self) -> list[str]:
+        """On whose word flows are limited, without repetition."""
+        return list(dict.fromkeys(flow.limiting_receiver for flow in self._table))
+
     def report(self) -> list[FlowReport]:
         """All flows that are limited now."""
-        busy = self._busy()
         return [
-            FlowReport(flow_name(f), f.quota, f.limiting_receiver, len(busy.get(f, ())), f.feedback_at)
+            FlowReport(flow_name(f), f.quota, f.limiting_receiver, len(self._queues.get(f, ())), f.feedback_at)
             for f in self._table
         ]
 
-    def _freed(self, removed: Sequence[Flow]) -> None:
-        """Nobody waits for a flow that is no more."""
-        if removed:
-            for waiting in self._waiting.values():
-                waiting.flows = [flow for flow in waiting.flows if not any(flow is gone for gone in removed)]
+    def _checked(self, asked: Asked, subscriber: str, scheme: EncodingScheme) -> tuple[Wanted | None, list[Record]]:
+        """The flow that is asked for, or what is wrong with it."""
+        if not 0.0 <= asked.quota <= QUOTA_MAX:
+            return None, [InputRefused(subscriber[:40], f"a quota of {asked.quota} messages/s")]
+        try:
+            wanted = self._wanted(asked, scheme)
+        except (InvalidEncoding, InvalidPredicate) as error:
+            return None, [InputRefused(subscriber[:40], f"a flow that cannot be: {error}")]
+        own = [flow for flow in self._table if flow.limiting_receiver == subscriber]
+        if len(own) >= FLOWS_MAX and not any(_same(flow.wanted, wanted) for flow in own):
+            return None, [LimitReached("flows of one receiver", FLOWS_MAX)]
+        return wanted, []
+
+    def _wanted(self, asked: Asked, scheme: EncodingScheme) -> Wanted:
+        """By its bits, or by its text; texts come again with every feedback, so they are remembered."""
+        if not asked.where:
+            return Wanted(scheme.from_bytes(asked.encoding))
+        known = self._texts.get(asked.where)
+        if known is not None:
+            return known
+        self._unread -= len(asked.where)
+        if self._unread < 0:
+            raise InvalidPredicate(f"more than {TEXT_MAX} characters of new text; say the others next time")
+        wanted = flow_of(parse_predicate(asked.where), scheme, exact=True)
+        if len(self._texts) >= self._config.flows_max:
+            del self._texts[next(iter(self._texts))]
+        self._texts[asked.where] = wanted
+        return wanted
+
+    def _regroup(self, added: Sequence[Flow], removed: Mapping[Flow, None]) -> None:
+        """Flows came and went: whoever waits does so for the flows that there are."""
+        for flow in removed:
+            self._debts.pop(flow, None)
+        if not self._waiting or not (added or removed):
+            return
+        self._queues.clear()
+        self._free.clear()
+        for waiting in self._waiting.values():
+            stayed = [flow for flow in waiting.flows if flow not in removed]
+            attributes = waiting.message.attributes
+            waiting.flows = stayed + [flow for flow in added if flow.wanted.has(waiting.encoding, attributes)]
+            self._join(waiting)
 
     def _tell(self, flow: Flow) -> list[Record]:
         before = self._told.get(flow.wanted.encoding)
@@ -216,7 +345,5 @@ def _take(flows: list[Flow], now: float) -> bool:
     return True
 
 
-def _wanted(asked: Asked, scheme: EncodingScheme) -> Wanted:
-    if asked.where:
-        return flow_of(parse_predicate(asked.where), scheme, exact=True)
-    return Wanted(scheme.from_bytes(asked.encoding))
+def _same(one: Wanted, other: Wanted) -> bool:
+    return flow_covers(one, other) and flow_covers(other, one)

@@ -25,7 +25,7 @@ from struct import Struct, pack, unpack_from
 from typing import NamedTuple
 
 from penstock.content.bloom import positions
-from penstock.errors import InvalidHeader
+from penstock.errors import ForeignScheme, InvalidHeader
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX
 
 VERSION = 1
@@ -33,7 +33,8 @@ SHARED, DIGESTS, CONTROL = 1, 2, 4  # flags
 AGE_MAX = 0xFFFFFFFF  # microseconds: 71 minutes; whatever is older is of no use to anybody
 SEQUENCE_MAX = 1 << 62
 _FIXED = Struct("<BBQdBBBB")
-_CONTROL = Struct("<fIfHI")
+_CONTROL = Struct("<fIIHI")
+TRAVEL_WRAPS = (1 << 32) * 1e-6  # seconds: only sums of two travels mean anything, and those are below a minute
 _RAW, _OWN = 0x80, 0x40  # marks of the three kinds of shared entries; below _OWN: a list of differences
 _LIST_MAX = _OWN - 1
 
@@ -43,7 +44,7 @@ class Control(NamedTuple):
 
     rate: float  # messages/s that leave this publisher (erratum C14: leave, not are offered)
     limiting: int = 0  # the word of the limiting receiver of the slowest flow it belongs to (C7); 0: not controlled
-    travel: float = 0.0  # of that receiver's last feedback, by two clocks (C6)
+    travel: float = 0.0  # of that receiver's last feedback, by two clocks (C6), modulo TRAVEL_WRAPS
     flow: int = 0  # the publisher's number for that flow
     place: int = 0  # the how-manieth message of that flow this is: its limiting receiver sees every loss
 
@@ -102,7 +103,7 @@ def encode_header(
     flags |= CONTROL if control is not None else 0
     fixed = _FIXED.pack(VERSION, flags, sequence, departure, 0, len(ages), len(entries), entry_bytes)
     times = [min(AGE_MAX, round(age * 1e6)) if age > 0.0 else 0 for age in ages]
-    controlled = b"" if control is None else _CONTROL.pack(*control)
+    controlled = b"" if control is None else _pack_control(control)
     return b"".join((fixed, controlled, pack(f"<{len(times)}I", *times), *entries))
 
 
@@ -139,14 +140,12 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     if entries > RECORD_ENTRIES_TAKEN_MAX or entries >= sequence or entries > ages or ages > max(1, entries):
         raise InvalidHeader(f"a record of {entries} entries and {ages} times on message {sequence}")
     if entries and entry_bytes * 8 != entry_bits:
-        raise InvalidHeader(f"entries of {entry_bytes * 8} bits; this side has {entry_bits}: set record_bits alike")
+        raise ForeignScheme(f"entries of {entry_bytes * 8} bits; this side has {entry_bits}: set record_bits alike")
     head = _FIXED.size + (_CONTROL.size if flags & CONTROL else 0)
     start = head + 4 * ages
     if len(data) < start:
         raise InvalidHeader(f"{len(data)} bytes are too few for {ages} times")
-    control = Control(*_CONTROL.unpack_from(data, _FIXED.size)) if flags & CONTROL else None
-    if control is not None and not (0.0 <= control.rate < 1e9 and isfinite(control.travel)):
-        raise InvalidHeader(f"a rate of {control.rate} messages/s, a travel of {control.travel} s")
+    control = _unpack_control(data) if flags & CONTROL else None
     times = unpack_from(f"<{ages}I", data, head)
     if times != tuple(sorted(times)):
         raise InvalidHeader("departure times that run backwards")
@@ -162,6 +161,19 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     else:
         header._entries = _shared_entries(data, start, entries, entry_bytes, own_bits)
     return header
+
+
+def _pack_control(control: Control) -> bytes:
+    """The travel as microseconds: a float of four bytes could not tell two days from two days and a round trip."""
+    rate, limiting, travel, flow, place = control
+    return _CONTROL.pack(rate, limiting, round(travel * 1e6) % (1 << 32), flow, place)
+
+
+def _unpack_control(data: bytes) -> Control:
+    rate, limiting, travel, flow, place = _CONTROL.unpack_from(data, _FIXED.size)
+    if not 0.0 <= rate < 1e9:
+        raise InvalidHeader(f"a rate of {rate} messages/s")
+    return Control(rate, limiting, travel * 1e-6, flow, place)
 
 
 def _shared_entries(data: bytes, at: int, entries: int, entry_bytes: int, following: int) -> tuple[int, ...]:

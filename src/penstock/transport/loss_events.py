@@ -27,9 +27,10 @@ shown to this part. A clock that steps back lets no time pass.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import Literal
 
-from penstock.transport.response import loss_event_rate_for
+from penstock.transport.response import allowed_rate, loss_event_rate_for
 
 GapRule = Literal["probable", "optimistic", "conservative"]
 DISCOUNT_MIN = 0.25  # of one interval's reach (outside: TFRC)
@@ -56,6 +57,10 @@ class LossEvents:
     def rate(self) -> float:
         """The loss event rate p; 0 while nothing was lost."""
         return min(1.0, 1.0 / self.mean_interval()) if self._closed else 0.0
+
+    def allowed(self, round_trip: float) -> float:
+        """Messages/s that TCP would send; infinity while nothing was lost."""
+        return allowed_rate(self.rate, round_trip) if self._closed else inf
 
     @property
     def running_interval(self) -> float:

@@ -15,6 +15,7 @@ from penstock.content.message import Message
 from penstock.errors import InvalidMessage, InvalidPredicate
 from penstock.kernel.machine import Done, Effect, Link, Packet, Refused, Ticket
 from penstock.kernel.timers import TimerName, Timers
+from penstock.overlay.client import NOT_CONNECTED
 from penstock.overlay.egress import LinkInfo
 from penstock.overlay.node import ClientNode, NodeConfig, Service
 from penstock.transport.config import TransportConfig
@@ -131,7 +132,9 @@ class _Below:
         raise AssertionError("the transport takes no packets")
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
-        """The first time that there is a network, a publisher asks it for what it needs."""
+        """The first time that there is a network, a publisher asks it for what it needs; without one nobody waits."""
+        if not up and not self._node.client.connected:
+            return self._node.carried_out(self._node.transport.close(NOT_CONNECTED))
         if not up or self._started or not self._node.transport.publishes:
             return []
         self._started = True

@@ -42,10 +42,11 @@ from penstock.content.bloom import positions
 from penstock.transport.config import TransportConfig
 from penstock.transport.header import Header
 from penstock.transport.latch import Latch
-from penstock.transport.reference import Reference, Refusals
+from penstock.transport.reference import BACKWARDS_MAX, REFUSALS_UNTIL_BELIEVED, Reference, Refusals
 from penstock.transport.window import Window
 
 Item = TypeVar("Item")
+REPAIRED_AHEAD = 64  # numbers beyond the newest that others may repair: one that we lost and have not missed yet
 
 
 class Verdict(Enum):
@@ -137,6 +138,7 @@ class Ordering(Generic[Item]):
         self.late = 0  # delivered after one of a higher number
         self.late_dropped = 0
         self.duplicates = 0
+        self.too_old = 0  # came when their numbers had long been forgotten; left out
         self.refused = 0
         self.restarts = 0
         self.gaps = 0  # messages before which something may have been missing
@@ -158,6 +160,16 @@ class Ordering(Generic[Item]):
         """How many messages the publisher sent from the first that we got to the last that we heard of."""
         since = self._window.top - self._first + 1 if self._base is not None else 0
         return self._published_before + since
+
+    @property
+    def newest(self) -> int:
+        """The highest number that has come."""
+        return -1 if self._base is None else self._base.sequence
+
+    @property
+    def untold(self) -> int:
+        """Numbers of which nothing was ever known."""
+        return self._window.untold
 
     @property
     def queued(self) -> int:
@@ -194,10 +206,11 @@ class Ordering(Generic[Item]):
                 base.sequence, base.arrival, base.departure = sequence, now, header.departure
         return self._placed(sequence, item, watch, hold, now, self._config.late == "drop")
 
-    def repaired(self, sequence: int, item: Item, *, hold: bool, now: float) -> Step[Item]:
-        """Somebody sent a message again."""
+    def repaired(self, sequence: int, item: Item, *, hold: bool, now: float, first_hand: bool = False) -> Step[Item]:
+        """Somebody sent a message again; `first_hand`: its publisher did, unasked."""
         window = self._window
-        if sequence <= 0 or (window.top >= 0 and sequence > window.top + self._config.jump_max):
+        ahead = self._config.window if first_hand else REPAIRED_AHEAD
+        if sequence <= 0 or (window.top >= 0 and sequence > window.top + ahead):
             self.refused += 1
             return Step(Verdict.REFUSED, f"a repair of message {sequence} after {window.top}")
         if window.has(sequence):
@@ -227,6 +240,10 @@ class Ordering(Generic[Item]):
                 self._insert(_Entry(2 * header.sequence - 1, header.sequence, None, watch, now), now)
         self._advance(step, now)
         return step
+
+    def dismiss(self, sequence: int) -> None:
+        """Nobody asks for this one (any more): no use in holding others for its repair."""
+        self._window.despair(sequence)
 
     def expired(self, *, now: float) -> Step[Item]:
         """The deadline has come."""
@@ -292,8 +309,9 @@ class Ordering(Generic[Item]):
 
     def _wait(self, interval: float) -> float:
         self.gaps += 1
-        self.chance_sum += self._latch.chance(interval)
-        return self._latch.wait(interval)
+        wait = self._latch.wait(interval)
+        self.chance_sum += self._latch.chance(interval + wait)
+        return wait
 
     # --- Watches
 
@@ -309,7 +327,7 @@ class Ordering(Generic[Item]):
     def _missing(self, watch: _Watch) -> int:
         """What a watch still waits for."""
         window = self._window
-        return watch.waits & ~window.seen_from(window.received, watch.anchor)
+        return watch.waits & ~window.seen_from(window.received | window.hopeless, watch.anchor)
 
     def _lost(self, watch: _Watch) -> list[Lost]:
         return [lost for lost in watch.reveals if not self._window.has(lost.sequence)]
@@ -430,9 +448,14 @@ class Ordering(Generic[Item]):
         self, header: Header, relevant: Callable[[int], bool], item: Item, hold: bool, now: float, problem: str
     ) -> Step[Item]:
         """Refuse it, unless so many before it told the same story that it is ours that must be wrong."""
+        base = self._base
+        known = base is not None and self.received > REFUSALS_UNTIL_BELIEVED  # too many to have been forged
+        if not problem and known and base is not None and header.departure < base.departure - BACKWARDS_MAX:
+            self.too_old += 1  # stuck somewhere for long: it says nothing about the publisher's numbers or clock
+            return Step(Verdict.DUPLICATE)
         if self._refusals.believe(header, now):
             step = self.close(now=now)
-            self._begin_anew()
+            self._begin_anew(header, now)
             step.released += self.arrived(header, relevant, item, hold=hold, now=now).released
             return step
         if not problem:
@@ -441,8 +464,12 @@ class Ordering(Generic[Item]):
         self.refused += 1
         return Step(Verdict.REFUSED, problem)
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, header: Header, now: float) -> None:
+        """If only the times were wrong (a clock was set), what was received stays received."""
         self.restarts += 1
+        if self._base is not None and 0 < header.sequence - self._base.sequence < self._config.window:
+            self._base = Reference(self._base.sequence, now, header.departure)
+            return
         self._published_before = self.published_seen
         self._window = Window(self._config.window)
         self._base = None

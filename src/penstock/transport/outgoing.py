@@ -89,7 +89,9 @@ class Outgoing:
         """Tell what left lately; called when the timer expires, and when a digest is due earlier."""
         if self.sequence == self._digest_at:
             self._repeats_left -= 1
-        size = min(len(self._encodings), self.sequence - self._digest_before, RECORD_ENTRIES_TAKEN_MAX)
+        news = self.sequence > self._digest_at
+        told = self._digest_at if news and self._config.digest_spans == 1 else self._digest_before
+        size = min(len(self._encodings), self.sequence - told, RECORD_ENTRIES_TAKEN_MAX)
         header = self._header(self.sequence + 1, 0, size, self._not_before_the_last(now))
         if self.sequence > self._digest_at:
             self._digest_before, self._digest_at = self._digest_at, self.sequence

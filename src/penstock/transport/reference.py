@@ -17,6 +17,7 @@ from penstock.transport.header import Header
 
 BACKWARDS_MAX = 0.1  # seconds that a publisher's clock may go back between two messages; NTP steps by more, or slews
 REFUSALS_UNTIL_BELIEVED = 8
+RATE_MAX = 1e6  # messages/s that a publisher may have sent to others meanwhile
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class Reference:
         step = header.sequence - self.sequence
         elapsed = header.departure - self.departure
         difference = (now - self.arrival) - elapsed
-        if step > config.jump_max:
+        if step > config.jump_max + RATE_MAX * max(0.0, elapsed):
             return f"message {header.sequence} after {self.sequence}: a larger step than jump_max = {config.jump_max}"
         if not -config.skew_max <= difference <= config.skew_max:
             return f"message {header.sequence} took {difference:.3f} s longer than {self.sequence}: above skew_max"

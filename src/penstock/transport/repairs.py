@@ -72,6 +72,7 @@ class Repairs:
         distances: Distances,
         voice: Voice,
     ) -> None:
+        self._published_bytes = 0
         self.admit: Callable[[Message, float], bool] | None = None  # congestion control, if it has a say
         self.held_back = 0  # repairs that it did not let out
         self.sent = 0
@@ -104,8 +105,14 @@ class Repairs:
         if not self._config.publisher_answers:
             return
         self._published[key] = Kept(message, departure)
-        if len(self._published) > self._config.published_kept:
-            self._published.popitem(last=False)
+        self._published_bytes += message.size_bytes
+        limit, limit_bytes = self._config.published_kept, self._config.kept_bytes_max
+        while self._published and (len(self._published) > limit or self._published_bytes > limit_bytes):
+            self._published_bytes -= self._published.popitem(last=False)[1].message.size_bytes
+
+    def kept(self, key: Key) -> Kept | None:
+        """The message, if it is here."""
+        return self._published.get(key) if key.publisher == self._name else self.cache.get(key)
 
     def heard(self, request: Request, now: float, *, direct: bool = False) -> list[TransportEffect]:
         """Somebody asks for a message; `direct`: in our inbox, so nobody else will answer."""
@@ -115,7 +122,7 @@ class Repairs:
             return []
         if not _plausible(request):
             return [InputRefused(requester[:40], "a request whose names or distances cannot be")]
-        kept = self._published.get(key) if own else self.cache.get(key)
+        kept = self.kept(key)
         self.cache.note_request(request, self._distances.to(requester), now)
         effects: list[TransportEffect] = [_request_heard(request, hit=kept is not None)]
         if kept is None:

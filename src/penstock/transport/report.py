@@ -34,7 +34,10 @@ class TransportReport:
     delay_assigned: float = 0.0  # seconds of latch per message, on average
     delay_held: float = 0.0  # seconds that a message really waited, on average
     digests: int = 0  # heard
-    doubtful: int = 0  # losses that were not asked for, because most such losses had turned out to be none (ranges)
+    not_asked: int = (
+        0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
+    )
+    untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
 
 
 def make_report(
@@ -48,7 +51,7 @@ def make_report(
     lost: int,
     duplicates_before: int,
     digests: int,
-    doubtful: int,
+    not_asked: int,
 ) -> TransportReport:
     """What is known of one subscription, and of all publishers together."""
     if wish is None:
@@ -74,5 +77,6 @@ def make_report(
         delay_assigned=wish.assigned / wish.delivered if wish.delivered else 0.0,
         delay_held=wish.held / wish.delivered if wish.delivered else 0.0,
         digests=digests,
-        doubtful=doubtful,
+        not_asked=not_asked,
+        untold=sum(order.untold for order in orders),
     )

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from random import Random
 
 from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import GaveUp, LimitReached, RequestSent
+from penstock.kernel.trace import GaveUp, LimitReached, Recovered, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.distances import Distances
 from penstock.transport.network import Publish, TransportEffect
-from penstock.transport.talk import Key, Request, Voice, request_to_peers, request_to_publisher
+from penstock.transport.talk import Key, Repair, Request, Voice, request_to_peers, request_to_publisher
 from penstock.transport.waits import WaitTuning
 
 STRAIGHT = (0.0, 0.1)  # C1, C2 of the first request to the publisher itself
@@ -215,6 +215,15 @@ class Requests:
         """The round is over. What came before anybody had asked tells nothing about waits."""
         if entry.spoken:
             self.tuning.ended(max(0, entry.others + (entry.attempts > 0) - 1))
+
+
+def recovered_record(repair: Repair, asked: Outcome | None, now: float) -> Recovered:
+    """What a repair brought back, and after how long."""
+    key = repair.key.publisher, repair.key.incarnation, repair.key.sequence
+    if asked is None:
+        return Recovered(*key, repair.count, detected=0.0, requested=-1.0, attempts=0)
+    requested = -1.0 if asked.first_request_at is None else now - asked.first_request_at
+    return Recovered(*key, repair.count, now - asked.detected_at, requested, asked.attempts)
 
 
 def _timer(key: Key) -> TimerName:

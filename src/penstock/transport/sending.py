@@ -2,7 +2,8 @@
 
 Joins `outgoing` (numbers, headers, digests), `gate` (congestion control) and the ring of published messages in
 `repairs`. Without congestion control every message leaves at once. With it, a verb's ticket is answered when the
-message has left, or has been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
+message has left, or has been withheld; so `await publish()` waits exactly as long as its flow has no tokens. Every
+ticket is answered once, also if the network goes away meanwhile (`close`).
 
 Timers: ("transport", "gate") for the next token that somebody waits for, ("transport", "digest").
 """
@@ -16,6 +17,7 @@ from penstock.kernel.facts import published_record
 from penstock.kernel.machine import Accepted, Done, Refused, Ticket
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import Counted, Withheld
+from penstock.transport.again import Again
 from penstock.transport.config import TransportConfig
 from penstock.transport.congestion import word_of
 from penstock.transport.distances import Distances
@@ -35,13 +37,20 @@ class Sending:
     """What a client publishes, until it has left."""
 
     def __init__(
-        self, config: TransportConfig, outgoing: Outgoing, repairs: Repairs, distances: Distances, timers: Timers
+        self,
+        config: TransportConfig,
+        outgoing: Outgoing,
+        repairs: Repairs,
+        distances: Distances,
+        timers: Timers,
+        again: Again,
     ) -> None:
         self._config = config
         self._outgoing = outgoing
         self._repairs = repairs
         self._distances = distances
         self._timers = timers
+        self._again = again
         self._gate = Gate(config)
         self._armed_for: float | None = None
         self._feedbacks_told = 0
@@ -62,7 +71,7 @@ class Sending:
         if passage is Passage.OPEN:
             return [*self._leave(message, ticket, flows, now), *_answer(ticket, Accepted())]
         if passage is Passage.WAITS:
-            return self._arm()
+            return self._arm() if self._gate.newest_is_first else []
         limiting = slowest(flows)
         assert limiting is not None
         identity, receiver = message.identity, limiting.limiting_receiver
@@ -84,15 +93,28 @@ class Sending:
 
     def tick(self, *, now: float) -> list[TransportEffect]:
         """Once per interval: forget those who have fallen silent, and tell how it goes."""
-        receivers = [self._distances.round_trip(flow.limiting_receiver) for flow in self._gate.report()]
-        longest = max((trip for trip in receivers if trip is not None), default=0.0)
+        effects: list[TransportEffect] = []
+        longest = 0.0
+        for receiver in self._gate.limiting_receivers():
+            effects += self._distances.ask(receiver, now)  # else nobody here knows how long a round trip is
+            longest = max(longest, self._distances.round_trip(receiver) or 0.0)
         timeout = max(self._config.flow_timeout, ROUND_TRIPS_SILENT * longest)
-        effects: list[TransportEffect] = [*self._gate.expire(timeout, now=now)]
+        effects += self._gate.expire(timeout, now=now)
         if self._gate.feedbacks > self._feedbacks_told or self._gate:
             effects.append(Counted("flows", "", len(self._gate)))
             effects.append(Counted("feedback", "", self._gate.feedbacks - self._feedbacks_told))
             self._feedbacks_told = self._gate.feedbacks
         return effects + self._release(now)
+
+    def close(self, problem: str) -> list[TransportEffect]:
+        """There is no network any more: whoever waits is told that it was in vain."""
+        effects: list[TransportEffect] = []
+        for waiting in self._gate.withdraw():
+            identity, limiting = waiting.message.identity, slowest(waiting.flows)
+            receiver = "" if limiting is None else limiting.limiting_receiver
+            effects.append(Withheld(identity.publisher, identity.incarnation, identity.count, receiver))
+            effects += _answer(waiting.ticket, Refused(problem))
+        return effects + self._arm()
 
     def digest(self, *, now: float) -> list[TransportEffect]:
         """The digest's time has come."""
@@ -125,12 +147,14 @@ class Sending:
     def _leave(self, message: Message, ticket: Ticket | None, flows: list[Flow], now: float) -> list[TransportEffect]:
         """Off it goes; whoever holds no ticket keeps no trace either."""
         flow = slowest(flows)
-        for each in flows:
-            each.count = (each.count + 1) & 0xFFFFFFFF
         wrapped, key = self._outgoing.wrap(message, now=now, control=_control(flow))
+        if flow is not None:
+            flow.count = _next_place(flow)
         self._repairs.keep_published(key, message, now)
         effects: list[TransportEffect] = [published_record(message)] if ticket is not None else []
         effects.append(Publish(wrapped))
+        if not flows:  # a limited flow has no room for second copies
+            effects += self._again.left(key, message, now)
         if self._outgoing.digest_due():
             effects += self._outgoing.digest(now=now)
         return effects
@@ -150,7 +174,12 @@ def _control(flow: Flow | None) -> Control | None:
     """What a message says of the slowest flow it belongs to."""
     if flow is None:
         return None
-    return Control(0.0, word_of(flow.limiting_receiver), flow.travel, flow.number, flow.count)
+    return Control(0.0, word_of(flow.limiting_receiver), flow.travel, flow.number, _next_place(flow))
+
+
+def _next_place(flow: Flow) -> int:
+    """Only messages that name a flow count as its own: whoever misses a number has lost one that said so."""
+    return (flow.count + 1) & 0xFFFFFFFF
 
 
 def _answer(ticket: Ticket | None, outcome: machine.Outcome) -> list[TransportEffect]:

@@ -8,9 +8,6 @@ find their place, and none is delivered twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from penstock.content.message import Message
 from penstock.kernel.trace import Ordered
 from penstock.transport.config import TransportConfig
 from penstock.transport.congestion import Congestion
@@ -18,20 +15,13 @@ from penstock.transport.header import Header
 from penstock.transport.latch import make_latch
 from penstock.transport.network import TransportEffect
 from penstock.transport.ordering import Ordering
+from penstock.transport.wishes import Delivery
 
 FADING = 0.95  # how much of what was answered before still counts after the next answer
+FADING_PER_TICK = 0.98  # and after each interval without one
 UNWANTED_MOST = 4.0  # unwanted answers for a wanted one, before losses are doubted
 ASKED_ALL_THE_SAME = 20  # one of so many doubtful losses
 DETECTION_MEASURED_AFTER = 20  # publications, before a match probability means anything
-
-
-@dataclass(slots=True)
-class Delivery:
-    """A message on its way up, and the subscriptions that still have to get it."""
-
-    message: Message
-    subscriptions: tuple[int, ...]
-    repaired: bool = False
 
 
 class Session:
@@ -64,9 +54,14 @@ class Session:
         return below >= 1.0 or (detected is not None and detected <= below)
 
     def answered(self, *, wanted: bool) -> None:
-        """A message that we asked for turned out to be wanted, or not, or never came."""
+        """A message that we asked for turned out to be wanted, or not."""
         self._wanted = FADING * self._wanted + wanted
         self._unwanted = FADING * self._unwanted + (not wanted)
+
+    def fade(self) -> None:
+        """Time passes, and old answers count for less."""
+        self._wanted *= FADING_PER_TICK
+        self._unwanted *= FADING_PER_TICK
 
     def doubtful(self) -> bool:
         """Whether what looks like a loss is most likely none, so that asking would be a waste.

@@ -33,6 +33,7 @@ from penstock.errors import InvalidHeader, InvalidMessage
 REQUEST, REPAIR, DIGEST, ECHO, ANSWER = "request", "repair", "digest", "echo", "answer"
 FEEDBACK = "feedback"
 FLOWS_MAX = 64  # in one feedback
+WHERE_MAX = 256  # characters of a flow's text; to parse one takes time, and feedback comes often
 TO, FROM, ABOUT, DOMAIN = "_to", "_from", "_about", "_domain"
 ANY = "_any"  # in the place of bits, if there are too many: then everybody is asked
 BITS_MAX = 60  # of a request: a message has at most 64 attributes, and some are taken
@@ -132,7 +133,9 @@ def request_to_publisher(voice: Voice, request: Request) -> Message:
 
 def repair_to_all(voice: Voice, repair: Repair, message: Message) -> Message:
     """The message again, for everybody who wanted it."""
-    attributes = {**message.attributes, ABOUT: repair.key.publisher}  # so that the publisher hears of it too
+    attributes = dict(message.attributes)
+    if repair.requester:  # so that the publisher hears of it too, unless it is its own second copy
+        attributes[ABOUT] = repair.key.publisher
     return talk(voice.next(), REPAIR, attributes, _encode(repair), message.body)
 
 

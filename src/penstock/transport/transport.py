@@ -22,23 +22,25 @@ from random import Random
 from penstock.content.envelope import DATA, FLAG, kind_of, opened
 from penstock.content.message import Message
 from penstock.content.predicate import Predicate
-from penstock.errors import InvalidHeader, InvalidMessage
+from penstock.errors import ForeignScheme, InvalidHeader, InvalidMessage
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver, Ticket
 from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected, Recovered
+from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected
+from penstock.transport.again import EVERYBODY, Again
 from penstock.transport.config import TransportConfig
 from penstock.transport.distances import Distances
-from penstock.transport.feedbacks import Feedbacks
+from penstock.transport.feedbacks import ControlReport, Feedbacks
 from penstock.transport.gate import FlowReport
 from penstock.transport.header import Header, decode_header, needs_own_bits
+from penstock.transport.listening import Listening
 from penstock.transport.network import Subscribe, TransportEffect, Unsubscribe
 from penstock.transport.ordering import Step, Verdict
 from penstock.transport.outgoing import Outgoing
 from penstock.transport.repairs import Repairs
 from penstock.transport.report import TransportReport, make_report
-from penstock.transport.requests import Outcome, Requests
+from penstock.transport.requests import Requests, recovered_record
 from penstock.transport.sending import Sending
-from penstock.transport.session import Delivery, Session
+from penstock.transport.session import Session
 from penstock.transport.talk import (
     ANSWER,
     DIGEST,
@@ -55,20 +57,15 @@ from penstock.transport.talk import (
     Repair,
     Request,
     Voice,
-    about_where,
     decode_talk,
-    digests_where,
-    inbox_where,
     repaired_message,
     requests_where,
 )
-from penstock.transport.wishes import Wish, Wishes
+from penstock.transport.wishes import Delivery, Wish, Wishes
 
 TICK = ("transport", "tick")
+ASKED_WHILE_HEARD = 2.0  # ticks; a publisher that is gone is not asked for its distance for ever
 ORDER_TOLD_EVERY = 5  # ticks between two records of how order fares
-INBOX = SERVICE_SUBSCRIPTIONS
-ABOUT_US = SERVICE_SUBSCRIPTIONS + 1
-DIGESTS_MAX = 200  # publishers whose digests we ask for; a broker takes a limited number of subscriptions from a client
 
 
 class Transport:
@@ -87,13 +84,13 @@ class Transport:
         self._requests = Requests(name, config, timers, random, self._distances, voice)
         self._repairs = Repairs(name, config, timers, random, self._distances, voice)
         self._wishes = Wishes()
-        self._sending = Sending(config, self._outgoing, self._repairs, self._distances, timers)
+        self._again = Again(config, timers, voice)
+        self._sending = Sending(config, self._outgoing, self._repairs, self._distances, timers, self._again)
         self._feedbacks = Feedbacks(name, config, timers, self._distances, voice, self._wishes)
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
-        self._next_own = ABOUT_US
-        self._listening = self._ticking = False
-        self._doubtful = 0
-        self._ticks = self._digests_wanted = 0
+        self._listening = Listening(name, config.domain)
+        self._ticking = False
+        self._ticks = self._not_asked = 0
         self._refused = self._digests_heard = self._dropped_late = 0
         self._lost = self._duplicates_before = 0  # of all publishers, also those that are forgotten by now
 
@@ -103,10 +100,8 @@ class Transport:
         """What a publisher needs from the network before its first message: an inbox, and requests about it."""
         if not self.publishes:
             return []
-        effects = self._listen()
-        if self.config.publisher_answers:
-            effects.append(Subscribe(ABOUT_US, about_where(self.name, self.config.domain)))
-        return effects
+        about_us = self._listening.about_us() if self.config.publisher_answers else []
+        return self._listening.inbox() + about_us
 
     def publish(self, message: Message, *, now: float, ticket: Ticket | None = None) -> list[TransportEffect]:
         """Number the message and send it, now or when its flow has tokens; the ticket is answered when it has left.
@@ -115,9 +110,18 @@ class Transport:
         """
         return self._sending.publish(message, ticket, now=now)
 
+    def close(self, problem: str) -> list[TransportEffect]:
+        """The network has gone: what waits for tokens does not leave any more."""
+        return self._sending.close(problem)
+
     def flows(self) -> list[FlowReport]:
         """The flows that subscribers limit, and who slows whom."""
         return self._sending.flows()
+
+    @property
+    def limited(self) -> bool:
+        """Whether a message may have to wait before it leaves."""
+        return self._sending.controlled
 
     def subscribe(
         self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float
@@ -126,9 +130,9 @@ class Transport:
         wish = Wish(predicate, self.config.scheme.routing_encodings(predicate), ordered, recover)
         self._wishes.add(number, wish)
         self._feedbacks.wishes_changed(list(self._sessions.values()))
-        effects = self._listen()
+        effects = self._listening.inbox()
         if recover:
-            wish.requests = self._own_number()
+            wish.requests = self._listening.number()
             effects.append(Subscribe(wish.requests, requests_where(wish.encodings, self.config.domain)))
         return effects
 
@@ -136,7 +140,11 @@ class Transport:
         """Look after it no longer; what was held for it is not delivered any more."""
         wish = self._wishes.remove(number)
         self._feedbacks.wishes_changed(list(self._sessions.values()))
-        return [] if wish is None or wish.requests is None else [Unsubscribe(wish.requests)]
+        effects: list[TransportEffect] = []
+        if not self._wishes.recover_any:
+            for session in self._sessions.values():
+                effects += self._listening.no_digests_of(session)
+        return effects if wish is None or wish.requests is None else [*effects, Unsubscribe(wish.requests)]
 
     def looks_after(self, number: int) -> bool:
         """Whether this subscription asked for more than best effort."""
@@ -154,7 +162,7 @@ class Transport:
             lost=self._lost,
             duplicates_before=self._duplicates_before,
             digests=self._digests_heard,
-            doubtful=self._doubtful,
+            not_asked=self._not_asked,
         )
 
     # The callback.
@@ -196,18 +204,21 @@ class Transport:
             return effects
         try:
             header = self._header(data, message)
+        except ForeignScheme as error:  # neither order nor recovery is possible, but it is a good message
+            wanted = tuple([number for number in subscriptions if number in wishes])
+            return [*effects, InputRefused(message.identity.publisher, str(error)), *self._plain(wanted, message)]
         except InvalidHeader as error:
             return effects + self._refuse(message, str(error))
         session, begun = self._session(message, header, now)
-        held = Delivery(message, ordered)
+        held, late = Delivery(message, ordered), header.sequence < session.ordering.newest
         step = session.ordering.arrived(header, wishes.relevant, held, hold=bool(ordered), now=now)
         if step.verdict is Verdict.REFUSED:
             return effects + self._refuse(message, step.problem)
-        session.record_entries = header.record_size
+        session.record_entries, session.sends_digests = header.record_size, header.digests
         self._heard_of(session, now)
         effects += begun
         if step.verdict is Verdict.NEW:
-            effects += self._hand_over(Delivery(message, unordered), late=False)
+            effects += self._wishes.hand_over(Delivery(message, unordered), late)
             effects += self._feedbacks.arrived(session, header, message, bool(step.lost), now=now)
             if wishes.recover_any:
                 key = Key(session.publisher, session.incarnation, header.sequence)
@@ -252,23 +263,33 @@ class Transport:
         awaited = self._requests.encoding(key)
         if awaited is not None and self.config.scheme.encode_message(message.attributes) != awaited:
             return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we miss")
+        kept = self._repairs.kept(key)
+        if kept is not None and (kept.message.attributes != message.attributes or kept.message.body != message.body):
+            return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we have")
         effects = self._repairs.heard_repair(key, now, sender=inside.identity.publisher)
         asked = self._requests.received(key, now)
         session = self._sessions.get((key.publisher, key.incarnation))
-        ordered, unordered = self._wishes.split(self._wishes.wanting_back(message.attributes))
+        ordered, unordered = self._wishes.split(self._wishes.wanting(message.attributes))
         wanted = bool(ordered or unordered)
+        first_hand = repair.requester == EVERYBODY and inside.identity.publisher == f"~{key.publisher}"
+        if session is None and wanted and first_hand:
+            # The second copy of a message that was the first we should have had of this publisher.
+            session, begun = self._session(message, Header(key.sequence, repair.departure), now)
+            self._heard_of(session, now)
+            effects += begun
         # What we asked for and do not want after all was a false positive of its encoding: nobody waits for it now.
         if session is None or session.ordering.has(key.sequence) or not (wanted or asked):
             return effects
         held = Delivery(message, ordered, repaired=True)
-        if asked is not None:
+        if awaited is not None and self._wishes.recoverable(awaited):
             session.answered(wanted=wanted)
-        step = session.ordering.repaired(key.sequence, held, hold=bool(ordered), now=now)
+        late = key.sequence < session.ordering.newest
+        step = session.ordering.repaired(key.sequence, held, hold=bool(ordered), now=now, first_hand=first_hand)
         if step.verdict is Verdict.REFUSED:
             return effects + self._refuse(inside, step.problem)
         if wanted and step.verdict is Verdict.NEW:
-            effects.append(_recovered(repair, asked, now))
-            effects += self._hand_over(Delivery(message, unordered, repaired=True), late=False)
+            effects.append(recovered_record(repair, asked, now))
+            effects += self._wishes.hand_over(Delivery(message, unordered, repaired=True), late)
             effects += self._repairs.keep(key, message, repair.departure, now)
         return effects + self._after(session, step, now)
 
@@ -293,6 +314,14 @@ class Transport:
         session = self._sessions.get((identity.publisher, identity.incarnation))
         if session is not None:
             self._feedbacks.lost(session, here=True, now=now)
+
+    def control(self) -> ControlReport:
+        """What congestion control knows of those who publish to us."""
+        return self._feedbacks.report(list(self._sessions.values()))
+
+    def reader_takes(self, rate: float, *, now: float) -> None:
+        """The application is behind and takes so many messages/s; infinity: it keeps up again."""
+        self._feedbacks.reader(list(self._sessions.values()), rate, now=now)
 
     def _digest(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
         """A record without a message, of a publisher that we know."""
@@ -326,6 +355,8 @@ class Transport:
                 return self._sending.digest(now=now)
             case "gate":
                 return self._sending.expired(now=now)
+            case "again":
+                return self._again.expired(now=now)
             case "control":
                 session = self._sessions.get((str(timer[2]), int(timer[3])))
                 assert session is not None, f"{timer} belongs to no session"
@@ -338,7 +369,8 @@ class Transport:
         effects = self._requests.expired(timer, now)
         session = self._sessions.get((str(timer[2]), int(timer[3])))
         if session is not None and any(isinstance(effect, GaveUp) for effect in effects):
-            session.answered(wanted=False)
+            session.ordering.dismiss(int(timer[4]))
+            effects += self._after(session, session.ordering.expired(now=now), now, later=True)
         return effects
 
     def _tick(self, now: float) -> list[TransportEffect]:
@@ -364,12 +396,12 @@ class Transport:
 
     def _look_after(self, session: Session, now: float) -> list[TransportEffect]:
         effects: list[TransportEffect] = []
+        session.fade()
         if self._wishes.recover_any:
-            effects += self._distances.ask(session.publisher, now)
-            if session.needs_digests(self.config.digest_below) and self._digests_wanted < DIGESTS_MAX:
-                self._digests_wanted += 1
-                session.digests = self._own_number()
-                effects.append(Subscribe(session.digests, digests_where(session.publisher)))
+            if now - session.heard_at <= ASKED_WHILE_HEARD * self.config.cache_interval:
+                effects += self._distances.ask(session.publisher, now)
+            if session.needs_digests(self.config.digest_below):
+                effects += self._listening.digests_of(session)
         if session.spilled():
             effects.append(LimitReached("ordering", self.config.queue_max))
         if self._ticks % ORDER_TOLD_EVERY == 0:
@@ -403,10 +435,10 @@ class Transport:
         effects += session.order_told()
         self._timers.cancel(session.timer())
         self._feedbacks.end(session)
+        pending = len(self._requests)
         self._requests.forget(session.publisher, session.incarnation)
-        if session.digests is not None:
-            self._digests_wanted -= 1
-            effects.append(Unsubscribe(session.digests))
+        self._not_asked += pending - len(self._requests)
+        effects += self._listening.no_digests_of(session)
         self._duplicates_before += session.ordering.duplicates
         del self._sessions[session.publisher, session.incarnation]
         return effects
@@ -421,16 +453,18 @@ class Transport:
         self._dropped_late += step.late_dropped
         self._lost += len(step.lost)
         for let_go in step.released:
-            effects += self._hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
+            effects += self._wishes.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
         for lost in step.lost:
             key = Key(session.publisher, session.incarnation, lost.sequence)
-            effects.append(LossDetected(*_parts(key)))
-            if not self._wishes.recoverable(lost.encoding):
-                continue
-            if session.doubtful():
-                self._doubtful += 1
-                continue
-            effects += self._requests.lost(key, lost.encoding, now)
+            effects.append(LossDetected(key.publisher, key.incarnation, key.sequence))
+            if self._wishes.recoverable(lost.encoding) and not session.doubtful():
+                effects += self._requests.lost(key, lost.encoding, now)
+            if not self._requests.pending(key):
+                self._not_asked += 1
+                session.ordering.dismiss(lost.sequence)
+        if step.lost and self.config.late == "hold":  # some may be held for a repair that nobody will send
+            for let_go in session.ordering.expired(now=now).released:
+                effects += self._wishes.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
         deadline = session.ordering.deadline()
         if deadline != session.armed_for:
             session.armed_for = deadline
@@ -439,45 +473,6 @@ class Transport:
             else:
                 self._timers.set(session.timer(), deadline)
         return effects
-
-    def _hand_over(
-        self, delivery: Delivery, late: bool, assigned: float = 0.0, held: float = 0.0
-    ) -> list[TransportEffect]:
-        effects: list[TransportEffect] = []
-        for number in delivery.subscriptions:
-            wish = self._wishes.get(number)
-            # The application may have unsubscribed while it was held, and may even have used the number again.
-            if wish is not None and (not held or wish.predicate.matches(delivery.message.attributes)):
-                wish.delivered += 1
-                wish.late += late
-                wish.recovered += delivery.repaired
-                wish.assigned += assigned
-                wish.held += held
-                effects.append(Deliver(number, delivery.message))
-        return effects
-
-    def _listen(self) -> list[TransportEffect]:
-        """Subscribe to our inbox, once."""
-        if self._listening:
-            return []
-        self._listening = True
-        return [Subscribe(INBOX, inbox_where(self.name))]
-
-    def _own_number(self) -> int:
-        self._next_own += 1
-        return self._next_own
-
-
-def _parts(key: Key) -> tuple[str, int, int]:
-    return key.publisher, key.incarnation, key.sequence
-
-
-def _recovered(repair: Repair, asked: Outcome | None, now: float) -> Recovered:
-    key = _parts(repair.key)
-    if asked is None:
-        return Recovered(*key, repair.count, detected=0.0, requested=-1.0, attempts=0)
-    requested = -1.0 if asked.first_request_at is None else now - asked.first_request_at
-    return Recovered(*key, repair.count, now - asked.detected_at, requested, asked.attempts)
 
 
 def _meant_for_us(kind: str, subscriptions: tuple[int, ...], message: Message) -> bool:

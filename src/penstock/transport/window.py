@@ -14,7 +14,7 @@ from __future__ import annotations
 class Window:
     """Sets of numbers up to `top`, the highest that was heard of; -1 before the first."""
 
-    __slots__ = ("_all", "_size", "received", "top", "unknown", "wanted")
+    __slots__ = ("_all", "_size", "hopeless", "received", "top", "unknown", "untold", "wanted")
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -23,6 +23,8 @@ class Window:
         self.received = 0
         self.unknown = 0  # missing, and no record has told whether we want it
         self.wanted = 0  # missing, wanted, and not yet declared lost
+        self.hopeless = 0  # missing, and nobody asks for it
+        self.untold = 0  # how many have left the window of which nothing was ever known
 
     def extend(self, number: int) -> None:
         """Let the top be at least this number; those between are missing, with nothing known of them."""
@@ -33,7 +35,10 @@ class Window:
             self.top = number
             step = min(step, self._size)
             self.received = self.received << step & self._all
-            self.unknown = (self.unknown << step | (1 << step) - 1) & self._all
+            unknown = self.unknown << step | (1 << step) - 1
+            self.untold += (unknown >> self._size).bit_count()
+            self.unknown = unknown & self._all
+            self.hopeless = self.hopeless << step & self._all
             self.wanted = self.wanted << step & self._all
 
     def receive(self, number: int) -> None:
@@ -41,12 +46,18 @@ class Window:
         if number == self.top + 1 and not self.unknown and not self.wanted:
             self.top = number
             self.received = (self.received << 1 | 1) & self._all
+            self.hopeless = self.hopeless << 1 & self._all
             return
         self.extend(number)
         bit = 1 << (self.top - number)
         self.received |= bit
         self.unknown &= ~bit
         self.wanted &= ~bit
+
+    def despair(self, number: int) -> None:
+        """No longer expected."""
+        if 0 <= self.top - number < self._size:
+            self.hopeless |= 1 << (self.top - number)
 
     def has(self, number: int) -> bool:
         """Received, or too old to know."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.content import bloom
-from penstock.content.message import Attributes
+from penstock.content.message import Attributes, Message
 from penstock.content.predicate import Filter, Predicate
+from penstock.kernel.machine import Deliver
 
 
 @dataclass(slots=True)
@@ -30,6 +31,15 @@ class Wish:
     without_header: int = 0
     assigned: float = 0.0
     held: float = 0.0
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message on its way up, and the subscriptions that still have to get it."""
+
+    message: Message
+    subscriptions: tuple[int, ...]
+    repaired: bool = False
 
 
 class Wishes:
@@ -79,9 +89,24 @@ class Wishes:
             (ordered if self._wishes[number].ordered else unordered).append(number)
         return tuple(ordered), tuple(unordered)
 
-    def wanting_back(self, attributes: Attributes) -> list[int]:
-        """The subscriptions to which a repaired message with these attributes belongs."""
-        return [n for n, wish in self._wishes.items() if wish.recover and wish.predicate.matches(attributes)]
+    def wanting(self, attributes: Attributes) -> list[int]:
+        """The subscriptions that a message with these attributes belongs to, whether they asked for it back or not."""
+        return [number for number, wish in self._wishes.items() if wish.predicate.matches(attributes)]
+
+    def hand_over(self, delivery: Delivery, late: bool, assigned: float = 0.0, held: float = 0.0) -> list[Deliver]:
+        """To the application, counted."""
+        effects = []
+        for number in delivery.subscriptions:
+            wish = self._wishes.get(number)
+            # The application may have unsubscribed while it was held, and may even have used the number again.
+            if wish is not None and (not held or wish.predicate.matches(delivery.message.attributes)):
+                wish.delivered += 1
+                wish.late += late
+                wish.recovered += delivery.repaired
+                wish.assigned += assigned
+                wish.held += held
+                effects.append(Deliver(number, delivery.message))
+        return effects
 
     def filters(self) -> list[tuple[Filter, float]]:
         """Every filter of every wish, with its priority."""

@@ -1,0 +1,53 @@
+"""What a publisher is told of those who slow it down: in the log, by a count, and by a callback.
+
+Congestion control writes records when a flow is limited, when its quota changes and when a message was withheld. This
+part turns them into words for people and keeps the count. Each slow subscriber is a warning once; how its quota changes
+is told to those who want to know everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from penstock.kernel.trace import FlowLimited, Record, Withheld
+
+log = logging.getLogger("penstock.client")
+
+SLOW_MAX = 1000  # names that are remembered
+NAME_LENGTH_MAX = 60
+
+
+class FlowWatch:
+    """Looks at the records of one client."""
+
+    def __init__(self, name: str) -> None:
+        self.withheld = 0  # messages that did not leave
+        self.on_withheld: Callable[[int, str], None] | None = None
+        self._name = name
+        self._slow: dict[str, None] = {}  # who limits us, as the log knows
+
+    def saw(self, record: Record) -> bool:
+        """Take note; says whether the record was one of ours."""
+        if type(record) is Withheld:
+            self.withheld += 1
+            if self.on_withheld is not None:
+                self.on_withheld(record.count, record.limiting_receiver)
+        elif type(record) is FlowLimited:
+            self._log(record)
+        else:
+            return False
+        return True
+
+    def _log(self, record: FlowLimited) -> None:
+        flow = record.flow if len(record.flow) <= NAME_LENGTH_MAX else record.flow[:NAME_LENGTH_MAX] + "..."
+        if not record.quota:
+            self._slow.pop(record.limiting_receiver, None)
+            log.info("%s: %s no longer limits %s", self._name, record.limiting_receiver, flow)
+            return
+        level = logging.INFO if record.limiting_receiver in self._slow else logging.WARNING
+        if len(self._slow) >= SLOW_MAX:
+            self._slow.clear()
+        self._slow[record.limiting_receiver] = None
+        text = "%s: %s takes no more than %.3g messages/s of %s"
+        log.log(level, text, self._name, record.limiting_receiver, record.quota, flow)

@@ -1,0 +1,237 @@
+"""Who tells a publisher what, and when: the timer of a session, and restraint where many are short of the same."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.content.envelope import kind_of, opened, wrap
+from penstock.content.language import parse_predicate
+from penstock.content.message import Identity, Message, make_message
+from penstock.kernel.timers import Timers
+from penstock.transport.config import TransportConfig
+from penstock.transport.congestion import word_of
+from penstock.transport.header import Control, encode_header
+from penstock.transport.listening import INBOX
+from penstock.transport.network import Publish, TransportEffect
+from penstock.transport.restraint import GROWS, Restraint
+from penstock.transport.talk import ANSWER, ECHO, FEEDBACK, Answer, Echo, Feedback, Voice, answer_message, decode_talk
+from penstock.transport.transport import Transport
+
+CONFIG = TransportConfig(congestion=True, record_entries=0, publisher_answers=False)
+TRIP = 0.08
+
+
+class Subscriber:
+    """A transport that gets messages of `p`, whose clock is the same."""
+
+    def __init__(self, *wheres: str, config: TransportConfig = CONFIG, answers: bool = True) -> None:
+        self.timers = Timers()
+        self.transport = Transport("s", 1, config, self.timers, Random(1), publishes=False)
+        self.now = 0.0
+        self.answers = answers
+        self.said: list[tuple[float, Feedback]] = []
+        self.echoes = 0
+        self.sequence = 0
+        self._voice = Voice("p", 1)
+        for number, where in enumerate(wheres, start=1):
+            self.do(
+                self.transport.subscribe(number, parse_predicate(where), ordered=False, recover=False, now=self.now)
+            )
+
+    def do(self, effects: list[TransportEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Publish):
+                self._heard_by_publisher(effect.message)
+
+    def _heard_by_publisher(self, message: Message) -> None:
+        header, _ = opened(message)
+        if kind_of(message) == FEEDBACK:
+            self.said.append((self.now, decode_talk(header, Feedback)))
+        elif kind_of(message) == ECHO:
+            self.echoes += 1
+            if self.answers:
+                asked = decode_talk(header, Echo)
+                back = answer_message(self._voice, "s", Answer("p", asked.sent_at, asked.sent_at))
+                assert kind_of(back) == ANSWER
+                self.do(self.transport.arrived((INBOX,), back, now=self.now + TRIP))
+
+    def get(self, *, limiting: str = "", place: int = 0, after: float = 0.01, **attributes: int | bool) -> Message:
+        self.run(self.now + after)
+        self.sequence += 1
+        message = make_message(Identity("p", 1, self.sequence), attributes or {"a": True})
+        control = Control(100.0, word_of(limiting) if limiting else 0, TRIP / 2.0, 1 if limiting else 0, place)
+        ages = [after] if self.sequence > 1 else []
+        header = encode_header(self.sequence, self.now - TRIP / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
+        self.do(self.transport.arrived((1,), wrap(message, header), now=self.now))
+        return message
+
+    def lose(self) -> None:
+        """The application's own queue was full."""
+        self.transport.dropped_here(self.get(), now=self.now)
+
+    def run(self, until: float) -> None:
+        while (deadline := self.timers.deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            while (timer := self.timers.pop_due(self.now)) is not None:
+                self.do(self.transport.expired(timer, now=self.now))
+        self.now = until
+
+
+def test_nothing_lost_nothing_said() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(300):
+        subscriber.get()
+    assert subscriber.said == []
+
+
+def test_a_loss_is_told_a_round_trip_later_and_then_once_per_round_trip() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    subscriber.lose()
+    lost_at = subscriber.now
+    while len(subscriber.said) < 3:
+        subscriber.get()
+    times = [time for time, _ in subscriber.said]
+    assert times[0] - lost_at == pytest.approx(TRIP, rel=0.1)
+    assert times[1] - times[0] == pytest.approx(TRIP, rel=0.1)
+    (asked,) = subscriber.said[0][1].flows
+    assert asked.quota < 60.0
+
+
+def test_a_publisher_that_has_fallen_silent_is_told_nothing() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get(limiting="s")
+    subscriber.lose()
+    subscriber.run(subscriber.now + 60.0)
+    assert subscriber.said[-1][0] < subscriber.now - 57.0
+    told = len(subscriber.said)
+    for _ in range(20):
+        subscriber.get(limiting="s")
+    assert len(subscriber.said) > told  # and when it speaks again, so do we
+
+
+def test_an_echo_that_was_lost_is_asked_for_again() -> None:
+    """Erratum C6: who is not the limiting receiver needs one."""
+    subscriber = Subscriber("a", answers=False)
+    subscriber.get()
+    assert subscriber.echoes == 1
+    for _ in range(10):
+        subscriber.get()
+    subscriber.lose()
+    for _ in range(400):
+        subscriber.get()
+    assert subscriber.echoes >= 2
+
+
+def test_a_message_without_control_says_that_its_publisher_obeys_nobody() -> None:
+    subscriber = Subscriber("a")
+    for sequence in range(1, 50):
+        message = make_message(Identity("p", 1, sequence), {"a": True})
+        header = encode_header(sequence, sequence * 0.01, [0.01] if sequence > 1 else [], [], flags=0, entry_bytes=32)
+        subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
+        subscriber.transport.dropped_here(message, now=sequence * 0.01)
+    subscriber.run(5.0)
+    assert subscriber.said == []
+
+
+def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
+    subscriber = Subscriber("a")
+    for place in range(1, 200):
+        subscriber.get(limiting="s", place=place)
+    (session,) = subscriber.transport._sessions.values()
+    assert session.congestion is not None
+    (before,) = session.congestion.flows
+    subscriber.transport.subscribe(2, parse_predicate("b"), ordered=False, recover=False, now=subscriber.now)
+    assert session.congestion.flows[0] is before
+    assert before.limiting
+    assert len(session.congestion.flows) == 2
+
+
+def test_the_timer_of_a_session_goes_with_it() -> None:
+    subscriber = Subscriber("a", config=TransportConfig(congestion=True, record_entries=0, session_idle=5.0))
+    for _ in range(100):
+        subscriber.get()
+    subscriber.lose()
+    subscriber.run(60.0)
+    assert subscriber.timers.deadline() is None
+    assert subscriber.transport._feedbacks._restraints == {}
+
+
+# --- Restraint.
+
+
+def restraint(patience: float = 0.0, seed: int = 1) -> Restraint:
+    made = Restraint(6.0, Random(seed))
+    made.patience = patience
+    return made
+
+
+def test_who_has_no_company_speaks_at_once() -> None:
+    assert restraint().wish(0.5, (0,), TRIP, 10.0) == 10.0
+    assert restraint().wish(0.5, (7,), TRIP, 10.0) == 10.0
+
+
+def test_a_wish_that_is_as_good_as_granted_is_not_told() -> None:
+    quiet = restraint()
+    assert quiet.wish(0.95, (7,), TRIP, 10.0) == 10.0 + TRIP
+    assert quiet.silent == 1
+    assert quiet.wish(0.95, (0,), TRIP, 11.0) == 11.0  # nobody limits the flow yet
+    assert quiet.wish(0.95, (7, 0), TRIP, 12.0) == 12.0  # or only one of two
+
+
+def test_who_was_not_followed_has_company_and_grows_patient() -> None:
+    one = restraint()
+    for turn in range(1, 6):
+        now = float(turn)
+        while one.wish(0.5, (7,), TRIP, now) > now:
+            now += 0.01
+        one.look(limiting=False, round_trip=TRIP, now=now + TRIP)  # too early to tell
+        one.look(limiting=False, round_trip=TRIP, now=now + 2.0 * TRIP)
+        assert one.patience == min(6.0, turn * GROWS)
+    one.wish(0.5, (7,), TRIP, one.wish(0.5, (7,), TRIP, 90.0))
+    one.look(limiting=True, round_trip=TRIP, now=91.0)
+    assert one.patience == 3.0
+
+
+def test_who_waits_keeps_silent_when_the_publisher_begins_to_follow_another() -> None:
+    one = restraint(6.0)
+    until = one.wish(0.5, (0,), TRIP, 10.0)
+    assert until > 10.0
+    assert one.wish(0.5, (7,), TRIP, until) == until + TRIP
+    assert one.silent == 1
+
+
+def test_a_wait_that_passed_without_a_wish_is_forgotten() -> None:
+    one = restraint(6.0)
+    until = one.wish(0.5, (0,), TRIP, 10.0)
+    assert one.wish(0.5, (0,), TRIP, until + 50.0) > until + 50.0
+
+
+def test_of_many_only_few_come_early() -> None:
+    """Outside: TFMCC."""
+    waits = sorted(restraint(6.0, seed).wish(0.5, (0,), 1.0, 0.0) for seed in range(2000))
+    first = waits[0]
+    assert len([wait for wait in waits if wait < first + 1.0]) < 60  # a round trip later all know
+    assert 0.0 <= first < waits[-1] <= 6.0
+
+
+@given(share=st.floats(0.0, 1.0), patience=st.floats(0.0, 6.0), now=st.floats(-1e6, 1e6), seed=st.integers(0, 50))
+def test_no_wait_is_longer_than_patience_and_in_the_end_a_lasting_wish_is_told(
+    share: float, patience: float, now: float, seed: int
+) -> None:
+    one = restraint(patience, seed)
+    until = one.wish(share, (0,), TRIP, now)
+    assert now <= until <= now + patience * TRIP + 1e-9
+    assert one.wish(share, (0,), TRIP, until) == until
+
+
+def test_no_patience_no_suppression() -> None:
+    eager = Restraint(0.0, Random(1))
+    for now in range(100):
+        assert eager.wish(0.99, (7,), TRIP, float(now)) == float(now)

@@ -1,0 +1,508 @@
+"""The publisher's gate: who waits, who leaves when, and whom it listens to."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.content.bloom import EncodingScheme
+from penstock.content.language import parse_predicate
+from penstock.content.message import Attributes, Identity, Message, make_message
+from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
+from penstock.transport import gate as gate_module
+from penstock.transport.config import TransportConfig
+from penstock.transport.flow_table import Flow, FlowTable, flow_of
+from penstock.transport.gate import QUOTA_MAX, Gate, Passage, Waiting, flow_name, slowest
+from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
+
+DROP = TransportConfig(congestion=True, when_full="drop", flow_queue=5, quota_floor=0.1)
+WAIT = TransportConfig(congestion=True, when_full="wait", flow_queue=5, quota_floor=0.1)
+SCHEME: EncodingScheme = DROP.scheme
+
+
+def asked(where: str, quota: float, *, exact: bool = True) -> Asked:
+    bits = flow_of(parse_predicate(where), SCHEME, exact=False).encoding
+    return Asked(quota, SCHEME.to_bytes(bits), where if exact else "")
+
+
+def hear(gate: Gate, subscriber: str, now: float = 0.0, **quotas: float) -> list[Record]:
+    """One attribute for each flow, as in a=10."""
+    flows = tuple(asked(name, quota, exact=False) for name, quota in quotas.items())
+    return gate.heard(Feedback(subscriber, now - 0.02, flows), SCHEME, now=now)
+
+
+class Publisher:
+    """Messages with true attributes, numbered from 1."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.count = 0
+        self.left: list[tuple[float, int]] = []
+        self.answers: list[int] = []
+
+    def offer(self, names: str, now: float) -> Passage:
+        self.count += 1
+        attributes: Attributes = dict.fromkeys(names, True)
+        message = make_message(Identity("p", 1, self.count), attributes)
+        passage, _ = self.gate.offer(message, SCHEME.encode_message(attributes), self.count, now=now)
+        if passage is Passage.OPEN:
+            self.left.append((now, self.count))
+        return passage
+
+    def release(self, now: float) -> list[int]:
+        found = [waiting.message.identity.count for waiting in self.gate.release(now=now)]
+        self.left += [(now, count) for count in found]
+        return found
+
+
+def a_gate(config: TransportConfig = DROP) -> tuple[Gate, Publisher]:
+    gate = Gate(config)
+    return gate, Publisher(gate)
+
+
+# --- Leaving and waiting.
+
+
+def test_without_flows_everything_leaves() -> None:
+    gate, publisher = a_gate()
+    assert [publisher.offer("ab", 0.0) for _ in range(100)] == [Passage.OPEN] * 100
+    assert gate.deadline() is None
+
+
+def test_a_limited_flow_leaves_as_fast_as_its_quota_allows() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0)
+    assert [publisher.offer("a", 0.0) for _ in range(4)] == [Passage.OPEN, Passage.OPEN, Passage.WAITS, Passage.WAITS]
+    assert gate.deadline() == pytest.approx(0.1)
+    assert publisher.release(0.05) == []
+    assert publisher.release(gate.deadline() or 0.0) == [3]
+    assert gate.deadline() == pytest.approx(0.2)
+    assert publisher.release(1.0) == [4]
+    assert gate.deadline() is None
+
+
+def test_a_message_takes_a_token_of_each_of_its_flows_or_of_none() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0, b=1000.0)
+    publisher.offer("a", 0.0)
+    publisher.offer("a", 0.0)
+    assert publisher.offer("ab", 0.0) is Passage.WAITS
+    tokens = {flow_name(flow): flow.bucket.tokens(0.0) for flow in gate._table}
+    assert sorted(tokens.values()) == [0.0, 100.0]
+
+
+def test_who_comes_later_does_not_overtake_in_a_common_flow() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0, b=1000.0)
+    publisher.offer("a", 0.0)
+    publisher.offer("a", 0.0)
+    publisher.offer("ab", 0.0)
+    assert publisher.offer("b", 0.0) is Passage.WAITS  # b has tokens, but an older one waits there
+    assert publisher.offer("c", 0.0) is Passage.OPEN
+    assert publisher.release(0.1) == [3, 4]
+
+
+def test_a_wait_in_one_flow_does_not_hold_up_another() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=1.0, b=10.0)
+    for names in ("a", "a", "b", "b", "a", "b"):
+        publisher.offer(names, 0.0)
+    assert publisher.release(0.1) == [6]
+    assert gate.waiting == 1
+
+
+def test_a_full_queue_withholds_and_counts() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0)
+    passages = [publisher.offer("a", 0.0) for _ in range(10)]
+    assert passages == [Passage.OPEN] * 2 + [Passage.WAITS] * 5 + [Passage.WITHHELD] * 3
+    assert gate.withheld == 3
+    assert gate.waiting == 5
+    assert [report.queue for report in gate.report()] == [5]
+
+
+def test_a_message_must_find_room_in_all_its_queues() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0, b=10.0)
+    for _ in range(7):
+        publisher.offer("a", 0.0)
+    assert publisher.offer("ab", 0.0) is Passage.WITHHELD
+    assert publisher.offer("b", 0.0) is Passage.OPEN
+
+
+def test_a_slow_flow_does_not_fill_the_queue_of_a_faster_one_that_it_shares_messages_with() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=100.0, b=40.0)
+    for _ in range(10):
+        publisher.offer("a", 0.0)  # all of its tokens
+    passages = [publisher.offer("ab", 0.0) for _ in range(4)]
+    assert passages == [Passage.WAITS, Passage.WAITS, Passage.WITHHELD, Passage.WITHHELD]  # 5 x 40 / 100
+    assert [publisher.offer("a", 0.0) for _ in range(4)] == [Passage.WAITS] * 3 + [Passage.WITHHELD]
+
+
+def test_who_may_wait_is_withheld_by_the_safeguard_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "WAITING_MAX", 20)
+    gate, publisher = a_gate(WAIT)
+    hear(gate, "s", a=10.0, b=10.0)
+    passages = [publisher.offer("ab"[turn % 2], 0.0) for turn in range(40)]
+    assert passages.count(Passage.WAITS) == 20  # of both flows together
+    assert passages[-1] is Passage.WITHHELD
+    assert gate.withheld == 40 - 20 - 4
+
+
+def test_repairs_take_tokens_and_never_wait() -> None:
+    """A repair is one more message of its flow (002 section 1.2); who still needs it will ask again.
+
+    When there are no tokens one of them may have the next one, before all messages that wait.
+    """
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0)
+    message = make_message(Identity("p", 1, 1), {"a": True})
+    encoding = SCHEME.encode_message(message.attributes)
+    assert [gate.admit(message, encoding, now=0.0) for _ in range(5)] == [True, True, True, False, False]
+    assert publisher.offer("a", 0.0) is Passage.WAITS
+    assert publisher.release(0.1) == []  # this token was spent already
+    assert gate.deadline() == pytest.approx(0.2)
+    assert publisher.release(0.2) == [1]
+    assert gate.admit(message, encoding, now=0.2)
+    gate.expire(0.0, now=5.0)
+    assert publisher.offer("a", 5.0) is Passage.OPEN  # debts go with their flow
+    other = make_message(Identity("p", 1, 1), {"b": True})
+    assert gate.admit(other, SCHEME.encode_message(other.attributes), now=0.0)
+
+
+# --- Flows that come and go while somebody waits.
+
+
+def test_whoever_waited_for_a_flow_that_is_no_more_leaves() -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0)
+    for _ in range(5):
+        publisher.offer("a", 0.0)
+    assert gate.expire(2.0, now=10.0) != []
+    assert gate.deadline() == 0.0
+    assert publisher.release(10.0) == [3, 4, 5]
+    assert (gate.waiting, gate.deadline()) == (0, None)
+
+
+def test_a_wider_flow_takes_over_those_who_wait() -> None:
+    """Else the whole queue of the narrower one would leave at once, just when somebody asked for less."""
+    gate, publisher = a_gate()
+    gate.heard(Feedback("s", 0.0, (asked("a AND b", 10.0),)), SCHEME, now=0.0)
+    for _ in range(6):
+        publisher.offer("ab", 0.0)
+    gate.heard(Feedback("t", 0.0, (asked("a", 5.0),)), SCHEME, now=0.0)
+    assert len(gate) == 1
+    assert publisher.release(0.0) == [3, 4]  # a new flow's bucket is full
+    assert publisher.release(0.1) == []
+    assert publisher.release(0.2) == [5]
+    assert [report.queue for report in gate.report()] == [1]
+
+
+def test_a_queue_that_became_too_long_takes_nobody_until_it_is_not() -> None:
+    gate, publisher = a_gate()
+    gate.heard(Feedback("s", 0.0, (asked("a AND b", 2.0), asked("a AND c", 2.0))), SCHEME, now=0.0)
+    for _ in range(7):
+        publisher.offer("ab", 0.0)
+        publisher.offer("ac", 0.0)
+    gate.heard(Feedback("t", 0.0, (asked("a", 1.0),)), SCHEME, now=0.0)
+    assert [report.queue for report in gate.report()] == [10]
+    assert publisher.offer("ad", 0.0) is Passage.WITHHELD
+    for second in range(1, 6):
+        publisher.release(float(second))
+    assert publisher.offer("ad", 5.0) is Passage.WAITS
+
+
+def test_nobody_waits_after_a_withdrawal() -> None:
+    gate, publisher = a_gate(WAIT)
+    hear(gate, "s", a=10.0)
+    for _ in range(5):
+        publisher.offer("a", 0.0)
+    assert [waiting.ticket for waiting in gate.withdraw()] == [3, 4, 5]
+    assert (gate.waiting, gate.withheld, gate.deadline()) == (0, 3, None)
+    assert publisher.release(5.0) == []
+    assert publisher.offer("a", 5.0) is Passage.OPEN
+
+
+# --- Feedback.
+
+
+def test_who_slows_whom_is_recorded_once() -> None:
+    gate, _ = a_gate()
+    (record,) = hear(gate, "s", a=100.0)
+    assert record == FlowLimited(flow_name(next(iter(gate._table))), "s", 100.0)
+    assert hear(gate, "s", a=110.0) == []  # not worth a record
+    assert [type(record) for record in hear(gate, "s", a=50.0)] == [FlowLimited]
+    assert [record.quota for record in gate.expire(2.0, now=9.0) if isinstance(record, FlowLimited)] == [0.0]
+
+
+def test_the_report_says_who_slows_whom() -> None:
+    gate, _ = a_gate()
+    gate.heard(Feedback("slow", 2.9, (asked("kind = 'bulk'", 7.0),)), SCHEME, now=3.0)
+    (report,) = gate.report()
+    assert (report.flow, report.quota, report.limiting_receiver, report.since) == ("kind = 'bulk'", 7.0, "slow", 3.0)
+    assert gate.limiting_receivers() == ["slow"]
+
+
+def test_the_slowest_flow_is_the_one_that_a_message_names() -> None:
+    """Erratum C7."""
+    gate, _ = a_gate()
+    hear(gate, "fast", a=50.0)
+    hear(gate, "slow", b=5.0)
+    flows = list(gate._table)
+    named = slowest(flows)
+    assert named is not None
+    assert named.limiting_receiver == "slow"
+    assert slowest([]) is None
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Asked(nan, bytes(32)),
+        Asked(inf, bytes(32)),
+        Asked(-1.0, bytes(32)),
+        Asked(2 * QUOTA_MAX, bytes(32)),
+        Asked(10.0, bytes(31)),
+        Asked(10.0, b""),
+        Asked(10.0, bytes(32), "a ="),
+        Asked(10.0, bytes(32), "(" * 10_000),
+    ],
+)
+def test_a_forged_flow_is_refused_counted_and_changes_nothing(forged: Asked) -> None:
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0)
+    for _ in range(4):
+        publisher.offer("a", 0.0)
+    before = gate.report(), gate.waiting, gate.deadline()
+    records = gate.heard(Feedback("liar", 0.0, (forged,)), SCHEME, now=0.0)
+    assert [type(record) for record in records] == [InputRefused]
+    assert gate.refused == 1
+    assert (gate.report(), gate.waiting, gate.deadline()) == before
+
+
+def test_the_good_flows_of_a_feedback_count_although_one_is_bad() -> None:
+    gate, _ = a_gate()
+    gate.heard(Feedback("s", 0.0, (Asked(1.0, b"x"), asked("a", 5.0))), SCHEME, now=0.0)
+    assert [report.quota for report in gate.report()] == [5.0]
+
+
+def test_nobody_fills_the_table_alone() -> None:
+    gate, _ = a_gate()
+    for start in range(0, 1000, 50):
+        flows = tuple(asked(f"n = {number}", 5.0) for number in range(start, start + 50))
+        records = gate.heard(Feedback("greedy", 0.0, flows), SCHEME, now=0.0)
+    assert len(gate) == FLOWS_MAX
+    assert records == [LimitReached("flows of one receiver", FLOWS_MAX)]
+    assert gate.refused == 1000 - FLOWS_MAX
+    gate.heard(Feedback("greedy", 0.0, (asked("n = 3", 2.0),)), SCHEME, now=0.0)  # its own it may still change
+    assert min(report.quota for report in gate.report()) == 2.0
+    hear(gate, "modest", a=5.0)
+    assert len(gate) == FLOWS_MAX + 1
+
+
+def test_a_feedback_may_bring_little_new_text_at_a_time() -> None:
+    """To parse a text takes time; one that is known costs nothing."""
+    gate, _ = a_gate()
+    flows = tuple(asked(f"n < {number} AND region = '{'x' * 100}'", 5.0) for number in range(20))
+    for known in (8, 16, 20, 20):
+        gate.heard(Feedback("s", 0.0, flows), SCHEME, now=0.0)
+        assert len(gate._texts) == known
+    assert gate.refused == 12 + 4
+
+
+# --- The slow lane.
+
+STRICT = TransportConfig(congestion=True, when_full="drop", slow_below=20.0, slow_after=5.0)
+
+
+def test_nobody_gets_a_flow_below_the_floor() -> None:
+    gate = Gate(TransportConfig(congestion=True))
+    hear(gate, "liar", a=0.0)
+    assert [report.quota for report in gate.report()] == [1.0]
+
+
+def speak(gate: Gate, until: int, start: int = 0, **quotas: float) -> list[Record]:
+    """Each of these subscribers asks for its quota of `a` every second."""
+    records: list[Record] = []
+    for second in range(start, until):
+        for subscriber, quota in quotas.items():
+            records += hear(gate, subscriber, float(second), a=quota)
+        records += gate.expire(2.0, now=float(second))
+    return records
+
+
+def test_who_alone_holds_a_flow_down_for_too_long_is_not_followed_any_more() -> None:
+    gate = Gate(STRICT)
+    records = speak(gate, 5, snail=3.0)
+    assert [report.limiting_receiver for report in gate.report()] == ["snail"]
+    records = speak(gate, 20, 5, snail=3.0)
+    assert gate.report() == []
+    refused = [record for record in records if isinstance(record, InputRefused)]
+    assert [record.sender for record in refused] == ["snail"]
+    assert FlowLimited(f"bits {flow_of(parse_predicate('a'), SCHEME, exact=False).encoding:x}", "snail", 0.0) in records
+    speak(gate, 60, 20, snail=3.0)
+    assert [report.limiting_receiver for report in gate.report()] == ["snail"]  # it has another chance
+
+
+def test_a_flow_that_is_not_held_down_stays_limited() -> None:
+    gate = Gate(STRICT)
+    speak(gate, 100, busy=25.0)
+    assert [report.quota for report in gate.report()] == [25.0]
+
+
+def test_two_who_agree_are_right() -> None:
+    gate = Gate(STRICT)
+    speak(gate, 10, snail=3.0)
+    assert gate.report() == []
+    speak(gate, 100, 10, snail=3.0, turtle=4.0)
+    (report,) = gate.report()
+    assert report.quota <= 4.0
+
+
+def test_of_two_who_do_not_agree_each_is_alone() -> None:
+    gate = Gate(STRICT)
+    speak(gate, 10, snail=1.0)
+    speak(gate, 14, 10, snail=1.0, runner=15.0)
+    assert [report.limiting_receiver for report in gate.report()] == ["runner"]
+    speak(gate, 25, 14, snail=1.0, runner=15.0)
+    assert gate.report() == []
+
+
+def test_the_table_is_bounded_and_says_so() -> None:
+    gate = Gate(TransportConfig(congestion=True, flows_max=10))
+    records: list[Record] = []
+    for number in range(50):
+        records += gate.heard(Feedback(f"s{number}", 0.0, (asked(f"n = {number}", 5.0),)), SCHEME, now=0.0)
+    assert len(gate) == 10
+    assert records.count(LimitReached("flows", 10)) == 1
+
+
+# --- Properties.
+
+
+class Simple:
+    """The gate as its header tells it, worked out anew for every question."""
+
+    def __init__(self, config: TransportConfig) -> None:
+        self.config = config
+        self.table = FlowTable(config.flows_max)
+        self.waiting: list[Waiting] = []
+
+    def offer(self, message: Message, encoding: int, ticket: int, now: float) -> Passage:
+        flows = self.table.matching(encoding, message.attributes)
+        waiting = [[other for other in self.waiting if flow in other.flows] for flow in flows]
+        if not flows or (not any(waiting) and self._take(flows, now)):
+            return Passage.OPEN
+        fastest = max(flow.quota for flow in flows)
+        rooms = [max(2.0, self.config.flow_queue / fastest * flow.quota) for flow in flows]
+        full = any(len(queue) >= room for queue, room in zip(waiting, rooms, strict=True))
+        if self.config.when_full == "drop" and full:
+            return Passage.WITHHELD
+        self.waiting.append(Waiting(0, message, encoding, ticket, flows))
+        return Passage.WAITS
+
+    def heard(self, where: str, quota: float, subscriber: str, now: float) -> None:
+        self.table.request(flow_of(parse_predicate(where), SCHEME, exact=True), quota, subscriber, now)
+        self._match()
+
+    def expire(self, now: float) -> None:
+        self.table.expire(now, 2.0)
+        self._match()
+
+    def release(self, now: float) -> list[int]:
+        left, blocked = [], set[Flow]()
+        for waiting in list(self.waiting):
+            if blocked.isdisjoint(waiting.flows) and self._take(waiting.flows, now):
+                self.waiting.remove(waiting)
+                left.append(waiting.ticket or 0)
+            else:
+                blocked.update(waiting.flows)
+        return left
+
+    def deadline(self) -> float | None:
+        ready, before = [], set[Flow]()
+        for waiting in self.waiting:
+            if before.isdisjoint(waiting.flows):
+                ready.append(max((flow.bucket.ready_at() for flow in waiting.flows), default=0.0))
+            before.update(waiting.flows)
+        return min(ready, default=None)
+
+    def _match(self) -> None:
+        for waiting in self.waiting:
+            waiting.flows = self.table.matching(waiting.encoding, waiting.message.attributes)
+
+    def _take(self, flows: list[Flow], now: float) -> bool:
+        if not all(flow.bucket.has(now) for flow in flows):
+            return False
+        for flow in flows:
+            flow.bucket.take(now)
+        return True
+
+
+WHERES = ("a", "b", "c", "a AND b", "b AND c", "TRUE")
+OFFERS = st.sampled_from(["a", "b", "c", "ab", "bc", "ac", "abc", "d"])
+PAUSES = st.sampled_from([0.01, 0.1, 0.5, 3.0])
+WORDS = st.builds(
+    Feedback,
+    st.sampled_from("st"),
+    st.just(0.0),
+    st.tuples(st.builds(asked, st.sampled_from(WHERES), st.sampled_from([1.0, 5.0, 20.0]))),
+)
+STEPS = st.lists(st.one_of(OFFERS, OFFERS, PAUSES, WORDS), max_size=60)
+
+
+@settings(max_examples=150)
+@given(steps=STEPS, config=st.sampled_from([DROP, WAIT]))
+def test_it_does_what_the_simple_gate_does(steps: list[str | float | Feedback], config: TransportConfig) -> None:
+    gate, simple, now, count = Gate(config), Simple(config), 0.0, 0
+    for step in steps:
+        if isinstance(step, str):
+            count += 1
+            attributes: Attributes = dict.fromkeys(step, True)
+            message, encoding = make_message(Identity("p", 1, count), attributes), SCHEME.encode_message(attributes)
+            passage, _ = gate.offer(message, encoding, count, now=now)
+            assert passage is simple.offer(message, encoding, count, now)
+        elif isinstance(step, Feedback):
+            gate.heard(step, SCHEME, now=now)
+            simple.heard(step.flows[0].where, step.flows[0].quota, step.subscriber, now)
+        else:
+            now += step
+            gate.expire(2.0, now=now)
+            simple.expire(now)
+        assert [waiting.ticket for waiting in gate.release(now=now)] == simple.release(now)
+        assert gate.deadline() == simple.deadline()
+        assert gate.waiting == len(simple.waiting)
+
+
+@settings(max_examples=100)
+@given(
+    offers=st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "bc", "abc", "d"]), st.floats(0.0, 0.2)), max_size=80),
+    quotas=st.tuples(*[st.sampled_from([0.5, 3.0, 30.0])] * 3),
+)
+def test_order_holds_within_a_flow_no_window_sees_too_much_and_nobody_waits_for_ever(
+    offers: list[tuple[str, float]], quotas: tuple[float, float, float]
+) -> None:
+    gate, publisher = a_gate(WAIT)
+    hear(gate, "s", a=quotas[0], b=quotas[1], c=quotas[2])
+    names, now = {}, 0.0
+    for which, pause in offers:
+        now += pause
+        passage = publisher.offer(which, now)
+        names[publisher.count] = which
+        assert passage is Passage.OPEN or which != "d"  # those of no flow are never delayed
+        publisher.release(now)
+    while (deadline := gate.deadline()) is not None:
+        assert deadline > now
+        now = deadline
+        assert publisher.release(now)  # at each deadline somebody leaves, so there is no deadlock
+    assert sorted(count for _, count in publisher.left) == list(range(1, publisher.count + 1))
+    for flow, quota in zip("abc", quotas, strict=True):
+        left = [(time, count) for time, count in publisher.left if flow in names[count]]
+        assert [count for _, count in left] == sorted(count for _, count in left)
+        for first, (begin, _) in enumerate(left):
+            for number, (end, _) in enumerate(left[first:], start=1):
+                assert number <= max(2.0, 0.1 * quota) + quota * (end - begin) + 1e-6
