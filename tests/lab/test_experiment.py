@@ -99,6 +99,13 @@ def test_every_experiment_of_the_issue_is_registered_and_every_criterion_is_meas
         "delay-histogram-all-deliveries",
         "delay-scatter-consecutive-messages",
         "delay-variation-independent-of-delay",
+        "fifo-violations-8-brokers",
+        "fifo-extra-delay-8-brokers",
+        "fifo-violations-46-brokers",
+        "fifo-extra-delay-46-brokers",
+        "fifo-adaptivity-trace",
+        "fifo-multipath",
+        "order-beyond",
     ]
     for experiment in found.values():
         names = [criterion.name for criterion in experiment.criteria]

@@ -45,7 +45,7 @@ class Plan:
     """One run that an experiment needs."""
 
     scenario: Scenario
-    simulator: Literal["best effort", "store and forward", "live"] = "best effort"
+    simulator: Literal["best effort", "store and forward", "live", "namespaces"] = "best effort"
 
 
 @dataclass(frozen=True, kw_only=True)

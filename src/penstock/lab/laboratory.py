@@ -148,6 +148,10 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
         from penstock.live.drive import live_run
 
         return live_run(plan.scenario, seed, runs_root).folder
+    if plan.simulator == "namespaces":
+        from penstock.live.bottleneck import namespace_run
+
+        return namespace_run(plan.scenario, seed, runs_root).folder
 
     def store_and_forward(trace: Trace) -> Outcome:
         from penstock.sim.store_and_forward import StoreAndForward, StoreConfig

@@ -8,9 +8,10 @@ from penstock.lab.experiment import Experiment
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment there is, in the order of the papers. Imported here because they need numpy and the pipeline."""
-    from penstock.lab import delays, throughput
+    from penstock.lab import congestion, delays, detection, ordering, recovery, throughput
 
-    return {experiment.name: experiment for experiment in (*throughput.EXPERIMENTS, *delays.EXPERIMENTS)}
+    families = (throughput, delays, ordering, detection, recovery, congestion)
+    return {experiment.name: experiment for family in families for experiment in family.EXPERIMENTS}
 
 
 def find(name: str) -> Experiment:

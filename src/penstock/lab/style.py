@@ -38,6 +38,66 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "delay above the split": (ORANGE, "square"),
     "FIFO violations": (RED, "cross"),
     "deliveries": (BLUE, "circle"),
+    "P-0.05-0": (RED, "circle"),
+    "P-0.05-5": (ORANGE, "square"),
+    "P-0.05-25": (BLUE, "diamond"),
+    "CST-30": (GREY, "triangle-up"),
+    "CST, optimal": (GREEN, "cross"),
+    "without recovery": (RED, "cross"),
+    "with recovery": (BLUE, "circle"),
+    "12 brokers": (BLUE, "circle"),
+    "46 brokers": (ORANGE, "square"),
+    "12 brokers, all": (BLUE, "circle"),
+    "12 brokers, caches alone": (SKY, "diamond"),
+    "46 brokers, all": (ORANGE, "square"),
+    "46 brokers, caches alone": (YELLOW, "triangle-up"),
+    "original messages": (BLUE, "circle"),
+    "requests": (ORANGE, "square"),
+    "repairs": (GREEN, "diamond"),
+    "request to repair": (ORANGE, "square"),
+    "smallest cache": (GREY, "circle"),
+    "mean cache": (BLUE, "square"),
+    "largest cache": (ORANGE, "triangle-up"),
+    "with digests": (BLUE, "circle"),
+    "without digests": (RED, "cross"),
+    "record of 10": (RED, "cross"),
+    "our best setting": (BLUE, "circle"),
+    "match 0.001": (GREY, "circle"),
+    "match 0.01": (BLUE, "square"),
+    "match 0.05": (ORANGE, "diamond"),
+    "match 0.1": (GREEN, "triangle-up"),
+    "match 0.001, formula": (GREY, "circle"),
+    "match 0.01, formula": (BLUE, "square"),
+    "match 0.05, formula": (ORANGE, "diamond"),
+    "match 0.1, formula": (GREEN, "triangle-up"),
+    "match 0.01, 2 share a loss": (SKY, "circle"),
+    "match 0.01, 3 share a loss": (BLUE, "square"),
+    "match 0.01, 5 share a loss": (PURPLE, "diamond"),
+    "match 0.05, 2 share a loss": (YELLOW, "circle"),
+    "match 0.05, 3 share a loss": (ORANGE, "square"),
+    "match 0.05, 5 share a loss": (RED, "diamond"),
+    "without control": (RED, "cross"),
+    "with control": (BLUE, "circle"),
+    "content": (BLUE, "circle"),
+    "TCP": (ORANGE, "square"),
+    "fair share": (GREY, "triangle-up"),
+    "s1": (BLUE, "circle"),
+    "s2": (ORANGE, "square"),
+    "s3": (GREEN, "diamond"),
+    "RTT 10 ms": (BLUE, "circle"),
+    "RTT 20 ms": (ORANGE, "square"),
+    "RTT 100 ms": (GREEN, "diamond"),
+    "RTT 200 ms": (RED, "triangle-up"),
+    "loss 0.001": (BLUE, "circle"),
+    "loss 0.01": (ORANGE, "square"),
+    "loss 0.1": (GREEN, "diamond"),
+    "all known": (GREY, "circle"),
+    "record of 5": (BLUE, "square"),
+    "record of 2": (ORANGE, "diamond"),
+    "congested": (RED, "cross"),
+    "not congested": (BLUE, "circle"),
+    "feedback": (ORANGE, "square"),
+    "flows": (PURPLE, "diamond"),
 }
 
 HEIGHT = 300
@@ -86,6 +146,19 @@ def bars(
             "y": {"field": y, "type": "quantitative", "title": y_title, "scale": scale},
         },
     )
+
+
+def named_bars(rows: Rows, *, x: str, y: str, y_title: str, log: bool = False) -> dict[str, Any]:
+    """A bar for each name, in the order of the rows."""
+    chart = _chart(
+        rows,
+        {"type": "bar", "tooltip": True, "color": BLUE},
+        {
+            "x": {"field": x, "type": "nominal", "title": None, "sort": None, "axis": {"labelAngle": -45}},
+            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"type": "symlog"} if log else {}},
+        },
+    )
+    return {key: part for key, part in chart.items() if key != "params"}
 
 
 def points(rows: Rows, *, x: str, y: str, x_title: str, y_title: str, colour: str = BLUE) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import InvalidScenario
+from penstock.errors import InvalidScenario, NotPossibleHere
 from penstock.kernel.trace import Delivered, Record
 from penstock.lab.experiment import Scale
 from penstock.lab.registry import find
@@ -47,9 +47,11 @@ class Variants:
 
 
 def variants(name: str, scale: Scale = "smoke") -> Variants:
-    """The variants of an experiment's first best-effort run; raises UnknownExperiment."""
-    plans = find(name).plans(scale).values()
-    return Variants(next(plan.scenario for plan in plans if plan.simulator == "best effort"))
+    """The variants of an experiment's first best-effort run; raises UnknownExperiment, or NotPossibleHere if none."""
+    for plan in find(name).plans(scale).values():
+        if plan.simulator == "best effort":
+            return Variants(plan.scenario)
+    raise NotPossibleHere(f"{name} needs no simulation, so there is nothing to vary", "choose another experiment")
 
 
 def varied(scenario: Scenario, parameters: Mapping[str, float | str]) -> Scenario:

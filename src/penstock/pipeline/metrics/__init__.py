@@ -22,9 +22,12 @@ from penstock.pipeline.metrics.per_second import (
     queue_lengths,
     rates,
 )
+from penstock.pipeline.metrics.recovery import answers, cache_sizes, lost_messages, recoveries, rounds
 from penstock.pipeline.metrics.shared import pack_deliveries
 
 __all__ = [
+    "answers",
+    "cache_sizes",
     "delay_histogram",
     "delay_percentiles",
     "delays",
@@ -37,10 +40,13 @@ __all__ = [
     "fifo_violations_per_second",
     "jain_index",
     "link_use",
+    "lost_messages",
     "missed",
     "missed_per_second",
     "pack_deliveries",
     "published_per_second",
     "queue_lengths",
     "rates",
+    "recoveries",
+    "rounds",
 ]

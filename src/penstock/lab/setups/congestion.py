@@ -1,0 +1,198 @@
+"""The larger networks of the experiments on congestion control (000 section IV-E, 002 sections 5.1.3, 5.3.5, 5.3.6).
+
+`large_network`: 760 clients at 8 brokers, seven in a row and one beside the fourth (diameter 6, erratum C11). Both
+publishers stand at the first broker, behind the one link of 1 Mbit/s. A message has ten attributes with Zipf(1.0)
+values; a filter has one to five equalities. The r-th subscriber wants about TOP_MATCH / r**STEEPNESS of all messages: a
+few want much, most hardly anything, as the paper says. How steep, it does not say; with r alone the many thin flows,
+each below one message per round trip and so below what control can limit, fill the link by themselves.
+
+Every client with a transport has an inbox, which is one more filter at its broker. With 760 of them the default
+encoding (512 bits, 3 hashes) sends most messages to brokers where nobody wants them, so all scenarios here have
+1024 bits and 5 hashes, with and without control.
+
+`recovering_star`: five publishers at a hub and five subscribers at each of three brokers around it, two of them behind
+1.5 Mbit/s. The i-th subscriber of each broker wants the messages with flag i, which two in three have, independently of
+the other flags: so nearly all cross each link, and those behind the fast link want the same as the others.
+
+`fork`: one publisher, a slow way and a fast one. `covered`: two subscribers of which one wants part of what the other
+wants. `nested`: many subscribers with filters inside each other behind one slow link.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from penstock.content.message import Value
+from penstock.kernel.randomness import stream
+from penstock.lab.setups.dumbbell import ACCESS_DELAY, CONTROL, DELAY, PUBLISHING_STARTS, QUEUE_PACKETS, body_bytes
+from penstock.scenario.network import BrokerSpec, ClientSpec, EncodingSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.workload import PublisherSpec, Recipe
+from penstock.transport.config import TransportConfig
+
+FAST_BITS = 10e6
+FAST_QUEUE = 1_000
+ENCODING = EncodingSpec(bits=1024, hashes=5)
+Attributes = dict[str, Value | Recipe]
+
+# The large network.
+LARGE_BITS = 1e6
+CLIENTS_PER_BROKER = 95
+NAMES = tuple(f"a{number}" for number in range(10))
+VALUES = tuple(chr(ord("A") + number) for number in range(20))
+TOP_MATCH = 0.2
+STEEPNESS = 1.7
+CONSTRAINTS_MAX = 5
+_HARMONIC = sum(1.0 / rank for rank in range(1, len(VALUES) + 1))
+
+# The star.
+STAR_BITS = 1.5e6
+FLAG_MATCH = 0.66
+FLAGS = tuple(f"f{number}" for number in range(1, 6))
+
+
+def large_network(*, duration: float, rate: float, subscribers: int, controlled: bool, name: str) -> Scenario:
+    """Two publishers with `rate` messages/s each, and so many subscribers, of which none is at the publishers' side."""
+    pairs = [(number, number + 1) for number in range(6)] + [(3, 7)]
+    links = [_link(f"b{a}", f"b{b}", LARGE_BITS if a == 0 else FAST_BITS) for a, b in pairs]
+    attributes: Attributes = {attribute: Recipe(choose=VALUES, zipf=1.0) for attribute in NAMES}
+    sample: dict[str, Value] = dict.fromkeys(NAMES, VALUES[0])
+    clients = [
+        _publisher(f"p{number}", "b0", attributes, sample, rate, duration, CONTROL if controlled else None)
+        for number in (1, 2)
+    ]
+    for number, where in enumerate(large_wishes(subscribers)):
+        clients.append(_subscriber(f"s{number}", f"b{number % 8}", where, CONTROL if controlled else None))
+    return _scenario(name, controlled, [f"b{number}" for number in range(8)], links, clients, duration)
+
+
+def large_wishes(subscribers: int) -> list[str]:
+    """A filter for each, in random order."""
+    random = stream(0, "congestion", "large", subscribers)
+    wishes = [_wish(TOP_MATCH / rank**STEEPNESS, random) for rank in range(1, subscribers + 1)]
+    random.shuffle(wishes)
+    return wishes
+
+
+def _wish(probability: float, random: Random) -> str:
+    """Equalities whose values come together about so often."""
+    most, least = 1.0 / _HARMONIC, 1.0 / (_HARMONIC * len(VALUES))
+    possible = [n for n in range(1, CONSTRAINTS_MAX + 1) if least**n <= probability <= most**n]
+    each = probability ** (1.0 / (count := random.choice(possible)))
+    rank = min(len(VALUES), max(1, round(most / each)))
+    return " AND ".join(f"{name} = '{VALUES[rank - 1]}'" for name in random.sample(NAMES, count))
+
+
+def recovering_star(*, duration: float, rate: float, transport: TransportConfig | None, name: str) -> Scenario:
+    """Five publishers with `rate` messages/s each; with a transport all subscriptions ask for recovery."""
+    links = [_link("b1", "b2", STAR_BITS), _link("b1", "b3", STAR_BITS), _link("b1", "b4", FAST_BITS)]
+    attributes: Attributes = {flag: Recipe(chance=FLAG_MATCH) for flag in FLAGS}
+    clients = [
+        _publisher(f"p{number}", "b1", attributes, dict.fromkeys(FLAGS, True), rate, duration, transport)
+        for number in range(1, 6)
+    ]
+    for broker in ("b2", "b3", "b4"):
+        for number, flag in enumerate(FLAGS, start=1):
+            clients.append(_subscriber(f"{broker}-s{number}", broker, flag, transport, recover=transport is not None))
+    return _scenario(name, transport is not None, ["b1", "b2", "b3", "b4"], links, clients, duration)
+
+
+def fork(*, duration: float, rate: float, slow_wants: str, controlled: bool, name: str) -> Scenario:
+    """Half of the messages have the flag `slow`, half have `fast`, independently of each other.
+
+    `slow_wants` is the predicate of the subscriber behind the slow link.
+    """
+    links = [_link("hub", "slow", 500e3), _link("hub", "fast", FAST_BITS)]
+    transport = CONTROL if controlled else None
+    attributes: Attributes = {"source": "p", "slow": Recipe(chance=0.5), "fast": Recipe(chance=0.5)}
+    sample: dict[str, Value] = {"source": "p", "slow": True, "fast": True}
+    clients = [
+        _publisher("p", "hub", attributes, sample, rate, duration, transport),
+        _subscriber("b", "slow", slow_wants, transport),
+        _subscriber("c", "fast", "fast", transport),
+    ]
+    return _scenario(name, controlled, ["hub", "slow", "fast"], links, clients, duration)
+
+
+def covered(*, duration: float, controlled: bool, name: str) -> Scenario:
+    """100 messages/s for one subscriber, 10 of them for the other too, and a link that takes 50."""
+    links = [_link("hub", "middle", 50 * 8.0 * 283), _link("middle", "b-side", FAST_BITS)]
+    links.append(_link("middle", "c-side", FAST_BITS))
+    transport = CONTROL if controlled else None
+    attributes: Attributes = {"topic": "t", "rare": Recipe(chance=0.1)}
+    clients = [
+        _publisher("p", "hub", attributes, {"topic": "t", "rare": True}, 100.0, duration, transport),
+        _subscriber("b", "b-side", "topic = 't'", transport),
+        _subscriber("c", "c-side", "topic = 't' AND rare", transport),
+    ]
+    return _scenario(name, controlled, ["hub", "middle", "b-side", "c-side"], links, clients, duration)
+
+
+def nested(subscribers: int, *, duration: float, name: str) -> Scenario:
+    """One publisher with 400 messages/s; filters of one to three levels, the deeper the more of them."""
+    random = stream(0, "congestion", "nested", subscribers)
+    levels = {"topic": 20, "place": 5, "leaf": 4}
+    attributes: Attributes = {k: Recipe(choose=tuple(f"v{i:02}" for i in range(n))) for k, n in levels.items()}
+    clients = [_publisher("p", "left", attributes, dict.fromkeys(levels, "v00"), 400.0, duration, CONTROL)]
+    for number in range(subscribers):
+        depth = random.choices((1, 2, 3), weights=(1, 3, 6))[0]
+        parts = [f"{k} = 'v{random.randrange(n):02}'" for k, n in list(levels.items())[:depth]]
+        clients.append(_subscriber(f"s{number}", "right", " AND ".join(parts), CONTROL))
+    return _scenario(name, True, ["left", "right"], [_link("left", "right", 500e3)], clients, duration)
+
+
+# Parts.
+
+
+def _link(a: str, b: str, bits: float) -> LinkSpec:
+    queue = QUEUE_PACKETS if bits < FAST_BITS else FAST_QUEUE
+    return LinkSpec(between=(a, b), rate_bits_per_s=bits, delay=DELAY, queue_packets=queue)
+
+
+def _publisher(
+    name: str,
+    broker: str,
+    attributes: Attributes,
+    sample: dict[str, Value],
+    rate: float,
+    stop: float,
+    transport: TransportConfig | None,
+) -> ClientSpec:
+    flow = PublisherSpec(
+        rate_messages_per_s=rate,
+        arrivals="poisson",
+        start=PUBLISHING_STARTS,
+        stop=stop,
+        attributes=attributes,
+        body_bytes=body_bytes(sample, name, header=transport is not None),
+    )
+    return ClientSpec(name=name, broker=broker, access_delay=ACCESS_DELAY, publish=(flow,), transport=transport)
+
+
+def _subscriber(
+    name: str, broker: str, where: str, transport: TransportConfig | None, *, recover: bool = False
+) -> ClientSpec:
+    wish = SubscriptionSpec(where=where, recover=recover)
+    return ClientSpec(
+        name=name,
+        broker=broker,
+        access_delay=ACCESS_DELAY,
+        queue_packets=100_000,
+        subscribe=(wish,),
+        transport=transport,
+    )
+
+
+def _scenario(
+    name: str, controlled: bool, brokers: list[str], links: list[LinkSpec], clients: list[ClientSpec], duration: float
+) -> Scenario:
+    return Scenario(
+        name=f"{name}-{'controlled' if controlled else 'free'}",
+        duration=duration,
+        drain=3.0,
+        settle=PUBLISHING_STARTS,
+        encoding=ENCODING,
+        broker=tuple(BrokerSpec(name=broker) for broker in brokers),
+        link=tuple(links),
+        client=tuple(clients),
+        check=("at-most-once",),
+    )

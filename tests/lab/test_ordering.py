@@ -1,0 +1,112 @@
+"""The ordering experiments from end to end: two at smoke scale, the others on a few seconds of the eight brokers.
+
+`make lab-smoke` runs all of them at smoke scale.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec.structs import replace as changed
+
+from penstock.errors import NotPossibleHere
+from penstock.lab.experiment import Views
+from penstock.lab.laboratory import run_experiments
+from penstock.lab.ordering import EXPERIMENTS, multipath
+from penstock.lab.ordering.instances import EIGHT, appendix, exact, of_slow_publishers
+from penstock.lab.registry import find
+from penstock.lab.replay import NONE, ORACLE
+from penstock.lab.runner import simulate_run
+from penstock.lab.setups import FAST_RATE, eight_brokers
+from penstock.lab.variants import variants
+from penstock.lab.view import View
+
+AT_SMOKE = ("fifo-adaptivity-trace", "fifo-multipath")
+ON_A_NETWORK = [one for one in EXPERIMENTS if one.name not in AT_SMOKE]
+
+
+@pytest.fixture(scope="module")
+def results(spark, tmp_path_factory):
+    return run_experiments(
+        [find(name) for name in AT_SMOKE],
+        scale="smoke",
+        seeds=[1],
+        runs_root=tmp_path_factory.mktemp("ordering"),
+        spark=lambda: spark,
+        processes=1,
+        progress=lambda what, share: None,
+    )
+
+
+@pytest.mark.parametrize("number", range(len(AT_SMOKE)), ids=AT_SMOKE)
+def test_the_criteria_hold_at_smoke_scale(results, number):
+    failed = [f"{f.criterion.name}: {f.value}" for f in results[number].findings if f.gated and not f.passed]
+    assert not failed
+
+
+def test_the_trace_has_five_frames(results):
+    assert len(results[0].figures) == 5
+
+
+@pytest.fixture(scope="module")
+def views(spark, tmp_path_factory):
+    """Two seconds of the eight brokers, with both fast publishers from the beginning."""
+    scenario = eight_brokers("smoke")
+    clients = tuple(
+        changed(client, publish=tuple(changed(flow, start=min(flow.start, 0.5)) for flow in client.publish))
+        for client in scenario.client
+    )
+    short = changed(scenario, name="eight-brokers-short", duration=2.0, drain=1.0, client=clients)
+    run = simulate_run(short, 1, tmp_path_factory.mktemp("short"))
+    return Views({"best effort": View(spark, run.folder, short)}, seed=1, scale="smoke")
+
+
+@pytest.mark.parametrize("experiment", ON_A_NETWORK, ids=lambda one: one.name)
+def test_every_criterion_is_measured_and_there_is_a_figure(views, experiment):
+    measured = experiment.measure(views)
+    assert {criterion.name for criterion in experiment.criteria} <= set(measured)
+    # In two seconds most pairs are too short for a latch, so that a median may be none.
+    assert not [name for name, value in measured.items() if math.isnan(value) and "median" not in name]
+    assert experiment.draw(views)
+
+
+def test_more_caution_leaves_fewer_violations_and_waits_longer(views):
+    replayed = views["best effort"].replayed(EIGHT)
+    left = [replayed.total(exact(probability, 0), "violations") for probability in (0.2, 0.05, 0.01, 0.001)]
+    assert replayed.total(NONE, "violations") > left[0] > left[1] > left[2] > left[3]
+    assigned = [replayed.total(exact(probability, 0), "assigned") for probability in (0.2, 0.05, 0.01, 0.001)]
+    assert assigned == sorted(assigned)
+
+
+def test_a_record_saves_waiting_and_hardly_any_order(views):
+    replayed = views["best effort"].replayed(EIGHT)
+    extra = [replayed.extra_delay(appendix(0.05, entries)).mean() for entries in (0, 5, 25)]
+    assert extra[0] > extra[1] > extra[2]
+    assert min(replayed.removed(appendix(0.05, entries)) for entries in (0, 5, 25)) > 0.95
+    assert replayed.total(ORACLE, "held") > 0.0
+
+
+def test_the_machine_and_the_replay_count_the_same(views):
+    replayed = views["best effort"].replayed(EIGHT)
+    assert replayed.table["late"].to_pylist() == replayed.table["violations"].to_pylist()
+    assert sum(replayed.table["refused"].to_pylist()) == 0
+
+
+def test_slow_publishers_are_those_that_are_not_fast(views):
+    view = views["best effort"]
+    replayed = view.replayed(EIGHT)
+    slow = of_slow_publishers(view, replayed)
+    names = {name for name, is_slow in zip(replayed.of(NONE)["publisher"].to_pylist(), slow, strict=True) if is_slow}
+    rates = {client.name: client.publish[0].rate_messages_per_s for client in view.scenario.client if client.publish}
+    assert names == {name for name, rate in rates.items() if rate < FAST_RATE}
+
+
+def test_a_seed_decides_all_that_an_experiment_without_runs_draws():
+    measured = [multipath.EXPERIMENT.measure(Views(seed=seed, scale="smoke")) for seed in (1, 1, 2)]
+    assert measured[0] == measured[1] != measured[2]
+
+
+def test_an_experiment_without_runs_has_no_variants():
+    with pytest.raises(NotPossibleHere, match="nothing to vary"):
+        variants("fifo-multipath")
