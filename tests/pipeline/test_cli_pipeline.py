@@ -44,7 +44,7 @@ def test_a_run_is_summed_up_and_its_results_lie_beside_it(
     summary = json.loads(answer.stdout)
     clients = town[1].clients.values()
     numbers = summary["runs"][0]
-    assert numbers["published"] == sum(client.published for client in clients)
+    assert numbers["published"] == sum(client.published - client.refused for client in clients)
     assert numbers["delivered"] == sum(client.delivered for client in clients)
     assert numbers["dropped"] == sum(town[1].drops.values())
     assert (numbers["false_positives"], numbers["duplicates"]) == (0, 0)

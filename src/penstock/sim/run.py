@@ -16,7 +16,7 @@ from time import perf_counter
 from penstock.content.message import Attributes, Identity, Message, Value, make_message
 from penstock.kernel.machine import Packet, Refused
 from penstock.kernel.randomness import stream
-from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Record, Trace
+from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Published, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checkers import Checker, make_checkers
 from penstock.scenario.network import ClientSpec, Scenario, validate
@@ -84,7 +84,9 @@ class _Watch:
         self.digest.write(now, node, record)
         if self._trace is not None:
             self._trace.write(now, node, record)
-        if type(record) is Dropped:
+        if type(record) is Published:  # it has left; it may have waited before, for congestion control
+            self.published_at[Identity(record.publisher, record.incarnation, record.count)] = now
+        elif type(record) is Dropped:
             self.drops[node, record.peer, record.place, record.cause] += 1
             for listener in self._on_dropped:
                 listener(now, record)

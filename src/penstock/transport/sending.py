@@ -29,6 +29,9 @@ from penstock.transport.outgoing import Outgoing
 from penstock.transport.repairs import Repairs
 from penstock.transport.talk import Feedback
 
+UNEVEN = 0.25  # of a step by which a departure may be later than its token: messages at even steps slip between the
+GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
+STEP_MAX = 0.1  # seconds
 GATE_TIMER = ("transport", "gate")
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's word no longer counts (experiments 0.4)
 
@@ -53,6 +56,8 @@ class Sending:
         self._again = again
         self._gate = Gate(config)
         self._armed_for: float | None = None
+        self._last_deadline = 0.0
+        self._uneven = 0.0
         self._feedbacks_told = 0
         if config.congestion:
             repairs.admit = self._admit
@@ -162,11 +167,14 @@ class Sending:
     def _arm(self) -> list[TransportEffect]:
         deadline = self._gate.deadline()
         if deadline != self._armed_for:
+            step = deadline - self._last_deadline if deadline is not None else 0.0
             self._armed_for = deadline
             if deadline is None:
                 self._timers.cancel(GATE_TIMER)
             else:
-                self._timers.set(GATE_TIMER, deadline)
+                self._last_deadline = deadline
+                self._uneven = (self._uneven + GOLDEN) % 1.0
+                self._timers.set(GATE_TIMER, deadline + UNEVEN * self._uneven * min(max(0.0, step), STEP_MAX))
         return []
 
 
