@@ -315,8 +315,8 @@ class Network:
         self._host.apply(effects)
         try:
             await answer
-        except BaseException:
-            self._subscriptions.pop(number, None)
+        except BaseException:  # refused, or nobody waits for it any more: then the machine must not hold it either
+            await self._close(subscription)
             raise
         finally:
             self._tickets.drop(ticket)
@@ -335,15 +335,14 @@ class Network:
 
     def _look_for_plain_publishers(self) -> None:
         """Say once if order or recovery was asked for and somebody's messages have no header to do it with."""
-        for subscription in self._subscriptions.values():
-            found = self._transport_report(subscription)
-            if found is not None and found.without_header and not self._plain_publishers_told:
-                self._plain_publishers_told = True
-                log.warning(
-                    "%s: messages of publishers without the transport come as they are, neither in order nor recovered;"
-                    " publishers turn it on with connect(..., transport=True)",
-                    subscription.where,
-                )
+        transport = self._node.transport
+        if not self._plain_publishers_told and any(map(transport.without_header, self._subscriptions)):
+            self._plain_publishers_told = True
+            log.warning(
+                "%s: messages of publishers without the transport come as they are, neither in order nor recovered;"
+                " publishers turn it on with connect(..., transport=True)",
+                self.name,
+            )
 
     def _deliver(self, effect: Deliver) -> None:
         subscription = self._subscriptions.get(effect.subscription)

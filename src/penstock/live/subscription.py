@@ -124,7 +124,7 @@ class Subscription:
         self._on_drop = on_drop
         self._received = self._dropped = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._closed = False
+        self._closed = self._opened = False
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
         self._last_told: TransportReport | None = None
@@ -133,6 +133,9 @@ class Subscription:
 
     async def open(self) -> Subscription:
         """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
+        if self._opened:
+            raise PenstockError("this subscription was opened before; make another one with subscribe()")
+        self._opened = True
         await self._network._open(self)
         return self
 

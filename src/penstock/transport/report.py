@@ -34,9 +34,7 @@ class TransportReport:
     delay_assigned: float = 0.0  # seconds of latch per message, on average
     delay_held: float = 0.0  # seconds that a message really waited, on average
     digests: int = 0  # heard
-    not_asked: int = (
-        0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
-    )
+    not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
     untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
 
 

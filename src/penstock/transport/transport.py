@@ -150,6 +150,11 @@ class Transport:
         """Whether this subscription asked for more than best effort."""
         return number in self._wishes
 
+    def without_header(self, number: int) -> int:
+        """Messages for this subscription from publishers that do not use the transport."""
+        wish = self._wishes.get(number)
+        return 0 if wish is None else wish.without_header
+
     def report(self, number: int) -> TransportReport:
         """How this subscription fares; losses and probabilities are those of all publishers together."""
         return make_report(

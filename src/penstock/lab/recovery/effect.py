@@ -346,16 +346,23 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="recovery-low-loss",
-        title="With less loss, a larger part of it comes back",
+        title="With less loss, does a larger part of it come back?",
         source="002 section 4.4.2",
-        about="A loss of 0.001 per link instead of 0.01: the messages that reveal a loss, the requests and the repairs"
-        " arrive more often.",
+        about="A loss of 0.001 per link instead of 0.01. The paper finds a much larger part recovered; here it is the"
+        " same part, because what stays lost is what nobody noticed.",
         plans=_low_plans,
         measure=_measure_low,
         draw=_draw_low,
         parameters={**PARAMETERS, "network": "46 brokers at paper scale, 12 at smoke scale"},
         criteria=(
-            Criterion(name="residual", paper="more than 8 times fewer", high=0.2, scales=PAPER),
+            Criterion(
+                name="residual",
+                paper="more than 8 times fewer",
+                high=0.2,
+                scales=PAPER,
+                note="what is left was never noticed, and that hardly depends on the loss: by the paper's own equation"
+                " (4.1), at match probability 0.05, 0.398 is noticed with a loss of 0.01 and 0.401 with 0.001",
+            ),
             Criterion(
                 name="request to repair, median over that with more loss",
                 paper="almost 50 % smaller",

@@ -18,7 +18,7 @@ from penstock.lab.setups.recovery import BASE_RATE, PUBLISHING_STARTS
 from penstock.lab.view import Floats, View
 
 CACHE_MIN, CACHE_MAX = 5, 300
-FIXED = 6  # messages: the mean size of an adaptive cache here, rounded up
+FIXED = 5  # messages: the mean size of an adaptive cache here is 5.4
 SETTLED = {"paper": 20, "smoke": 8}  # seconds after which the hit ratio is looked at
 WINDOW = {"paper": 10, "smoke": 3}
 TRAFFIC_WINDOW = {"paper": 60, "smoke": 12}
@@ -237,7 +237,7 @@ def _of_traffic(brokers: int, requests: tuple[str, float], repairs: tuple[str, f
             name=f"{brokers} brokers: requests over repairs, least of all windows",
             paper="more requests than repairs",
             low=1.0,
-            kind="goal",
+            kind="paper" if brokers == 46 else "goal",
             scales=PAPER,
             note="missed where publishers answer: nearly every first request brings a repair, and some bring two",
         ),
