@@ -188,3 +188,9 @@ def test_with_two_ways_the_wait_covers_the_gap() -> None:
     assert 51.0 < latch.wait(0.0) < 60.0
     assert latch.chance(25.0) == pytest.approx(0.25, abs=0.1)
     assert latch.chance(100.0) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["static", "two-laplace", "stages", "conditional"])
+def test_differences_too_small_to_divide_by_give_no_chance_and_no_nonsense(name: LatchName) -> None:
+    latch = a_latch(name, hops=3, differences=[5e-324], violation_probability=0.05, latch_max=2.0)
+    assert latch.chance(1.0) == 0.0

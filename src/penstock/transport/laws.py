@@ -33,6 +33,7 @@ from typing import Literal
 
 QuantileForm = Literal["exact", "appendix"]
 
+SIZE_MAX = 1e6  # scales: the tail is nothing from here on, and infinity times nothing would be no number
 _INVERSE_E, _INVERSE_E_REST = 0.36787944117144233, -1.2428753672788363e-17  # 1/e in two parts
 _NEAR_BRANCH = 0.01  # below it the series of six terms is exact to the last digits
 _BRANCH_SERIES = (1.0, 1.0 / 3.0, 11.0 / 72.0, 43.0 / 540.0, 769.0 / 17_280.0, 221.0 / 8_505.0)
@@ -72,7 +73,7 @@ def lambert_of_log(level: float) -> float:
 
 def two_laplace_density(x: float, scale: float) -> float:
     """f(x)"""
-    size = abs(x) / scale
+    size = min(abs(x) / scale, SIZE_MAX)
     return (1.0 + size) * exp(-size) / (4.0 * scale)
 
 
@@ -80,7 +81,7 @@ def two_laplace_tail(x: float, scale: float) -> float:
     """P(X > x), for x of either sign; a scale of 0 is the law of a constant delay."""
     if scale <= 0.0:
         return 0.5 if x == 0.0 else float(x < 0.0)
-    size = abs(x) / scale
+    size = min(abs(x) / scale, SIZE_MAX)
     tail = (2.0 + size) / 4.0 * exp(-size)
     return tail if x >= 0.0 else 1.0 - tail
 
@@ -141,7 +142,7 @@ def stages_tail(x: float, scale: float, stages: int) -> float:
     """P(X > x) for the sum of `stages` Laplace variables."""
     if scale <= 0.0:
         return two_laplace_tail(x, scale)
-    size = abs(x) / scale
+    size = min(abs(x) / scale, SIZE_MAX)
     term, tail = exp(-size), 0.0
     for i, weight in enumerate(_tail_weights(stages)):
         tail += weight * term
