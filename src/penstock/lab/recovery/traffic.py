@@ -237,7 +237,6 @@ def _of_traffic(brokers: int, requests: tuple[str, float], repairs: tuple[str, f
             name=f"{brokers} brokers: requests over repairs, least of all windows",
             paper="more requests than repairs",
             low=1.0,
-            kind="paper" if brokers == 46 else "goal",
             scales=PAPER,
             note="missed where publishers answer: nearly every first request brings a repair, and some bring two",
         ),
