@@ -13,7 +13,7 @@ import pytest
 
 from penstock.content.bloom import EncodingScheme, encoding_covers, matches
 from penstock.content.language import parse_predicate
-from penstock.content.message import DEFAULT_LIMITS
+from penstock.content.message import DEFAULT_LIMITS, Value
 from penstock.content.predicate import Equals, Filter, Like, Missing, Range
 from penstock.content.tags import constraint_tags, tag_text
 from penstock.errors import InvalidEncoding
@@ -59,6 +59,18 @@ def tags(text: str) -> list[str]:
 )
 def test_what_a_constraint_asks_of_a_message(text: str, expected: list[str]) -> None:
     assert tags(text) == expected
+
+
+def test_an_inbox_is_told_from_messages_without_an_address_however_many_there_are() -> None:
+    """Beyond erratum B2: an equality of a reserved name asks for the name too."""
+    inboxes = [SCHEME.encode_filter(Filter((Equals("_to", f"client-{number}"),))) for number in range(2_000)]
+    values = "ABCDEFGHIJKLMNOPQRST"
+    for turn in range(200):
+        attributes: dict[str, Value] = {f"a{name}": values[(turn * (name + 3)) % len(values)] for name in range(10)}
+        bits = SCHEME.encode_message({**attributes, "_t": "data"})
+        assert not any(matches(inbox, bits) for inbox in inboxes)
+    own = SCHEME.encode_message({"_to": "client-7", "_t": "answer"})
+    assert matches(inboxes[7], own)
 
 
 def test_a_range_of_booleans_asks_for_no_interval() -> None:
