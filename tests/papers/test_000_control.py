@@ -1,7 +1,7 @@
 """What 000 says about the whole of congestion control, one claim per test: messages on a network, and their errata.
 
 The parts without a network are in `test_000_congestion` (C1 to C5, C8, C12 to C14). C11 is about the set-up of one
-experiment (diameter 3 or 6, 758 or 760 subscribers) and decides nothing here.
+experiment (diameter 3 or 6, 758 or 760 subscribers); its test is in `lab/test_congestion`.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def test_the_travel_in_the_header_means_nothing_to_anybody_else() -> None:
     assert congestion_of(bus, "D").round_trip == pytest.approx(2.0 * DELAY, abs=0.005)  # by its own echo
 
 
-def test_a_message_of_several_flows_names_the_receiver_of_the_slowest() -> None:
-    """Figure 2, erratum C7: there is one field."""
+def test_a_message_of_several_flows_names_all_their_receivers_the_slowest_first() -> None:
+    """Figure 2, erratum C7: there is one field, so a receiver whose messages have other flows too is hardly named."""
     bus = a_bus(6)
     bus.subscriber("slow", "bulk", Path(50.0))
     bus.subscriber("middle", "urgent", Path(100.0))
@@ -139,7 +139,10 @@ def test_a_message_of_several_flows_names_the_receiver_of_the_slowest() -> None:
             data, inside = opened(carried.message)
             control = decode_header(data, 0, entry_bits=CONFIG.record_bits).control
             assert control is not None
-            assert control.limiting == word_of("slow" if "bulk" in inside.attributes else "middle")
+            wanted = {"bulk": word_of("slow"), "urgent": word_of("middle")}
+            assert {flow.limiting for flow in control.followed} == {wanted[name] for name in inside.attributes}
+    assert congestion_of(bus, "slow").limiting
+    assert congestion_of(bus, "middle").limiting
 
 
 def test_the_flag_is_taken_back_when_somebody_else_is_named() -> None:

@@ -13,7 +13,7 @@ from penstock.content.message import Identity, Message, make_message
 from penstock.transport.config import TransportConfig
 from penstock.transport.congestion import Congestion, OwnFlow, filter_text, own_flows, word_of
 from penstock.transport.flow_counts import MISSING_MAX, FlowCounts
-from penstock.transport.header import TRAVEL_WRAPS, Control, Header
+from penstock.transport.header import TRAVEL_WRAPS, Control, Followed, Header
 from penstock.transport.talk import FLOWS_MAX, Feedback
 
 CONFIG = TransportConfig(congestion=True, record_entries=2)
@@ -43,6 +43,7 @@ class Session:
         travel: float = 0.0,
         flow: int = 0,
         place: int = 0,
+        further: tuple[Followed, ...] = (),
         revealed: bool = False,
         way: float = 0.03,
         **attributes: int | bool,
@@ -51,7 +52,7 @@ class Session:
         self.now += after
         self.sequence += 1 + skipped
         message: Message = make_message(Identity("p", 1, self.sequence), attributes or {"a": True})
-        control = Control(100.0, limiting, travel, flow, place)
+        control = Control(100.0, limiting, travel, flow, place, further)
         header = Header(self.sequence, self.now, (), entries=(1, 1), entry_bits=256, control=control)
         encoding = CONFIG.scheme.encode_message(message.attributes)
         self.congestion.delivered(header, message, encoding, revealed, now=self.now + way + self.apart)
@@ -250,6 +251,25 @@ def test_the_flag_follows_what_messages_say() -> None:
     assert not session.congestion.limiting
 
 
+def test_who_is_named_among_others_limits_its_flow_and_counts_by_it() -> None:
+    """Erratum C7: with one field a flow that shares its messages with slower ones would be set free."""
+    session = Session("a")
+    slower = word_of("other")
+    for place in (1, 2, 3, 5, 6):
+        ours = Followed(word_of("s"), 0.02, 7, place)
+        session.get(limiting=slower, flow=1, place=10 * place, further=(ours,), travel=5.0)
+    assert session.congestion.limiting
+    assert session.congestion.round_trip < 0.1  # by its own travel, not the other's
+    assert session.congestion.events.events == 0
+    session.get(limiting=slower, flow=1, place=70, further=(Followed(word_of("s"), 0.02, 7, 7),))
+    assert session.congestion.events.events == 1  # place 4; that the other's counts jump is no loss of ours
+    crowd = tuple(Followed(word_of(name), 0.0, number, 1) for number, name in enumerate("xyz", start=20))
+    session.get(limiting=slower, flow=1, place=80, further=crowd)
+    assert session.congestion.limiting  # there was no room for us: that says nothing
+    session.get(limiting=slower, flow=1, place=90, further=crowd[:2])
+    assert not session.congestion.limiting
+
+
 def test_the_limiting_receiver_asks_for_more_when_there_is_room() -> None:
     session = Session("a")
     for place in range(1, 1000):
@@ -270,6 +290,19 @@ def test_a_slow_application_asks_before_anything_is_lost() -> None:
     assert session.congestion.active
     assert session.quotas() == [pytest.approx(30.0)]
     assert session.congestion.share == pytest.approx(0.3, rel=0.05)
+
+
+def test_of_the_way_and_the_application_the_slower_one_counts() -> None:
+    session = Session("a")
+    for _ in range(300):
+        session.get()
+    session.congestion.lost(now=session.now)
+    by_loss = session.congestion.allowed
+    assert 20.0 < by_loss < 100.0
+    for pace, allowed in ((1000.0, by_loss), (20.0, 20.0), (inf, by_loss)):
+        session.congestion.reader_rate = pace
+        assert session.congestion.active
+        assert session.quotas() == [pytest.approx(allowed)]
 
 
 @settings(max_examples=30)

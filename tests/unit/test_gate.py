@@ -19,6 +19,7 @@ from penstock.transport.gate import QUOTA_MAX, Gate, Passage, Waiting, flow_name
 from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
 
 DROP = TransportConfig(congestion=True, when_full="drop", flow_queue=5, quota_floor=0.1)
+TAIL = TransportConfig(congestion=True, when_full="drop", flow_queue=5, quota_floor=0.1, prefer_shared=False)
 WAIT = TransportConfig(congestion=True, when_full="wait", flow_queue=5, quota_floor=0.1)
 SCHEME: EncodingScheme = DROP.scheme
 
@@ -47,7 +48,7 @@ class Publisher:
         self.count += 1
         attributes: Attributes = dict.fromkeys(names, True)
         message = make_message(Identity("p", 1, self.count), attributes)
-        passage, _ = self.gate.offer(message, SCHEME.encode_message(attributes), self.count, now=now)
+        passage = self.gate.offer(message, SCHEME.encode_message(attributes), self.count, now=now).passage
         if passage is Passage.OPEN:
             self.left.append((now, self.count))
         return passage
@@ -90,7 +91,7 @@ def test_a_message_takes_a_token_of_each_of_its_flows_or_of_none() -> None:
     publisher.offer("a", 0.0)
     publisher.offer("a", 0.0)
     assert publisher.offer("ab", 0.0) is Passage.WAITS
-    tokens = {flow_name(flow): flow.bucket.tokens(0.0) for flow in gate._table}
+    tokens = {flow_name(flow, SCHEME): flow.bucket.tokens(0.0) for flow in gate._table}
     assert sorted(tokens.values()) == [0.0, 100.0]
 
 
@@ -125,12 +126,33 @@ def test_a_full_queue_withholds_and_counts() -> None:
 
 
 def test_a_message_must_find_room_in_all_its_queues() -> None:
-    gate, publisher = a_gate()
+    gate, publisher = a_gate(TAIL)
     hear(gate, "s", a=10.0, b=10.0)
     for _ in range(7):
         publisher.offer("a", 0.0)
     assert publisher.offer("ab", 0.0) is Passage.WITHHELD
     assert publisher.offer("b", 0.0) is Passage.OPEN
+
+
+def test_a_message_of_more_flows_takes_the_place_of_the_last_one_of_fewer() -> None:
+    """Beyond 000 section III-B8, which withholds whatever comes last: of what is too much, the shared leaves first."""
+    gate, publisher = a_gate()
+    hear(gate, "s", a=10.0, b=10.0)
+    for names in ("a", "a", "b", "b", "a", "ab", "a", "a", "b"):  # the first two of each have tokens
+        publisher.offer(names, 0.0)
+    assert gate.waiting == 5
+    for _ in range(2):
+        publisher.offer("a", 0.0)
+    assert gate.withheld == 1  # a is full: 5, 6, 7, 8 and 10
+    message = make_message(Identity("p", 1, 99), {"a": True, "b": True})
+    offered = gate.offer(message, SCHEME.encode_message(message.attributes), 99, now=0.0)
+    assert offered.passage is Passage.WAITS
+    assert [waiting.ticket for waiting in offered.displaced] == [10]
+    assert gate.withheld == 2
+    assert publisher.offer("a", 0.0) is Passage.WITHHELD  # one of as many flows displaces nobody
+    assert publisher.release(10.0) == [5, 6, 9]
+    assert publisher.release(20.0) == [7, 8]
+    assert publisher.release(30.0) == [99]
 
 
 def test_a_slow_flow_does_not_fill_the_queue_of_a_faster_one_that_it_shares_messages_with() -> None:
@@ -233,7 +255,7 @@ def test_nobody_waits_after_a_withdrawal() -> None:
 def test_who_slows_whom_is_recorded_once() -> None:
     gate, _ = a_gate()
     (record,) = hear(gate, "s", a=100.0)
-    assert record == FlowLimited(flow_name(next(iter(gate._table))), "s", 100.0)
+    assert record == FlowLimited(flow_name(next(iter(gate._table)), SCHEME), "s", 100.0)
     assert hear(gate, "s", a=110.0) == []  # not worth a record
     assert [type(record) for record in hear(gate, "s", a=50.0)] == [FlowLimited]
     assert [record.quota for record in gate.expire(2.0, now=9.0) if isinstance(record, FlowLimited)] == [0.0]
@@ -245,6 +267,19 @@ def test_the_report_says_who_slows_whom() -> None:
     (report,) = gate.report()
     assert (report.flow, report.quota, report.limiting_receiver, report.since) == ("kind = 'bulk'", 7.0, "slow", 3.0)
     assert gate.limiting_receivers() == ["slow"]
+    gate.heard(Feedback("slow", 3.9, (asked("kind = 'bulk'", 6.0),)), SCHEME, now=4.0)
+    assert gate.report()[0].since == 3.0  # when it began, not when it was last said
+
+
+def test_a_flow_by_bits_is_called_by_what_its_messages_have_in_common_with_it() -> None:
+    gate, _ = a_gate()
+    flows = tuple(asked(where, 7.0, exact=False) for where in ("symbol = 'IBM' AND venue IS NOT NULL", "rare"))
+    gate.recent.append(make_message(Identity("p", 1, 1), {"price": 12.5, "symbol": "IBM", "venue": "X"}))
+    gate.recent.append(make_message(Identity("p", 1, 2), {"price": 12.5}))
+    gate.heard(Feedback("slow", 2.9, flows), SCHEME, now=3.0)
+    known, unknown = [report.flow for report in gate.report()]
+    assert known == "symbol = 'IBM' AND venue IS NOT NULL"
+    assert unknown.startswith("bits ")
 
 
 def test_the_slowest_flow_is_the_one_that_a_message_names() -> None:
@@ -398,10 +433,17 @@ class Simple:
         if not flows or (not any(waiting) and self._take(flows, now)):
             return Passage.OPEN
         fastest = max(flow.quota for flow in flows)
+        gone: list[Waiting] = []
         rooms = [max(2.0, self.config.flow_queue / fastest * flow.quota) for flow in flows]
-        full = any(len(queue) >= room for queue, room in zip(waiting, rooms, strict=True))
-        if self.config.when_full == "drop" and full:
-            return Passage.WITHHELD
+        for queue, room in zip(waiting, rooms, strict=True) if self.config.when_full == "drop" else []:
+            ahead = list(queue)
+            for other in reversed(queue) if self.config.prefer_shared else []:
+                if len(ahead) >= room and len(other.flows) < len(flows):
+                    ahead.remove(other)
+                    gone.append(other)
+            if len(ahead) >= room:
+                return Passage.WITHHELD
+        self.waiting = [other for other in self.waiting if not any(other is one for one in gone)]
         self.waiting.append(Waiting(0, message, encoding, ticket, flows))
         return Passage.WAITS
 
@@ -456,7 +498,7 @@ STEPS = st.lists(st.one_of(OFFERS, OFFERS, PAUSES, WORDS), max_size=60)
 
 
 @settings(max_examples=150)
-@given(steps=STEPS, config=st.sampled_from([DROP, WAIT]))
+@given(steps=STEPS, config=st.sampled_from([DROP, TAIL, WAIT]))
 def test_it_does_what_the_simple_gate_does(steps: list[str | float | Feedback], config: TransportConfig) -> None:
     gate, simple, now, count = Gate(config), Simple(config), 0.0, 0
     for step in steps:
@@ -464,7 +506,7 @@ def test_it_does_what_the_simple_gate_does(steps: list[str | float | Feedback], 
             count += 1
             attributes: Attributes = dict.fromkeys(step, True)
             message, encoding = make_message(Identity("p", 1, count), attributes), SCHEME.encode_message(attributes)
-            passage, _ = gate.offer(message, encoding, count, now=now)
+            passage = gate.offer(message, encoding, count, now=now).passage
             assert passage is simple.offer(message, encoding, count, now)
         elif isinstance(step, Feedback):
             gate.heard(step, SCHEME, now=now)

@@ -158,7 +158,7 @@ def test_a_message_names_the_limiting_receiver_of_its_slowest_flow() -> None:
 
 
 def test_a_flow_counts_the_messages_that_name_it() -> None:
-    """Those in common with a slower flow are counted there: nobody sees a gap where nothing was lost."""
+    """Nobody sees a gap where nothing was lost."""
     publisher = Publisher()
     publisher.hear("fast", ("a", 500.0))
     publisher.hear("slow", ("b", 50.0))
@@ -166,8 +166,23 @@ def test_a_flow_counts_the_messages_that_name_it() -> None:
         publisher.publish(**dict.fromkeys(names, True))
     places: dict[int, list[int]] = {}
     for control in publisher.controls():
-        places.setdefault(control.limiting, []).append(control.place)
-    assert places == {word_of("fast"): [1, 2, 3], word_of("slow"): [1, 2, 3]}
+        for flow in control.followed:
+            places.setdefault(flow.limiting, []).append(flow.place)
+    assert places == {word_of("fast"): [1, 2, 3, 4, 5], word_of("slow"): [1, 2, 3]}
+
+
+def test_a_message_names_the_four_slowest_of_its_flows() -> None:
+    """Erratum C7. Who is not named counts nothing, and keeps what it knows."""
+    publisher = Publisher()
+    for number, name in enumerate("abcde"):
+        publisher.hear(name, (name, 100.0 - number))
+    publisher.publish(**dict.fromkeys("abcde", True))
+    publisher.publish(a=True)
+    crowded, alone = publisher.controls()
+    assert [flow.limiting for flow in crowded.followed] == [word_of(name) for name in "edcb"]
+    assert not crowded.says_all
+    assert [(flow.limiting, flow.place) for flow in alone.followed] == [(word_of("a"), 1)]
+    assert alone.says_all
 
 
 def test_the_header_says_how_long_the_feedback_travelled_by_two_clocks() -> None:

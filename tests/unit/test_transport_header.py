@@ -16,9 +16,12 @@ from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
 from penstock.transport.header import (
     AGE_MAX,
     DIGESTS,
+    FURTHER_MAX,
     SEQUENCE_MAX,
     SHARED,
     VERSION,
+    Control,
+    Followed,
     Header,
     decode_header,
     encode_header,
@@ -68,6 +71,32 @@ def test_a_record_comes_back_as_it_was(
     assert header.record_size == len(encodings)
     assert header.entries() == tuple(encodings)
     assert header.ages == pytest.approx(ages, abs=1e-6)
+
+
+WORDS = st.integers(1, 0xFFFFFFFF)
+FOLLOWED = st.builds(Followed, WORDS, st.floats(0, 60), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
+
+
+@given(st.lists(FOLLOWED, max_size=1 + FURTHER_MAX), st.floats(0, 1e6, width=32))
+def test_what_congestion_control_says_comes_back(flows: list[Followed], rate: float) -> None:
+    control = Control(rate, *flows[0], tuple(flows[1:])) if flows else Control(rate)
+    data = encode_header(7, 1.0, [0.5], [bytes(32)], flags=DIGESTS, entry_bytes=32, control=control)
+    assert len(data) == FIXED_BYTES + 18 + 14 * max(0, len(flows) - 1) + 4 + 32
+    header = decode_header(data, 0, entry_bits=256)
+    assert header.digests
+    assert header.control is not None
+    assert header.control.rate == rate
+    assert header.control.says_all == (len(flows) <= FURTHER_MAX)
+    for came, sent in zip(header.control.followed, flows, strict=True):
+        assert came._replace(travel=0.0) == sent._replace(travel=0.0)
+        assert came.travel == pytest.approx(sent.travel, abs=1e-6)
+
+
+def test_further_flows_without_congestion_control_are_refused() -> None:
+    data = bytearray(encode_header(7, 1.0, [0.5], [bytes(32)], flags=0, entry_bytes=32))
+    data[1] |= 1 << 6
+    with pytest.raises(InvalidHeader):
+        decode_header(bytes(data), 0, entry_bits=256)
 
 
 @given(records())

@@ -105,6 +105,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     feedback_exact: bool = False  # feedback names all filters by their text; else only ranges and the like (III-B2)
     flow_timeout: float = 2.0  # a flow whose limiting receiver is silent for so long, or 10 round trips, is free again
     flow_queue: int = 50  # messages of one flow that may wait for tokens
+    prefer_shared: bool = True  # a full queue gives up a message that fewer flows want; else the newest, as in 000
     flows_max: int = 1_000
     quota_floor: float = 1.0  # messages/s; no subscriber gets a flow below it
     slow_below: float = 0.0  # who alone holds a flow below this is not followed any more after slow_after s; 0: never

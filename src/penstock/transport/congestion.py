@@ -10,8 +10,8 @@ that of our own feedback, in which the clocks' offset cancels; on any other only
 (erratum C6). It is smoothed.
 
 Losses. A record covers the last few publications; a flow that is paced by its quota is spread thin among all others, so
-records hardly ever tell of its losses, just when it matters. So a message that names its limiting receiver also says
-the how-manieth of its flow it is, and the limiting receiver counts exactly. (002 section 6.2 proposes acknowledgements
+records hardly ever tell of its losses, just when it matters. So a message that names its limiting receivers also says
+the how-manieth of each flow it is, and the limiting receiver counts exactly. (002 section 6.2 proposes acknowledgements
 from limiting receivers for the same end; a count needs none.) All others go by the records, with the rule for gaps
 that they do not cover.
 
@@ -46,7 +46,7 @@ from penstock.transport.talk import FLOWS_MAX, WHERE_MAX, Asked, Feedback
 RATE_ROUND_TRIPS = 4.0  # over which a reception rate is measured
 RATE_WINDOW_MIN = 0.25  # seconds, at least
 ROUND_TRIP_MIN = 0.001
-SMOOTHED_OVER = 4.0  # round trips
+SMOOTHED_OVER = 2.0  # round trips
 
 
 def word_of(name: str) -> int:
@@ -119,9 +119,10 @@ class Congestion:
         self._travel = now - header.departure
         if control is not None:
             self._publisher_rate = control.rate
-            self._note_limiting(control.limiting, encoding, message)
-            if control.limiting == self._word:
-                self._measured((self._travel + control.travel) % TRAVEL_WRAPS, now)
+            ours = next((flow for flow in control.followed if flow.limiting == self._word), None)
+            self._note_limiting(control, ours is not None, encoding, message)
+            if ours is not None:
+                self._measured((self._travel + ours.travel) % TRAVEL_WRAPS, now)
             elif self._echoed is not None:
                 self._measured(self._echoed[0] + self._travel - self._echoed[1], now)
             counted = self._counted(control)
@@ -146,10 +147,10 @@ class Congestion:
             )
 
     def _counted(self, control: Control) -> bool | None:
-        """By the count of the flow: whether one of it has been lost; None if the count does not tell."""
-        if not control.limiting:
-            return None
-        return self._counts.arrived(control.flow, control.place, named=control.limiting == self._word)
+        """By the counts of its flows: whether one of them has been lost; None if no count tells."""
+        told = [self._counts.arrived(f.flow, f.place, named=f.limiting == self._word) for f in control.followed]
+        known = [lost for lost in told if lost is not None]
+        return any(known) if known else None
 
     @property
     def limiting(self) -> bool:
@@ -202,10 +203,14 @@ class Congestion:
         self.share = min((quota / max(quota, flow.rate.rate(now)) for flow, quota in wishes), default=1.0)
         return Feedback(self._name, now, asked) if asked else None
 
-    def _note_limiting(self, limiting: int, encoding: int, message: Message) -> None:
+    def _note_limiting(self, control: Control, ours: bool, encoding: int, message: Message) -> None:
+        """Whom the publisher follows for the flows that this message belongs to; if it names us, that is us."""
+        if not ours and not control.says_all:
+            return
+        followed = self._word if ours else control.limiting
         for flow in self.flows:
             if len(self.flows) == 1 or flow.wanted.has(encoding, message.attributes):
-                flow.followed, flow.limiting = limiting, limiting == self._word
+                flow.followed, flow.limiting = followed, ours
 
     def _measured(self, round_trip: float, now: float) -> None:
         if 0.0 < round_trip < 60.0:

@@ -82,17 +82,30 @@ def flow_covers(general: Wanted, specific: Wanted) -> bool:
 class Flow:
     """An entry of the table."""
 
-    __slots__ = ("bucket", "count", "feedback_at", "limiting_receiver", "number", "quota", "travel", "wanted")
+    __slots__ = (
+        "bucket",
+        "count",
+        "example",
+        "feedback_at",
+        "limiting_receiver",
+        "number",
+        "quota",
+        "since",
+        "travel",
+        "wanted",
+    )
 
     def __init__(self, wanted: Wanted, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         self.wanted = wanted
         self.limiting_receiver = limiting_receiver
         self.quota = quota  # messages/s
         self.bucket = TokenBucket(quota, _depth(quota), now)
-        self.feedback_at = now  # by our clock
+        self.since = now  # by our clock
+        self.feedback_at = now
         self.travel = travel  # of that feedback: our time of arrival less its sender's time of departure
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
+        self.example: Attributes | None = None  # a message of it: bits alone tell people nothing
 
     def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         """Take the word of this receiver."""

@@ -11,6 +11,11 @@ within each flow, a message that waits for a slow flow also holds up the faster 
 longer than the queue of the fastest can bridge: of a slower flow only `flow_queue` times the quotas' quotient may wait.
 (With equal room for all, a narrow flow of 40/s within a wide one of 190/s cut the wide one down to 65/s; decided here.)
 
+The papers withhold the message that comes last. But one that belongs to several flows must find room in all of them, so
+those that most subscribers wait for were the first to be withheld, and each that left had fewer receivers. So a message
+for whose flows there is no room takes the place of the last ones, in each full queue, that belong to fewer flows
+(`prefer_shared`, beyond the papers). Quotas hold as before; of what is too much, more of the shared leaves.
+
 State: the flow table, the waiting messages in the order in which they came, and a queue for each flow that somebody
 waits for. A message knows in how many of its queues others stand before it, so that whoever is first everywhere is
 found without a search. When a flow is added or removed, those who wait join its queue or leave it: else a message that
@@ -32,10 +37,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heapify, heappop, heappush
+from math import floor
+from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme
+from penstock.content.expression import constraint_text
 from penstock.content.language import parse_predicate
-from penstock.content.message import Message
+from penstock.content.message import Attributes, Message
+from penstock.content.predicate import Equals, Exists, Filter
 from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.machine import Ticket
 from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
@@ -48,7 +57,16 @@ WAITING_MAX = 100_000  # messages before the gate; beyond it they are refused
 QUOTA_MAX = 1e9  # messages/s; nobody publishes so fast, so nobody has a reason to ask for it
 ROOM_MIN = 2.0  # messages that may wait in any flow, however much slower than others it is
 TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: to parse one takes time
+RECENT = 100  # messages among which an example of a new flow is looked for
 QUOTA_TOLD = 0.25  # a quota that changed by less than this share is not worth a record
+
+
+class Offered(NamedTuple):
+    """What became of a message that wants to leave."""
+
+    passage: Passage
+    flows: list[Flow]  # that it belongs to
+    displaced: list[Waiting]  # who were withheld so that it may wait
 
 
 class Passage(Enum):
@@ -79,7 +97,7 @@ class FlowReport:
     quota: float  # messages/s
     limiting_receiver: str
     queue: int
-    since: float  # when it was last told so, by the publisher's clock
+    since: float  # when it was first limited, by the publisher's clock
 
 
 class Gate:
@@ -97,6 +115,7 @@ class Gate:
         self._unread = TEXT_MAX  # characters that may still be parsed for this feedback
         self._arrivals = 0
         self._told: dict[int, float] = {}  # quotas that were last recorded, by the flow's encoding
+        self.recent: deque[Message] = deque(maxlen=RECENT)  # that have left
         self.withheld = 0
         self.feedbacks = 0
         self.refused = 0  # flows in feedbacks
@@ -117,24 +136,26 @@ class Gate:
 
     # Messages.
 
-    def offer(
-        self, message: Message, encoding: int, ticket: Ticket | None, *, now: float
-    ) -> tuple[Passage, list[Flow]]:
-        """A message wants to leave; says whether it does, and which flows it belongs to."""
+    def offer(self, message: Message, encoding: int, ticket: Ticket | None, *, now: float) -> Offered:
+        """A message wants to leave."""
         flows = self._table.matching(encoding, message.attributes)
         if not flows:
-            return Passage.OPEN, flows
+            return Offered(Passage.OPEN, flows, [])
         self._pay_debts(now)
         busy = [flow for flow in flows if flow in self._queues or flow in self._debts]
         if not busy and _take(flows, now):
-            return Passage.OPEN, flows
-        if len(self._waiting) >= WAITING_MAX or (self._config.when_full == "drop" and self._full(busy, flows)):
+            return Offered(Passage.OPEN, flows, [])
+        displaced = self._room(busy, flows)
+        if displaced is None:
             self.withheld += 1
-            return Passage.WITHHELD, flows
+            return Offered(Passage.WITHHELD, flows, [])
+        for less_wanted in displaced:
+            self.withheld += 1
+            self._displace(less_wanted)
         self._arrivals += 1
         waiting = self._waiting[self._arrivals] = Waiting(self._arrivals, message, encoding, ticket, flows)
         self._join(waiting)
-        return Passage.WAITS, flows
+        return Offered(Passage.WAITS, flows, displaced)
 
     def admit(self, message: Message, encoding: int, *, now: float) -> bool:
         """Whether talk that carries this message may leave now; it takes tokens like the message itself (002 1.2)."""
@@ -178,10 +199,35 @@ class Gate:
         self.withheld += len(gone)
         return gone
 
-    def _full(self, busy: list[Flow], flows: list[Flow]) -> bool:
-        """Whether one of its queues has no room; in slower flows than its fastest there is less."""
-        room = self._config.flow_queue / max(flow.quota for flow in flows)
-        return any(len(self._queues.get(flow, ())) >= max(ROOM_MIN, room * flow.quota) for flow in busy)
+    def _room(self, busy: list[Flow], flows: list[Flow]) -> list[Waiting] | None:
+        """Who must give way so that a message of these flows may wait; None if there is no room for it."""
+        if len(self._waiting) >= WAITING_MAX:
+            return None
+        if self._config.when_full == "wait":
+            return []
+        found: dict[int, Waiting] = {}
+        per_quota = self._config.flow_queue / max(flow.quota for flow in flows)
+        for flow in busy:
+            queue = self._queues.get(flow, ())
+            surplus = floor(len(queue) - max(ROOM_MIN, per_quota * flow.quota)) + 1
+            if surplus > 0:
+                last = reversed(queue) if self._config.prefer_shared else ()
+                less_wanted = [other for other in last if len(other.flows) < len(flows)][:surplus]
+                if len(less_wanted) < surplus:
+                    return None
+                found |= {other.arrival: other for other in less_wanted}
+        return list(found.values())
+
+    def _displace(self, waiting: Waiting) -> None:
+        """It waits no longer; whoever was behind it moves up."""
+        del self._waiting[waiting.arrival]
+        for flow in waiting.flows:
+            queue = self._queues[flow]
+            if queue[0] is waiting and len(queue) > 1:
+                queue[1].behind -= 1
+            queue.remove(waiting)
+            if not queue:
+                del self._queues[flow]
 
     def _pay_debts(self, now: float) -> None:
         """Tokens that repairs took before they were there."""
@@ -243,6 +289,7 @@ class Gate:
             removed.update(dict.fromkeys(answer.removed))
             if answer.flow is not None and answer.verdict is FlowVerdict.ADDED:
                 added[answer.flow] = None
+                answer.flow.example = self._example(wanted, scheme)
             if answer.flow is not None and answer.verdict is not FlowVerdict.COVERED:
                 records += self._tell(answer.flow)
         self._regroup([flow for flow in added if flow not in removed], removed)
@@ -257,7 +304,7 @@ class Gate:
         self._regroup([], dict.fromkeys(gone))
         for flow in gone:
             if self._told.pop(flow.wanted.encoding, None) is not None:
-                records.append(FlowLimited(flow_name(flow), flow.limiting_receiver, 0.0))
+                records.append(FlowLimited(self._name(flow), flow.limiting_receiver, 0.0))
         return records
 
     def limiting_receivers(self) -> list[str]:
@@ -267,7 +314,7 @@ class Gate:
     def report(self) -> list[FlowReport]:
         """All flows that are limited now."""
         return [
-            FlowReport(flow_name(f), f.quota, f.limiting_receiver, len(self._queues.get(f, ())), f.feedback_at)
+            FlowReport(self._name(f), f.quota, f.limiting_receiver, len(self._queues.get(f, ())), f.since)
             for f in self._table
         ]
 
@@ -321,7 +368,15 @@ class Gate:
         if len(self._told) >= self._config.flows_max:
             self._told.clear()
         self._told[flow.wanted.encoding] = flow.quota
-        return [FlowLimited(flow_name(flow), flow.limiting_receiver, flow.quota)]
+        return [FlowLimited(self._name(flow), flow.limiting_receiver, flow.quota)]
+
+    def _example(self, wanted: Wanted, scheme: EncodingScheme) -> Attributes | None:
+        """A message of this flow that has left."""
+        lately = (message.attributes for message in reversed(self.recent))
+        return next((each for each in lately if wanted.has(scheme.encode_message(each), each)), None)
+
+    def _name(self, flow: Flow) -> str:
+        return flow_name(flow, self._config.scheme)
 
 
 def slowest(flows: list[Flow]) -> Flow | None:
@@ -329,11 +384,20 @@ def slowest(flows: list[Flow]) -> Flow | None:
     return min(flows, key=lambda flow: flow.quota, default=None)
 
 
-def flow_name(flow: Flow) -> str:
-    """What to call it."""
-    exact = flow.wanted.exact
-    text = getattr(exact, "text", None)
-    return text if isinstance(text, str) else f"bits {flow.wanted.encoding:x}"
+def flow_name(flow: Flow, scheme: EncodingScheme) -> str:
+    """What to call it: its filter, or what the example has of its bits, or the bits themselves."""
+    text = getattr(flow.wanted.exact, "text", None)
+    if isinstance(text, str):
+        return text
+    parts, unsaid = [], flow.wanted.encoding
+    for name, value in (flow.example or {}).items():
+        for constraint in (Equals(name, value), Exists(name)):
+            bits = scheme.encode_filter(Filter((constraint,)))
+            if bits and not bits & ~flow.wanted.encoding:
+                parts.append(constraint_text(constraint))
+                unsaid &= ~bits
+                break
+    return " AND ".join(parts) if parts and not unsaid else f"bits {flow.wanted.encoding:x}"
 
 
 def _take(flows: list[Flow], now: float) -> bool:

@@ -1,10 +1,11 @@
 """The transport's header as bytes: sequence number, departure times, and the publication record.
 
-    1 byte   version                    1 byte   flags: entries are shared; this publisher sends digests
+    1 byte   version                    1 byte   flags: entries are shared; this publisher sends digests; see below
     8 bytes  sequence number            8 bytes  departure, in seconds of the publisher's clock
     1 byte   hops, 0 if unknown         1 byte   how many ages follow
     1 byte   how many entries follow    1 byte   bytes of one entry
-    18 bytes, if a flag says so: congestion control (see `Control`)
+    18 bytes, if a flag says so: congestion control (see `Control`); 14 more for each further flow that it belongs to,
+             at most three, whose number is in the two highest bits of the flags
     4 bytes  per age: microseconds from that departure to this one, newest first
     then the entries, newest first
 
@@ -30,23 +31,50 @@ from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX
 
 VERSION = 1
 SHARED, DIGESTS, CONTROL = 1, 2, 4  # flags
+FURTHER_SHIFT, FURTHER_MAX = 6, 3  # of the number of further flows among the flags
 AGE_MAX = 0xFFFFFFFF  # microseconds: 71 minutes; whatever is older is of no use to anybody
 SEQUENCE_MAX = 1 << 62
 _FIXED = Struct("<BBQdBBBB")
 _CONTROL = Struct("<fIIHI")
+_FURTHER = Struct("<IIHI")
 TRAVEL_WRAPS = (1 << 32) * 1e-6  # seconds: only sums of two travels mean anything, and those are below a minute
 _RAW, _OWN = 0x80, 0x40  # marks of the three kinds of shared entries; below _OWN: a list of differences
 _LIST_MAX = _OWN - 1
 
 
+class Followed(NamedTuple):
+    """A limited flow that a message belongs to."""
+
+    limiting: int  # the word of its limiting receiver
+    travel: float  # of that receiver's last feedback, by two clocks (erratum C6), modulo TRAVEL_WRAPS
+    flow: int  # the publisher's number for it
+    place: int  # the how-manieth message of it this is: its limiting receiver sees every loss
+
+
 class Control(NamedTuple):
-    """What congestion control says on a message (000 Figure 2)."""
+    """What congestion control says on a message (000 Figure 2).
+
+    The papers have room for one limiting receiver (erratum C7). One whose flow shares most messages with slower flows
+    would hardly ever be named, take itself for not followed, fall silent and have its flow set free. So all are named,
+    up to four, the slowest first.
+    """
 
     rate: float  # messages/s that leave this publisher (erratum C14: leave, not are offered)
-    limiting: int = 0  # the word of the limiting receiver of the slowest flow it belongs to (C7); 0: not controlled
-    travel: float = 0.0  # of that receiver's last feedback, by two clocks (C6), modulo TRAVEL_WRAPS
-    flow: int = 0  # the publisher's number for that flow
-    place: int = 0  # the how-manieth message of that flow this is: its limiting receiver sees every loss
+    limiting: int = 0  # as in Followed, of the slowest flow that it belongs to; 0: of none
+    travel: float = 0.0
+    flow: int = 0
+    place: int = 0
+    further: tuple[Followed, ...] = ()  # the next slowest
+
+    @property
+    def followed(self) -> tuple[Followed, ...]:
+        """All flows that it belongs to, as far as it says."""
+        return (Followed(*self[1:5]), *self.further) if self.limiting else ()
+
+    @property
+    def says_all(self) -> bool:
+        """Whether it names all flows that it belongs to; otherwise those who are not named know nothing."""
+        return len(self.further) < FURTHER_MAX
 
 
 class Header:
@@ -100,7 +128,8 @@ def encode_header(
     control: Control | None = None,
 ) -> bytes:
     """The bytes of a header; `entries` are written by `whole_entry` or `shared_entry`."""
-    flags |= CONTROL if control is not None else 0
+    if control is not None:
+        flags |= CONTROL | len(control.further) << FURTHER_SHIFT
     fixed = _FIXED.pack(VERSION, flags, sequence, departure, 0, len(ages), len(entries), entry_bytes)
     times = [min(AGE_MAX, round(age * 1e6)) if age > 0.0 else 0 for age in ages]
     controlled = b"" if control is None else _pack_control(control)
@@ -133,7 +162,8 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     if len(data) < _FIXED.size:
         raise InvalidHeader(f"{len(data)} bytes are no transport header")
     version, flags, sequence, departure, hops, ages, entries, entry_bytes = _FIXED.unpack_from(data)
-    if version != VERSION or flags > SHARED | DIGESTS | CONTROL:
+    flags, further = flags & (1 << FURTHER_SHIFT) - 1, flags >> FURTHER_SHIFT
+    if version != VERSION or flags > SHARED | DIGESTS | CONTROL or (further and not flags & CONTROL):
         raise InvalidHeader(f"version {version}, flags {flags}; this side speaks version {VERSION}")
     if not 0 < sequence <= SEQUENCE_MAX or not isfinite(departure):
         raise InvalidHeader(f"sequence {sequence}, departure {departure}")
@@ -141,11 +171,11 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         raise InvalidHeader(f"a record of {entries} entries and {ages} times on message {sequence}")
     if entries and entry_bytes * 8 != entry_bits:
         raise ForeignScheme(f"entries of {entry_bytes * 8} bits; this side has {entry_bits}: set record_bits alike")
-    head = _FIXED.size + (_CONTROL.size if flags & CONTROL else 0)
+    head = _FIXED.size + (_CONTROL.size + further * _FURTHER.size if flags & CONTROL else 0)
     start = head + 4 * ages
     if len(data) < start:
         raise InvalidHeader(f"{len(data)} bytes are too few for {ages} times")
-    control = _unpack_control(data) if flags & CONTROL else None
+    control = _unpack_control(data, further) if flags & CONTROL else None
     times = unpack_from(f"<{ages}I", data, head)
     if times != tuple(sorted(times)):
         raise InvalidHeader("departure times that run backwards")
@@ -165,15 +195,22 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
 
 def _pack_control(control: Control) -> bytes:
     """The travel as microseconds: a float of four bytes could not tell two days from two days and a round trip."""
-    rate, limiting, travel, flow, place = control
-    return _CONTROL.pack(rate, limiting, round(travel * 1e6) % (1 << 32), flow, place)
+    rate, limiting, travel, flow, place, further = control
+    packed = _CONTROL.pack(rate, limiting, round(travel * 1e6) % (1 << 32), flow, place)
+    for one in further:
+        packed += _FURTHER.pack(one.limiting, round(one.travel * 1e6) % (1 << 32), one.flow, one.place)
+    return packed
 
 
-def _unpack_control(data: bytes) -> Control:
+def _unpack_control(data: bytes, further: int) -> Control:
     rate, limiting, travel, flow, place = _CONTROL.unpack_from(data, _FIXED.size)
     if not 0.0 <= rate < 1e9:
         raise InvalidHeader(f"a rate of {rate} messages/s")
-    return Control(rate, limiting, travel * 1e-6, flow, place)
+    others = []
+    for number in range(further):
+        word, late, other, where = _FURTHER.unpack_from(data, _FIXED.size + _CONTROL.size + number * _FURTHER.size)
+        others.append(Followed(word, late * 1e-6, other, where))
+    return Control(rate, limiting, travel * 1e-6, flow, place, tuple(others))
 
 
 def _shared_entries(data: bytes, at: int, entries: int, entry_bytes: int, following: int) -> tuple[int, ...]:

@@ -23,13 +23,13 @@ from penstock.transport.congestion import word_of
 from penstock.transport.distances import Distances
 from penstock.transport.flow_table import Flow
 from penstock.transport.gate import FlowReport, Gate, Passage, slowest
-from penstock.transport.header import Control
+from penstock.transport.header import FURTHER_MAX, Control, Followed
 from penstock.transport.network import Publish, TransportEffect
 from penstock.transport.outgoing import Outgoing
 from penstock.transport.repairs import Repairs
 from penstock.transport.talk import Feedback
 
-UNEVEN = 0.25  # of a step by which a departure may be later than its token: messages at even steps slip between the
+UNEVEN = 0.4  # of a step by which a departure may be later than its token: messages at even steps slip between the
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
 GATE_TIMER = ("transport", "gate")
@@ -72,19 +72,13 @@ class Sending:
         if not self._gate and not self._gate.waiting:
             return [*self._leave(message, ticket, [], now), *_answer(ticket, Accepted())]
         encoding = self._outgoing.encoding(message)
-        passage, flows = self._gate.offer(message, encoding, ticket, now=now)
+        passage, flows, displaced = self._gate.offer(message, encoding, ticket, now=now)
         if passage is Passage.OPEN:
             return [*self._leave(message, ticket, flows, now), *_answer(ticket, Accepted())]
-        if passage is Passage.WAITS:
-            return self._arm() if self._gate.newest_is_first else []
-        limiting = slowest(flows)
-        assert limiting is not None
-        identity, receiver = message.identity, limiting.limiting_receiver
-        problem = f"withheld: {receiver} takes {limiting.quota:.3g} messages/s of this flow; publish more slowly"
-        return [
-            Withheld(identity.publisher, identity.incarnation, identity.count, receiver),
-            *_answer(ticket, machine.Withheld(problem)),
-        ]
+        if passage is Passage.WITHHELD:
+            return _withheld(message, ticket, flows)
+        effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
+        return effects + self._arm() if displaced or self._gate.newest_is_first else []
 
     def expired(self, *, now: float) -> list[TransportEffect]:
         """Somebody's token has come."""
@@ -151,10 +145,11 @@ class Sending:
 
     def _leave(self, message: Message, ticket: Ticket | None, flows: list[Flow], now: float) -> list[TransportEffect]:
         """Off it goes; whoever holds no ticket keeps no trace either."""
-        flow = slowest(flows)
-        wrapped, key = self._outgoing.wrap(message, now=now, control=_control(flow))
-        if flow is not None:
+        named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
+        wrapped, key = self._outgoing.wrap(message, now=now, control=_control(named))
+        for flow in named:
             flow.count = _next_place(flow)
+        self._gate.recent.append(message)
         self._repairs.keep_published(key, message, now)
         effects: list[TransportEffect] = [published_record(message)] if ticket is not None else []
         effects.append(Publish(wrapped))
@@ -178,16 +173,27 @@ class Sending:
         return []
 
 
-def _control(flow: Flow | None) -> Control | None:
-    """What a message says of the slowest flow it belongs to."""
-    if flow is None:
-        return None
-    return Control(0.0, word_of(flow.limiting_receiver), flow.travel, flow.number, _next_place(flow))
+def _control(named: list[Flow]) -> Control | None:
+    """What a message says of the flows it belongs to."""
+    said = [Followed(word_of(flow.limiting_receiver), flow.travel, flow.number, _next_place(flow)) for flow in named]
+    return Control(0.0, *said[0], tuple(said[1:])) if said else None
 
 
 def _next_place(flow: Flow) -> int:
     """Only messages that name a flow count as its own: whoever misses a number has lost one that said so."""
     return (flow.count + 1) & 0xFFFFFFFF
+
+
+def _withheld(message: Message, ticket: Ticket | None, flows: list[Flow]) -> list[TransportEffect]:
+    """It did not leave, and whoever published it hears why."""
+    limiting = slowest(flows)
+    receiver, quota = ("", 0.0) if limiting is None else (limiting.limiting_receiver, limiting.quota)
+    identity = message.identity
+    problem = f"withheld: {receiver} takes {quota:.3g} messages/s of this flow; publish more slowly"
+    return [
+        Withheld(identity.publisher, identity.incarnation, identity.count, receiver),
+        *_answer(ticket, machine.Withheld(problem)),
+    ]
 
 
 def _answer(ticket: Ticket | None, outcome: machine.Outcome) -> list[TransportEffect]:
