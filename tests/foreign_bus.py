@@ -174,6 +174,13 @@ class Bus:
         else:
             self._carry(member, message)
 
+    def reader_takes(self, name: str, rate: float) -> None:
+        """The client's application is behind and takes so many messages/s; infinity: it keeps up."""
+        member = self.members[name]
+        assert member.transport is not None
+        member.transport.reader_takes(rate, now=member.local(self.now))
+        self.apply(member, [])
+
     # Time.
 
     def at(self, time: float, action: Callable[[], None]) -> None:

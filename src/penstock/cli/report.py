@@ -1,59 +1,90 @@
-"""`penstock report`: what a broker sees: its links, queues, drops and clients."""
+"""`penstock report`: what a broker sees, and who slows whom in the whole network.
+
+The broker says what it knows: its links, queues, drops and clients. Who slows whom it does not know; that is asked of
+the publishers with congestion control, wherever they are, and whoever is slowed down answers. Names and filters in
+their answers are others' words, so they are shown without anything that a terminal would obey.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+FLOW_SHOWN_MAX = 40  # characters; --json has all of them
+BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
+RIGHT = ("queue", "sent", "bytes", "received", "wishes", "packets", "missing", "takes at most", "waiting", "since")
+
 
 def report_command(
     url: Url = None,
     watch: Annotated[float | None, typer.Option(help="Ask again every so many seconds.", min=0.1)] = None,
+    listen: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long to listen for publishers that say who slows them down; 0: do not ask them.",
+            min=0.0,
+            max=60.0,
+        ),
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a broker what it sees.
+    """Ask a broker what it sees, and all publishers who slows them down.
+
+    Publishers that nobody slows down do not answer. After a lost answer they speak again if you listen for 3 seconds.
 
     Example: penstock report --url penstock://127.0.0.1:7421
     """
-    run_client(_report(url, watch, as_json))
+    run_client(_report(url, watch, listen, as_json))
 
 
-async def _report(url: str | None, watch: float | None, as_json: bool) -> None:
+async def _report(url: str | None, watch: float | None, listen: float, as_json: bool) -> None:
     import asyncio
 
     from penstock.live.client import connect
+    from penstock.transport.config import TransportConfig
 
-    async with connect(url, connect_within=CONNECT_WITHIN) as network:
+    # All that we need of the transport is an inbox.
+    transport = TransportConfig(publisher_answers=False, answers=False) if listen else None
+    async with connect(url, transport=transport, connect_within=CONNECT_WITHIN) as network:
         while True:
             found = await network.broker_report()
             # We are a client ourselves, and nobody asked about us.
             found["clients"] = [client for client in found["clients"] if client["client"] != network.name]
             found["clients_connected"] -= 1
+            found["slowed"] = [asdict(each) for each in await network.slowed(within=listen)] if listen else None
             if as_json:
                 typer.echo(json.dumps(found))
             else:
                 _show(found)
             if watch is None:
                 return
-            await asyncio.sleep(watch)
+            await asyncio.sleep(max(0.0, watch - listen))
             await network.wait_connected()
 
 
-def _show(found: dict[str, Any]) -> None:
+def _table(title: str, *headings: str) -> Table:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
-    def table(title: str, *headings: str) -> Table:
-        made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for heading in headings:
-            right = heading in ("queue", "sent", "bytes", "received", "wishes", "packets", "missing")
-            made.add_column(heading, justify="right" if right else "left", overflow="fold")
-        return made
+    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in RIGHT else "left", overflow="fold")
+    return made
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.console import Console
 
     console = Console()
     console.print(
@@ -63,23 +94,59 @@ def _show(found: dict[str, Any]) -> None:
         highlight=False,
     )
     if found["links"]:
-        links = table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
+        links = _table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
         for link in found["links"]:
             state = "[green]up[/]" if link["up"] else "[red]down[/]"
-            links.add_row(link["peer"], link["kind"], state, *_counts(link), str(link["missing_datagrams"] or ""))
+            missing = str(link["missing_datagrams"] or "")
+            links.add_row(_plain(link["peer"]), link["kind"], state, *_counts(link), missing)
         console.print(links)
     if found["clients"]:
-        clients = table("clients", "client", "from", "wishes", "queue", "sent", "bytes", "received")
+        clients = _table("clients", "client", "from", "wishes", "queue", "sent", "bytes", "received")
         for client in found["clients"]:
-            clients.add_row(client["client"], client["address"], str(client["subscriptions"]), *_counts(client))
+            wishes = str(client["subscriptions"])
+            clients.add_row(_plain(client["client"]), client["address"], wishes, *_counts(client))
         console.print(clients)
     if found["drops"]:
-        drops = table("drops", "towards", "place", "cause", "packets")
+        drops = _table("drops", "towards", "place", "cause", "packets")
         for drop in found["drops"]:
-            drops.add_row(drop["peer"], drop["place"], drop["cause"], f"{drop['packets']:,}")
+            drops.add_row(_plain(drop["peer"]), drop["place"], drop["cause"], f"{drop['packets']:,}")
         console.print(drops)
     else:
         console.print("nothing was dropped")
+    if found["slowed"] is not None:
+        _show_slowed(console, found["slowed"])
+
+
+def _show_slowed(console: Console, slowed: list[dict[str, Any]]) -> None:
+    if not slowed:
+        console.print("nobody slows anybody")
+        return
+    rows = _table("who slows whom", "publisher", "flow", "takes at most", "because of", "waiting", "since")
+    for each in slowed:
+        quota, flow = each["quota"], each["flow"]
+        rows.add_row(
+            _plain(each["publisher"]),
+            _plain(flow, BITS_SHOWN_MAX if flow.startswith("bits ") else FLOW_SHOWN_MAX),
+            f"{quota:,.0f}/s" if quota >= 100.0 else f"{quota:.3g}/s",
+            _plain(each["limiting_receiver"]),
+            f"{each['queue']:,}",
+            f"{each['since']:.0f} s",
+        )
+    console.print(rows)
+    told = Counter(each["publisher"] for each in slowed)
+    for publisher, last in {each["publisher"]: each for each in slowed}.items():
+        more, withheld = last["flows_in_all"] - told[publisher], last["withheld"]
+        words = [f"{more:,} more flows"] * (more > 0) + [f"{withheld:,} messages withheld"] * (withheld > 0)
+        if words:
+            console.print(f"{_plain(publisher)}: {', '.join(words)}", highlight=False)
+
+
+def _plain(text: str, length_max: int = 256) -> str:
+    """Others' words, as they may be printed: no markup, no control characters."""
+    from rich.markup import escape
+
+    shown = "".join(letter if letter.isprintable() else "·" for letter in text)
+    return escape(shown if len(shown) <= length_max else shown[: length_max - 1] + "…")
 
 
 def _counts(port: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -24,6 +24,7 @@ from penstock.live import client
 from penstock.live.subscription import Report, Subscription
 from penstock.transport.config import TransportConfig
 from penstock.transport.gate import FlowReport
+from penstock.transport.slowdowns import Slowdown
 
 T = TypeVar("T")
 
@@ -97,6 +98,10 @@ class BlockingNetwork:
             return self._network.flows()
 
         return self._do(asked())
+
+    def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
+        """Ask all other publishers with congestion control who slows them down, and listen for so many seconds."""
+        return self._do(self._network.slowed(within=within))
 
     @property
     def withheld(self) -> int:

@@ -38,6 +38,7 @@ from penstock.kernel.machine import Deliver, Lane, Outcome, Packet, Send
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import InputRefused, Record, Trace, Unsubscribed
 from penstock.live.addresses import Address, default_url, parse_url
+from penstock.live.asking import ask_slowed
 from penstock.live.backoff import Backoff
 from penstock.live.connection import Connection, ConnectionConfig
 from penstock.live.flow_watch import FlowWatch
@@ -47,6 +48,7 @@ from penstock.live.links import CLIENT_ROOM_BYTES, StreamPort
 from penstock.live.status import NoticeService
 from penstock.live.subscription import Subscription
 from penstock.live.tickets import Tickets
+from penstock.live.unreachable import places, reason, unreachable_text
 from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import NodeConfig
 from penstock.overlay.packets import StatusRequest
@@ -56,6 +58,7 @@ from penstock.transport.feedbacks import ControlReport
 from penstock.transport.gate import FlowReport
 from penstock.transport.node import TransportClientNode
 from penstock.transport.report import TransportReport
+from penstock.transport.slowdowns import Slowdown
 
 log = logging.getLogger("penstock.client")
 
@@ -163,7 +166,7 @@ class Network:
                 await self._up.wait()
         except TimeoutError:
             await self.close()
-            raise Unreachable(self._unreachable_text()) from None
+            raise Unreachable(unreachable_text(self._addresses, self._problems)) from None
         except BaseException:
             await self.close()
             raise
@@ -210,7 +213,9 @@ class Network:
         identity = Identity(self.name, self.incarnation, self._count + 1)
         message = make_message(identity, attributes, body, limits=self._limits)
         if self._port is None:
-            raise NotConnected(f"not connected to {self._places()}; best effort keeps nothing: publish again later")
+            raise NotConnected(
+                f"not connected to {places(self._addresses)}; best effort keeps nothing: publish again later"
+            )
         self._count += 1
         if self._waits and self._node.transport.limited:
             self._post()
@@ -234,6 +239,17 @@ class Network:
     def flows(self) -> list[FlowReport]:
         """The content that subscribers have asked us to send more slowly: how fast, who asked, how much waits."""
         return self._node.transport.flows() if self._up is not None else []
+
+    async def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
+        """Ask all other publishers with congestion control who slows them down, and listen for so many seconds.
+
+        The answers come to our inbox, so this takes a client with a transport; our own flows are in `flows()`.
+        """
+        if self._transport is None:
+            raise PenstockError("a client without a transport hears no answers; use connect(..., transport=True)")
+        if self._port is None:
+            raise NotConnected(f"not connected to {places(self._addresses)}")
+        return await ask_slowed(self._host, self._node, within)
 
     @property
     def withheld(self) -> int:
@@ -270,7 +286,7 @@ class Network:
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
         if self._port is None:
-            raise NotConnected(f"not connected to {self._places()}")
+            raise NotConnected(f"not connected to {places(self._addresses)}")
         ticket, answer = self._tickets.take()
         request = Send((HOME,), StatusRequest(ticket), Lane.CONTROL)
         self._host.apply(self._node.egress.route([request]))
@@ -384,7 +400,7 @@ class Network:
                     async with asyncio.timeout(self._config.greet_within):
                         await self._loop.create_connection(lambda made=connection: made, *address)  # type: ignore[misc]
                 except (OSError, TimeoutError) as error:
-                    self._problems[address] = _reason(error)
+                    self._problems[address] = reason(error)
                     continue
                 try:
                     problem = await asyncio.shield(connection.over)
@@ -481,19 +497,3 @@ class Network:
             if not self._node.egress.waiting_packets(HOME) and not self._port.connection.buffered_bytes():
                 return
             await asyncio.sleep(0.002)
-
-    def _places(self) -> str:
-        return ", ".join(map(str, self._addresses))
-
-    def _unreachable_text(self) -> str:
-        tried = "; ".join(f"{address}: {problem}" for address, problem in self._problems.items())
-        return (
-            f"no broker answers at {self._places()} ({tried or 'no answer in time'});"
-            f" start one with 'penstock up', or give the URL of another"
-        )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-        return (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
-    return "no answer in time"

@@ -1,7 +1,8 @@
-"""The transport's own subscriptions: its inbox, requests it may answer, digests of publishers that it hears little of.
+"""The transport's own subscriptions: its inbox, requests it may answer, digests, questions who is slowed down.
 
-They have numbers that no application uses. The inbox is subscribed to once. Digests are asked for per publisher, for a
-limited number of them, because a broker takes a limited number of subscriptions from a client.
+They have numbers that no application uses. The inbox is subscribed to once, and so are questions, by a publisher that
+somebody has slowed down: a network without congestion has no filter for them. Digests are asked for per publisher, for
+a limited number of them, because a broker takes a limited number of subscriptions from a client.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.transport.network import Subscribe, TransportEffect, Unsubscribe
 from penstock.transport.session import Session
-from penstock.transport.talk import about_where, digests_where, inbox_where
+from penstock.transport.talk import about_where, digests_where, inbox_where, questions_where
 
 INBOX = SERVICE_SUBSCRIPTIONS
 ABOUT_US = SERVICE_SUBSCRIPTIONS + 1
@@ -23,7 +24,7 @@ class Listening:
         self._name = name
         self._domain = domain
         self._last = ABOUT_US
-        self._inbox = False
+        self._inbox = self._questions = False
         self._digests = 0
 
     def inbox(self) -> list[TransportEffect]:
@@ -36,6 +37,13 @@ class Listening:
     def about_us(self) -> list[TransportEffect]:
         """Subscribe to what is said about our own messages."""
         return [Subscribe(ABOUT_US, about_where(self._name, self._domain))]
+
+    def questions(self) -> list[TransportEffect]:
+        """Subscribe to questions who is slowed down, once and for good."""
+        if self._questions:
+            return []
+        self._questions = True
+        return [Subscribe(self.number(), questions_where())]
 
     def number(self) -> int:
         """A number for one more subscription of ours."""

@@ -7,6 +7,7 @@
     digest    a record with no message: this is what I published lately
     feedback  send me no more of this than so much (000 section III-B)
     echo      where are you? and its answer; both go to inboxes
+    question  who is slowed down by whom? To all publishers that are; `slowed` is the answer, to the asker's inbox
 
 Each has an identity of its own, under the name of its sender with a `~` before it, so that nothing below can take it
 for a message of an application. What a request or a repair is about stands in its header.
@@ -32,8 +33,12 @@ from penstock.errors import InvalidHeader, InvalidMessage
 
 REQUEST, REPAIR, DIGEST, ECHO, ANSWER = "request", "repair", "digest", "echo", "answer"
 FEEDBACK = "feedback"
+QUESTION, SLOWED = "slow?", "slowed"
 FLOWS_MAX = 64  # in one feedback
 WHERE_MAX = 256  # characters of a flow's text; to parse one takes time, and feedback comes often
+SLOWED_MAX = 32  # flows in one answer to a question
+FLOW_LENGTH_MAX = 200  # characters of a flow's name in it
+RECEIVER_LENGTH_MAX = 128  # and of its limiting receiver's: so the longest answer still fits into a datagram
 TO, FROM, ABOUT, DOMAIN = "_to", "_from", "_about", "_domain"
 ANY = "_any"  # in the place of bits, if there are too many: then everybody is asked
 BITS_MAX = 60  # of a request: a message has at most 64 attributes, and some are taken
@@ -100,6 +105,33 @@ class Feedback(Struct, frozen=True, array_like=True):
     flows: tuple[Asked, ...]
 
 
+class Question(Struct, frozen=True, array_like=True):
+    """Who is slowed down, and by whom?"""
+
+    asker: str
+    number: int  # which the answer must name
+
+
+class SlowedFlow(Struct, frozen=True, array_like=True):
+    """A flow of the publisher that answers."""
+
+    flow: str
+    quota: float  # messages/s
+    limiting_receiver: str
+    queue: int  # messages that wait
+    since: float  # seconds that it has been limited
+
+
+class Slowed(Struct, frozen=True, array_like=True):
+    """These flows of mine are limited, the slowest first."""
+
+    publisher: str
+    number: int  # of the question
+    flows: tuple[SlowedFlow, ...]
+    in_all: int  # limited flows, also those that have no room here
+    withheld: int  # messages that did not leave
+
+
 class Voice:
     """Gives each of a client's own messages its identity."""
 
@@ -115,7 +147,7 @@ class Voice:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_Kind = TypeVar("_Kind", Request, Repair, Echo, Answer, Feedback)
+_Kind = TypeVar("_Kind", Request, Repair, Echo, Answer, Feedback, Question, Slowed)
 
 
 def request_to_peers(voice: Voice, request: Request, encoding: int, domain: str) -> Message:
@@ -176,6 +208,16 @@ def feedback_message(voice: Voice, to: str, feedback: Feedback) -> Message:
     return talk(voice.next(), FEEDBACK, {TO: to}, _encode(feedback))
 
 
+def question_message(voice: Voice, question: Question) -> Message:
+    """To everybody who listens for questions."""
+    return talk(voice.next(), QUESTION, {}, _encode(question))
+
+
+def slowed_message(voice: Voice, to: str, slowed: Slowed) -> Message:
+    """The answer to a question."""
+    return talk(voice.next(), SLOWED, {TO: to}, _encode(slowed))
+
+
 def decode_talk(data: bytes, kind: type[_Kind]) -> _Kind:
     """What is in a header of this kind; raises InvalidHeader."""
     try:
@@ -187,7 +229,7 @@ def decode_talk(data: bytes, kind: type[_Kind]) -> _Kind:
     return said
 
 
-def _sane(said: Request | Repair | Echo | Answer | Feedback) -> bool:
+def _sane(said: Request | Repair | Echo | Answer | Feedback | Question | Slowed) -> bool:
     numbers: list[float]
     if isinstance(said, Request):
         key = said.key
@@ -198,10 +240,21 @@ def _sane(said: Request | Repair | Echo | Answer | Feedback) -> bool:
         if len(said.flows) > FLOWS_MAX:
             return False
         numbers = [flow.quota for flow in said.flows]
+    elif isinstance(said, Question):
+        numbers = [said.number]
+    elif isinstance(said, Slowed):
+        if not 0 < len(said.flows) <= min(SLOWED_MAX, said.in_all) or not all(map(_short, said.flows)):
+            return False
+        numbers = [said.number, said.in_all, said.withheld]
+        numbers += [number for flow in said.flows for number in (flow.quota, flow.queue, flow.since)]
     else:
         numbers = []
     times = [getattr(said, name) for name in ("sent_at", "departure", "answered_at") if hasattr(said, name)]
     return all(0.0 <= number < 2.0**62 for number in numbers) and all(abs(time) < 1e15 for time in times)
+
+
+def _short(flow: SlowedFlow) -> bool:
+    return len(flow.flow) <= FLOW_LENGTH_MAX and len(flow.limiting_receiver) <= RECEIVER_LENGTH_MAX
 
 
 def inbox_where(name: str) -> str:
@@ -212,6 +265,11 @@ def inbox_where(name: str) -> str:
 def digests_where(publisher: str) -> str:
     """The digests of one publisher."""
     return f"{FLAG} = '{DIGEST}' AND {FROM} = {value_text(publisher)}"
+
+
+def questions_where() -> str:
+    """Questions who is slowed down."""
+    return f"{FLAG} = '{QUESTION}'"
 
 
 def about_where(publisher: str, domain: str) -> str:

@@ -41,14 +41,17 @@ from penstock.transport.report import TransportReport, make_report
 from penstock.transport.requests import Requests, recovered_record
 from penstock.transport.sending import Sending
 from penstock.transport.session import Session
+from penstock.transport.slowdowns import Slowdowns
 from penstock.transport.talk import (
     ANSWER,
     DIGEST,
     ECHO,
     FEEDBACK,
     FROM,
+    QUESTION,
     REPAIR,
     REQUEST,
+    SLOWED,
     TO,
     Answer,
     Echo,
@@ -89,6 +92,7 @@ class Transport:
         self._feedbacks = Feedbacks(name, config, timers, self._distances, voice, self._wishes)
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
         self._listening = Listening(name, config.domain)
+        self.slowdowns = Slowdowns(name, voice, random, self._sending, self._listening)
         self._ticking = False
         self._ticks = self._not_asked = 0
         self._refused = self._digests_heard = self._dropped_late = 0
@@ -259,6 +263,8 @@ class Transport:
             return self._echoed(decode_talk(data, Answer), now)
         if kind == FEEDBACK:
             return self._heard_feedback(decode_talk(data, Feedback), message, now)
+        if kind in (QUESTION, SLOWED):
+            return self.slowdowns.heard(kind, data, message.identity.publisher, now)
         return self._refuse(message, f"talk of an unknown kind, '{kind[:40]}'")
 
     def _repaired(self, repair: Repair, inside: Message, now: float) -> list[TransportEffect]:
@@ -311,7 +317,7 @@ class Transport:
         if message.identity.publisher != f"~{feedback.subscriber}":
             return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
         self._keep_ticking(now)
-        return self._sending.heard(feedback, now=now)
+        return [*self._sending.heard(feedback, now=now), *self.slowdowns.limited()]
 
     def dropped_here(self, message: Message, *, now: float) -> None:
         """The application was too slow for a message that we handed over: a loss as any other."""
