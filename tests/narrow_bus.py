@@ -19,6 +19,7 @@ from foreign_bus import Bus, Carried, Member
 from penstock.content.envelope import DATA, kind_of
 from penstock.content.message import Message, Value
 from penstock.transport.config import TransportConfig
+from penstock.transport.feedbacks import ControlReport
 from penstock.transport.gate import FlowReport
 
 DELAY = 0.02
@@ -105,6 +106,11 @@ class NarrowBus(Bus):
         transport = self.members["p"].transport
         assert transport is not None
         return transport.flows()
+
+    def control(self, name: str) -> ControlReport:
+        transport = self.members[name].transport
+        assert transport is not None
+        return transport.control()
 
     def rate_at(self, name: str, start: float, end: float) -> float:
         """Messages/s that the application got."""

@@ -21,6 +21,8 @@ from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.sim.network import Network
 from penstock.transport.config import TransportConfig
+from penstock.transport.feedbacks import ControlReport
+from penstock.transport.gate import FlowReport
 from penstock.transport.node import TransportClientNode
 from penstock.transport.report import TransportReport
 
@@ -78,6 +80,16 @@ class OverlayBus:
         """The client publishes."""
         self._engine.at(SETTLED + at, lambda _: self._publish(name, attributes, body), None)
 
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Do something at this time."""
+        self._engine.at(SETTLED + time, lambda _: action(), None)
+
+    def reader_takes(self, name: str, rate: float) -> None:
+        """The client's application is behind and takes so many messages/s; infinity: it keeps up."""
+        host, node = self._host(name)
+        node.transport.reader_takes(rate, now=host.now())
+        host.apply([])
+
     def run(self, until: float) -> None:
         """Let time pass."""
         if self._network is None:
@@ -98,6 +110,14 @@ class OverlayBus:
         report = self._host(name)[1].report(number)
         assert report is not None
         return report
+
+    def flows(self) -> list[FlowReport]:
+        """What the publisher `p` is asked to send more slowly."""
+        return self._host("p")[1].transport.flows()
+
+    def control(self, name: str) -> ControlReport:
+        """What a subscriber's congestion control knows."""
+        return self._host(name)[1].transport.control()
 
     def records_of(self, name: str, kind: type[RecordKind]) -> list[RecordKind]:
         """A client's records of one kind, in order."""

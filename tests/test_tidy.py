@@ -72,6 +72,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
 # --- Names for users. Extend this list together with `penstock.__all__`.
 
 PUBLIC = [
+    "FlowReport",
     "Identity",
     "InvalidMessage",
     "InvalidPredicate",

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from penstock.live.client import Network, connect
     from penstock.live.subscription import Report, Subscription
     from penstock.transport.config import TransportConfig
+    from penstock.transport.gate import FlowReport
 
 __all__ = [
+    "FlowReport",
     "Identity",
     "InvalidMessage",
     "InvalidPredicate",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "FlowReport": "transport.gate",
     "Identity": "content.message",
     "InvalidMessage": "errors",
     "InvalidPredicate": "errors",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 
+import networkx
 import numpy as np
 import pytest
 
 from penstock.content.envelope import wrap
 from penstock.content.message import Identity, make_message
 from penstock.kernel.trace import Dropped
-from penstock.lab.congestion import EXPERIMENTS, load, theory
+from penstock.lab.congestion import EXPERIMENTS, load, network, theory
 from penstock.lab.congestion.setting import jain, rate, time_until
 from penstock.lab.experiment import Views
 from penstock.lab.laboratory import run_experiments
@@ -88,6 +89,17 @@ def test_a_few_subscribers_of_the_large_network_want_much_and_filters_have_one_t
     assert len(wishes) == 758
     assert set(counts) <= {1, 2, 3, 4, 5}
     assert counts.count(1) < 20
+
+
+def test_the_large_network_has_a_diameter_of_six_and_760_clients():
+    """000 section IV-E says 3 and 758 subscribers, 002 section 5.3.5 says 6 and 760: erratum C11."""
+    scenario = network.plans("paper")[load.CONTROLLED].scenario
+    overlay = networkx.Graph([link.between for link in scenario.link])
+    assert len(overlay) == 8
+    assert networkx.is_tree(overlay)
+    assert networkx.diameter(overlay) == 6
+    assert len(scenario.client) == 760
+    assert sum(bool(client.subscribe) for client in scenario.client) == 758
 
 
 def test_rates_and_times_are_read_off_bins_of_a_tenth_of_a_second():

@@ -179,6 +179,43 @@ def test_a_port_in_use_is_4(network: dict[str, str]) -> None:
     assert len(err.splitlines()) == 1
 
 
+# What `lab run --live` says where there can be no bottleneck of the kernel: the same for root and for others.
+
+NOBODY = """
+import os
+os.geteuid = lambda: 65534
+"""
+LIVE_EXPERIMENT = ("lab", "run", "cacc-tcp-friendliness", "--live")
+
+
+def refused(folder: Path, path: Path, **environment: str) -> str:
+    """The one line with which it ends."""
+    code, out, err = call(*LIVE_EXPERIMENT, "--runs", str(folder / "runs"), PATH=str(path), **environment)
+    assert (code, out) == (4, "")
+    assert not (folder / "runs").exists()
+    (sentence,) = err.splitlines()
+    return sentence
+
+
+def test_a_live_experiment_without_iproute2_is_4_and_says_what_to_install(tmp_path: Path) -> None:
+    nothing = tmp_path / "bin"
+    nothing.mkdir()
+    assert refused(tmp_path, nothing) == "error: ip and tc not found; install iproute2"
+
+
+def test_a_live_experiment_without_root_is_4_and_says_how_it_can_be_run(tmp_path: Path) -> None:
+    tools, start_up = tmp_path / "bin", tmp_path / "start"
+    for folder in (tools, start_up):
+        folder.mkdir()
+    for tool in ("ip", "tc"):
+        (tools / tool).write_text("#!/bin/sh\nexit 1\n")
+        (tools / tool).chmod(0o755)
+    (start_up / "sitecustomize.py").write_text(NOBODY)  # root, too, is nobody there
+    paths = os.pathsep.join(filter(None, [str(start_up), os.environ.get("PYTHONPATH", "")]))
+    sentence = refused(tmp_path, tools, PYTHONPATH=paths)
+    assert sentence == "error: network namespaces need root; run it as root, or in the simulator without --live"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -16,6 +16,7 @@ from msgspec import structs
 import penstock
 from live_help import a_broker, run, until, url
 from penstock.cli.demo import narrow_ways
+from penstock.content.message import Identity, Message, make_message
 from penstock.errors import NotConnected, NotPossibleHere
 from penstock.kernel.machine import Accepted, Refused, Withheld
 from penstock.kernel.trace import Counted, Delivered, Record
@@ -117,6 +118,36 @@ def test_a_publisher_that_would_rather_drop_never_waits_and_is_told_what_did_not
     run(beside())
 
 
+def test_a_reader_that_keeps_up_again_is_no_longer_followed() -> None:
+    async def beside() -> None:
+        forgets = structs.replace(CONTROLLED, flow_timeout=0.2)
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker), name="writer", transport=forgets) as writer,
+            penstock.connect(url(broker), name="reader", transport=forgets) as other,
+            other.subscribe("kind = 'b'", queue_max=4000) as wanted,
+        ):
+            reading = asyncio.ensure_future(reads_slowly(wanted, []))
+            writing = asyncio.ensure_future(writes(writer, "b", []))
+            await until(lambda: any(flow.limiting_receiver == "reader" for flow in writer.flows()))
+            assert wanted.report().allowed_rate is not None
+            reading.cancel()
+            writing.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+
+            async def takes_all() -> bool:
+                """A few messages at a time, and all that wait are taken."""
+                await writer.publish({"kind": "b"}, BODY)
+                await wanted.take(4000)
+                return wanted.report().allowed_rate is None and not writer.flows()
+
+            await until(takes_all)
+            assert wanted.report().dropped == 0
+            assert wanted.report().loss_event_rate == 0.0
+
+    run(beside())
+
+
 def test_what_the_receive_queue_drops_is_a_loss_like_any_other() -> None:
     async def beside() -> None:
         async with (
@@ -210,8 +241,8 @@ IMPOSSIBLE = namespaces_possible()
 
 @pytest.mark.skipif(bool(IMPOSSIBLE), reason=IMPOSSIBLE)
 def test_content_makes_room_for_a_tcp_of_the_kernel_and_nothing_is_left_behind() -> None:
-    """000 section IV-D with a real TCP, half a minute long; the bounds are wide."""
-    begins, counts, ends = 5.0, 9.0, 22.0
+    """000 section IV-D with a real TCP, for a quarter of a minute; the bounds are wide."""
+    begins, counts, ends = 4.0, 6.0, 16.0
     scenario = dumbbell(
         "kernel", [Pair(1.0, (Stretch(0.0, ends, 600.0),))], rate_bits_per_s=1e6, duration=ends, controlled=True,
         tcp_start=begins,
@@ -302,6 +333,47 @@ def test_a_reader_is_spoken_of_while_it_is_behind_and_freed_when_it_has_kept_up(
     found = [look(0) for _ in range(int(CALM / 0.1) + 1)]
     assert found.count(inf) == 1
     assert look(0) is None
+
+
+class Told:
+    """Stands for the network of a subscription, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self.dropped: list[int] = []
+
+    def _reader_takes(self, rate: float) -> None:
+        self.rates.append(rate)
+
+    def _dropped(self, message: Message) -> None:
+        self.dropped.append(message.identity.count)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_subscription_looks_at_its_queue_whenever_a_message_comes(
+    watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it fills, before anything is dropped; and only where congestion control is on."""
+    now, told = 100.0, Told()
+    monkeypatch.setattr("penstock.live.subscription.monotonic", lambda: now)
+    messages = Subscription(told, 1, "a", 100, None, watched=watched)  # type: ignore[arg-type]  # of a Holder, two verbs
+    for count in range(1, 101):
+        now += 0.01
+        messages.put(make_message(Identity("p", 1, count), {"a": True}))
+    assert told.dropped == []
+    if not watched:
+        assert told.rates == []
+        return
+    assert 10 <= len(told.rates) <= 20  # not before a tenth of the queue is used, and not at each message
+    assert set(told.rates) == {0.0}  # nobody reads
+    asyncio.run(messages.take(100))
+    for count in range(101, 400):
+        now += 0.01
+        messages.put(make_message(Identity("p", 1, count), {"a": True}))
+        asyncio.run(messages.take(100))
+    assert told.rates[-2] == pytest.approx(150.0, rel=0.2)  # more than it takes: the queue is empty
+    assert told.rates[-1] == inf
+    assert told.rates.count(inf) == 1
 
 
 def test_a_message_that_left_at_once_needs_no_future() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
 import pytest
@@ -18,7 +19,18 @@ from penstock.transport.header import Control, encode_header
 from penstock.transport.listening import INBOX
 from penstock.transport.network import Publish, TransportEffect
 from penstock.transport.restraint import GROWS, Restraint
-from penstock.transport.talk import ANSWER, ECHO, FEEDBACK, Answer, Echo, Feedback, Voice, answer_message, decode_talk
+from penstock.transport.talk import (
+    ANSWER,
+    ECHO,
+    FEEDBACK,
+    TO,
+    Answer,
+    Echo,
+    Feedback,
+    Voice,
+    answer_message,
+    decode_talk,
+)
 from penstock.transport.transport import Transport
 
 CONFIG = TransportConfig(congestion=True, record_entries=0, publisher_answers=False)
@@ -26,7 +38,7 @@ TRIP = 0.08
 
 
 class Subscriber:
-    """A transport that gets messages of `p`, whose clock is the same."""
+    """A transport that gets messages of `p`, or of another publisher, whose clock is the same."""
 
     def __init__(self, *wheres: str, config: TransportConfig = CONFIG, answers: bool = True) -> None:
         self.timers = Timers()
@@ -34,9 +46,9 @@ class Subscriber:
         self.now = 0.0
         self.answers = answers
         self.said: list[tuple[float, Feedback]] = []
+        self.told: dict[str, Feedback] = {}  # the last one, by publisher
         self.echoes = 0
-        self.sequence = 0
-        self._voice = Voice("p", 1)
+        self.sequences: dict[str, int] = {}
         for number, where in enumerate(wheres, start=1):
             self.do(
                 self.transport.subscribe(number, parse_predicate(where), ordered=False, recover=False, now=self.now)
@@ -50,24 +62,33 @@ class Subscriber:
     def _heard_by_publisher(self, message: Message) -> None:
         header, _ = opened(message)
         if kind_of(message) == FEEDBACK:
-            self.said.append((self.now, decode_talk(header, Feedback)))
+            said = decode_talk(header, Feedback)
+            self.said.append((self.now, said))
+            self.told[str(message.attributes[TO])] = said
         elif kind_of(message) == ECHO:
             self.echoes += 1
             if self.answers:
                 asked = decode_talk(header, Echo)
-                back = answer_message(self._voice, "s", Answer("p", asked.sent_at, asked.sent_at))
+                to = str(message.attributes[TO])
+                back = answer_message(Voice(to, 1), "s", Answer(to, asked.sent_at, asked.sent_at))
                 assert kind_of(back) == ANSWER
                 self.do(self.transport.arrived((INBOX,), back, now=self.now + TRIP))
 
-    def get(self, *, limiting: str = "", place: int = 0, after: float = 0.01, **attributes: int | bool) -> Message:
+    def get(
+        self, *, publisher: str = "p", limiting: str = "", place: int = 0, after: float = 0.01, **attributes: int | bool
+    ) -> Message:
         self.run(self.now + after)
-        self.sequence += 1
-        message = make_message(Identity("p", 1, self.sequence), attributes or {"a": True})
+        sequence = self.sequences[publisher] = self.sequences.get(publisher, 0) + 1
+        message = make_message(Identity(publisher, 1, sequence), attributes or {"a": True})
         control = Control(100.0, word_of(limiting) if limiting else 0, TRIP / 2.0, 1 if limiting else 0, place)
-        ages = [after] if self.sequence > 1 else []
-        header = encode_header(self.sequence, self.now - TRIP / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
+        ages = [after] if sequence > 1 else []
+        header = encode_header(sequence, self.now - TRIP / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
         self.do(self.transport.arrived((1,), wrap(message, header), now=self.now))
         return message
+
+    def quotas(self) -> dict[str, float]:
+        """What each publisher was last asked for."""
+        return {publisher: said.flows[0].quota for publisher, said in self.told.items()}
 
     def lose(self) -> None:
         """The application's own queue was full."""
@@ -161,6 +182,81 @@ def test_the_timer_of_a_session_goes_with_it() -> None:
     subscriber.run(60.0)
     assert subscriber.timers.deadline() is None
     assert subscriber.transport._feedbacks._restraints == {}
+
+
+# --- The reader's pace.
+
+
+def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_then_once_per_round_trip_though_nothing_is_lost() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    subscriber.transport.reader_takes(30.0, now=subscriber.now)
+    began = subscriber.now
+    while len(subscriber.said) < 3:
+        subscriber.get(limiting="s")
+    times = [time for time, _ in subscriber.said]
+    assert times[0] - began == pytest.approx(TRIP, rel=0.1)
+    assert times[1] - times[0] == pytest.approx(TRIP, rel=0.1)
+    assert subscriber.quotas() == {"p": pytest.approx(30.0)}
+    report = subscriber.transport.control()
+    assert (report.loss_event_rate, report.allowed_rate, report.feedbacks) == (0.0, 30.0, 3)
+
+
+def test_the_last_word_about_the_reader_counts_and_infinity_ends_it() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    for rate in (30.0, 60.0, 20.0):
+        subscriber.transport.reader_takes(rate, now=subscriber.now)
+        for _ in range(30):
+            subscriber.get(limiting="s")
+        assert subscriber.quotas() == {"p": pytest.approx(rate)}
+    subscriber.transport.reader_takes(inf, now=subscriber.now)
+    told = len(subscriber.said)
+    for _ in range(300):
+        subscriber.get(limiting="s")
+    last_words = [said.flows[0].quota for _, said in subscriber.said[told:]]
+    assert len(last_words) <= 1  # then nothing, so that the publisher's entry grows old
+    assert all(quota > 100.0 for quota in last_words)  # and no less than comes
+    assert subscriber.transport.control().allowed_rate is None
+
+
+def test_what_the_reader_takes_is_shared_by_publishers_as_they_send() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get(publisher="much", after=0.004)
+        subscriber.get(publisher="much", after=0.003)
+        subscriber.get(publisher="little", after=0.003)
+    subscriber.transport.reader_takes(90.0, now=subscriber.now)
+    for _ in range(20):
+        subscriber.get(publisher="much", after=0.004)
+        subscriber.get(publisher="much", after=0.003)
+        subscriber.get(publisher="little", after=0.003)
+    assert subscriber.quotas() == {"much": pytest.approx(60.0, rel=0.05), "little": pytest.approx(30.0, rel=0.05)}
+    assert sum(subscriber.quotas().values()) == pytest.approx(90.0)
+
+
+def test_a_reader_that_takes_more_than_comes_has_nothing_to_ask_for() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    subscriber.transport.reader_takes(150.0, now=subscriber.now)
+    for _ in range(100):
+        subscriber.get()
+    assert subscriber.said == []
+
+
+def test_a_publisher_without_control_or_before_its_first_message_is_told_nothing() -> None:
+    subscriber = Subscriber("a")
+    subscriber.transport.reader_takes(10.0, now=0.0)  # nobody publishes yet
+    for sequence in range(1, 100):
+        message = make_message(Identity("p", 1, sequence), {"a": True})
+        header = encode_header(sequence, sequence * 0.01, [0.01] if sequence > 1 else [], [], flags=0, entry_bytes=32)
+        subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
+        subscriber.transport.reader_takes(10.0, now=sequence * 0.01)
+    subscriber.run(5.0)
+    assert subscriber.said == []
 
 
 # --- Restraint.
