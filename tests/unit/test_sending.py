@@ -15,7 +15,7 @@ from penstock.content.message import Identity, Message, make_message
 from penstock.kernel import machine
 from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, Published, RepairSent, Withheld
+from penstock.kernel.trace import Counted, InputRefused, Published, RepairSent, Withheld
 from penstock.overlay.client import NOT_CONNECTED
 from penstock.overlay.node import NodeConfig
 from penstock.transport.config import TransportConfig
@@ -325,6 +325,7 @@ def test_a_far_receiver_may_be_silent_for_ten_of_its_round_trips() -> None:
 def test_flows_and_feedbacks_are_counted_once_per_tick() -> None:
     publisher = Publisher()
     publisher.hear("s", ("a", 5.0), ("b", 5.0))
+    publisher.run(0.1)
     publisher.hear("s", ("a", 6.0))
     publisher.run(1.5)
     counted = [record for record in publisher.records if isinstance(record, Counted)]
@@ -365,3 +366,13 @@ def test_feedback_is_nobodys_business_but_a_publishers_with_congestion_control()
     assert len(publisher.left) == 9
     assert publisher.controls() == []
     assert not [message for message in publisher.talk if kind_of(message) == FEEDBACK]
+
+
+def test_a_name_that_nobody_answers_to_is_not_followed_for_long() -> None:
+    """Beyond the papers: anybody can write feedback in a name of its own invention."""
+    publisher = Publisher()
+    for second in range(40):
+        publisher.hear("nobody", ("a", 5.0))
+        publisher.run(float(second))
+    assert publisher.transport.flows() == []
+    assert any(isinstance(record, InputRefused) and "nobody" in record.problem for record in publisher.records)

@@ -102,13 +102,13 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     loss_intervals: int = 8  # i: how many loss intervals are averaged; weights as in TFRC
     gap_rule: Literal["probable", "optimistic", "conservative"] = "probable"  # for gaps that no record covers (5.2.3)
     feedback_patience: float = 6.0  # round trips that one of many equal subscribers waits at most; 0: all speak (6.2)
-    feedback_exact: bool = False  # feedback names all filters by their text; else only ranges and the like (III-B2)
+    feedback_exact: bool = True  # feedback names filters by their text; else by their bits, but for ranges (III-B2)
     flow_timeout: float = 2.0  # a flow whose limiting receiver is silent for so long, or 10 round trips, is free again
     flow_queue: int = 50  # messages of one flow that may wait for tokens
     prefer_shared: bool = True  # a full queue gives up a message that fewer flows want; else the newest, as in 000
     flows_max: int = 1_000
     quota_floor: float = 1.0  # messages/s; no subscriber gets a flow below it
-    slow_below: float = 0.0  # who alone holds a flow below this is not followed any more after slow_after s; 0: never
+    slow_below: float = 2.0  # who alone holds a flow below this is not followed any more after slow_after s; 0: always
     slow_after: float = 30.0
     when_full: Literal["wait", "drop"] = "wait"  # what a publisher does whose flow has no tokens: wait, or withhold
 

@@ -20,6 +20,9 @@ wider than the filter: `price < 10` and `price > 20` are one flow then. To keep 
 message of either would match both and need tokens of both. An exact filter means just its messages and covers only
 what `relations.covers` proves, never bits alone.
 
+A raise is followed only as far as a receiver that keeps to the rules could ask for it (beyond the papers, which leave
+that to the receiver): whoever lowers and raises in turn would send floods to all others.
+
 State: flows in the order of insertion; each with bucket, limiting receiver and time of its last word. No timers: the
 owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that begins.
 Who holds a flow down for too long is for `slow_lane` to say.
@@ -27,9 +30,9 @@ Who holds a flow down for too long is for `slow_lane` to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from math import isfinite
+from math import isfinite, pow
 from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme, encoding_covers, matches
@@ -40,6 +43,8 @@ from penstock.content.relations import covers
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import InputRefused, LimitReached, Record
 
+ROUND_TRIP_MIN = 0.01  # nobody speaks more often than that
+ROUND_TRIPS_MAX = 64.0
 DEPTH_MIN = 2.0  # messages that may leave at once
 DEPTH_SECONDS = 0.1  # or as many as the quota allows in this time
 
@@ -88,11 +93,13 @@ class Flow:
         "example",
         "feedback_at",
         "limiting_receiver",
+        "narrower",
         "number",
         "quota",
         "since",
         "travel",
         "wanted",
+        "wider",
     )
 
     def __init__(self, wanted: Wanted, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
@@ -106,6 +113,8 @@ class Flow:
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
         self.example: Attributes | None = None  # a message of it: bits alone tell people nothing
+        self.wider: dict[Flow, None] = {}  # flows that cover it, and those that it covers: to compare filters takes
+        self.narrower: dict[Flow, None] = {}  # time, and the same flows are asked for once per round trip
 
     def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         """Take the word of this receiver."""
@@ -137,10 +146,12 @@ class FlowAnswer(NamedTuple):
 class FlowTable:
     """The flows of one publisher."""
 
-    def __init__(self, flows_max: int = 1000, quota_min: float = 0.1) -> None:
+    def __init__(self, flows_max: int = 1000, quota_min: float = 0.1, increase_max: float = 0.5) -> None:
         self._flows: list[Flow] = []
+        self._known: dict[Wanted, Flow] = {}
         self._flows_max = flows_max
         self._quota_min = quota_min
+        self._increase_max = increase_max
         self._full_told = False
         self._numbers = 0
 
@@ -150,24 +161,33 @@ class FlowTable:
     def __iter__(self) -> Iterator[Flow]:
         return iter(self._flows)
 
-    def request(self, wanted: Wanted, quota: float, subscriber: str, now: float, *, travel: float = 0.0) -> FlowAnswer:
-        """A subscriber asks that these messages come no faster than this."""
+    def request(
+        self,
+        wanted: Wanted,
+        quota: float,
+        subscriber: str,
+        now: float,
+        *,
+        travel: float = 0.0,
+        round_trip: float | None = None,
+    ) -> FlowAnswer:
+        """A subscriber asks that these messages come no faster than this; `round_trip` to it, if that is known."""
         if not (isfinite(quota) and quota >= 0.0 and isfinite(travel)):
             return FlowAnswer(
                 FlowVerdict.REFUSED,
                 records=(InputRefused(subscriber, f"a quota of {quota} messages/s, {travel} s under way"),),
             )
         quota = max(self._quota_min, quota)
-        wider = [flow for flow in self._flows if flow_covers(flow.wanted, wanted)]
-        same = next((flow for flow in wider if flow_covers(wanted, flow.wanted)), None)
+        wider, narrower = self._related(wanted)
+        same = self._known.get(wanted) or next((flow for flow in wider if flow in narrower), None)
         accepted = same is not None and (subscriber == same.limiting_receiver or quota < same.quota)
+        if same is not None and accepted and round_trip is not None:
+            quota = min(quota, self._grown(same, round_trip, now))
         # Its own quota does not stand in the way of a limiting receiver that wants to raise it.
         limit = next((flow for flow in wider if flow.quota <= quota and not (flow is same and accepted)), None)
         if limit is not None:
             return FlowAnswer(FlowVerdict.COVERED, limit, self._remove([same] if same is not None and accepted else []))
-        removed = self._remove(
-            [f for f in self._flows if f is not same and quota <= f.quota and flow_covers(wanted, f.wanted)]
-        )
+        removed = self._remove([flow for flow in narrower if flow is not same and quota <= flow.quota])
         if same is not None:
             same.follow(subscriber, quota, travel, now)
             return FlowAnswer(FlowVerdict.UPDATED, same, removed)
@@ -176,8 +196,31 @@ class FlowTable:
         flow = Flow(wanted, subscriber, quota, travel, now)
         self._numbers = self._numbers % 0xFFFF + 1
         flow.number = self._numbers
-        self._flows.append(flow)
+        self._add(flow, wider, narrower)
         return FlowAnswer(FlowVerdict.ADDED, flow, removed)
+
+    def _related(self, wanted: Wanted) -> tuple[dict[Flow, None], dict[Flow, None]]:
+        """The flows that cover this one, and those that it covers; a flow of the same messages is among both."""
+        known = self._known.get(wanted)
+        if known is not None:
+            return {known: None, **known.wider}, {known: None, **known.narrower}
+        wider = dict.fromkeys([flow for flow in self._flows if flow_covers(flow.wanted, wanted)])
+        return wider, dict.fromkeys([flow for flow in self._flows if flow_covers(wanted, flow.wanted)])
+
+    def _grown(self, flow: Flow, round_trip: float, now: float) -> float:
+        """How much a receiver that keeps to the rules can ask for since its last word, if it is twice as near."""
+        round_trips = 2.0 * max(0.0, now - flow.feedback_at) / max(ROUND_TRIP_MIN, round_trip)
+        return flow.quota * pow(1.0 + self._increase_max, min(ROUND_TRIPS_MAX, round_trips))
+
+    def _add(self, flow: Flow, wider: dict[Flow, None], narrower: dict[Flow, None]) -> None:
+        self._flows.append(flow)
+        self._known[flow.wanted] = flow
+        flow.wider.update(dict.fromkeys(other for other in wider if other.wanted in self._known))
+        flow.narrower.update(dict.fromkeys(other for other in narrower if other.wanted in self._known))
+        for other in flow.wider:
+            other.narrower[flow] = None
+        for other in flow.narrower:
+            other.wider[flow] = None
 
     def matching(self, encoding: int, attributes: Attributes) -> list[Flow]:
         """The flows that a message belongs to, oldest first; it needs a token of each."""
@@ -186,11 +229,14 @@ class FlowTable:
             flow for flow in self._flows if not flow.wanted.encoding & absent and flow.wanted.has(encoding, attributes)
         ]
 
-    def expire(self, now: float, timeout: float) -> tuple[Flow, ...]:
-        """Forget flows whose limiting receiver has been silent for longer than this."""
+    def expire(self, now: float, timeout: float, slower: Mapping[str, float] | None = None) -> tuple[Flow, ...]:
+        """Forget flows whose limiting receiver has been silent for longer than this; `slower` ones may for longer."""
+        longer = slower or {}
         for flow in self._flows:
             flow.feedback_at = min(flow.feedback_at, now)  # the clock may have been set back
-        return self._remove([flow for flow in self._flows if now - flow.feedback_at > timeout])
+        return self._remove(
+            [f for f in self._flows if now - f.feedback_at > max(timeout, longer.get(f.limiting_receiver, 0.0))]
+        )
 
     def forget(self, receiver: str) -> tuple[Flow, ...]:
         """Free all flows that are limited on this receiver's word."""
@@ -198,8 +244,15 @@ class FlowTable:
 
     def _remove(self, flows: list[Flow]) -> tuple[Flow, ...]:
         if flows:
-            self._flows = [flow for flow in self._flows if not any(flow is gone for gone in flows)]
+            gone = dict.fromkeys(flows)
+            self._flows = [flow for flow in self._flows if flow not in gone]
             self._full_told = False
+        for flow in flows:
+            del self._known[flow.wanted]
+            for other in flow.wider:
+                other.narrower.pop(flow, None)
+            for other in flow.narrower:
+                other.wider.pop(flow, None)
         return tuple(flows)
 
     def _left_out(self) -> FlowAnswer:

@@ -1,13 +1,11 @@
 """The publisher's gate: messages of a limited flow leave as fast as its quota allows, all others at once (000 III-B).
 
-Every message is compared with the flow table. If all flows it belongs to have a token, and none of them has an older
-message waiting, it takes a token of each and leaves. Otherwise it waits in the queue of each of its flows and leaves
-when it is the first in all of them and all have tokens. There is no deadlock: the oldest message that waits is the
-first in all of its queues. Messages that belong to no flow are never delayed.
+Every message is compared with the flow table. If all flows it belongs to have a token, and nobody who waits comes
+before it, it takes a token of each and leaves. Otherwise it waits (`lines`). Messages of no flow are never delayed.
 
 A queue that is full withholds: with `when_full = "drop"` the message ends here, is counted and answered at once; with
-"wait" its sender waits, which is the application's own queue, so the bound is only a safeguard. Since order holds
-within each flow, a message that waits for a slow flow also holds up the faster ones it belongs to. So it may wait no
+"wait" its sender waits, which is the application's own queue, so the bound is only a safeguard. With "drop" order holds
+within each flow, so a message that waits for a slow flow also holds up the faster ones it belongs to. So it may wait no
 longer than the queue of the fastest can bridge: of a slower flow only `flow_queue` times the quotas' quotient may wait.
 (With equal room for all, a narrow flow of 40/s within a wide one of 190/s cut the wide one down to 65/s; decided here.)
 
@@ -16,28 +14,28 @@ those that most subscribers wait for were the first to be withheld, and each tha
 for whose flows there is no room takes the place of the last ones, in each full queue, that belong to fewer flows
 (`prefer_shared`, beyond the papers). Quotas hold as before; of what is too much, more of the shared leaves.
 
-State: the flow table, the waiting messages in the order in which they came, and a queue for each flow that somebody
-waits for. A message knows in how many of its queues others stand before it, so that whoever is first everywhere is
-found without a search. When a flow is added or removed, those who wait join its queue or leave it: else a message that
-waited for a flow that a wider one replaced would leave past the wider one's quota. A queue may then be longer than its
-bound for a while; nobody joins it until it is not.
+State: the flow table, and who waits. When a flow is added or removed, those who wait join its queue or leave it: else a
+message that waited for a flow that a wider one replaced would leave past the wider one's quota. A queue may then be
+longer than its bound for a while; nobody joins it until it is not.
 
 A repair does not wait: it takes a token of each flow, or the next one if there is none and no other repair has had that
 (else a flow that is always full would never let one out). So in w seconds at most depth + quota * w + 1 leave.
 
-Bounds: `flow_queue` per flow ("drop"), WAITING_MAX in all, `flows_max` flows, FLOWS_MAX of them on one receiver's word.
-Feedback that cannot be is refused, flow by flow, with a record. Timer: ("transport", "gate"), for the next token that
-somebody waits for. A message gets its number when it leaves, not when it is queued (erratum C10).
+Bounds: `flow_queue` per flow ("drop"), WAITING_MAX in all, `flows_max` flows, FLOWS_MAX of them on one receiver's word,
+of which one filter each and TEXT_MAX characters of new text at a time; a receiver is heard once per HEARD_EVERY.
+Feedback that cannot be is refused, flow by flow, with a record. A quota grows no faster than a receiver that keeps to
+the rules would let it: by (1 + alpha) twice per round trip, as far as that is known; else one who lowers and raises in
+turn could send the others floods. Timer: ("transport", "gate"), for the next token that somebody waits for. A message
+gets its number when it leaves, not when it is queued (erratum C10).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from heapq import heapify, heappop, heappush
-from math import floor
+from math import floor, inf
 from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme
@@ -49,7 +47,8 @@ from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.machine import Ticket
 from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
-from penstock.transport.flow_table import Flow, FlowTable, FlowVerdict, Wanted, flow_covers, flow_of
+from penstock.transport.flow_table import Flow, FlowTable, FlowVerdict, Wanted, flow_of
+from penstock.transport.lines import Flows, Lines, Waiting, has_tokens
 from penstock.transport.slow_lane import SlowLane
 from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
 
@@ -58,15 +57,9 @@ QUOTA_MAX = 1e9  # messages/s; nobody publishes so fast, so nobody has a reason 
 ROOM_MIN = 2.0  # messages that may wait in any flow, however much slower than others it is
 TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: to parse one takes time
 RECENT = 100  # messages among which an example of a new flow is looked for
+HEARD_EVERY = 0.005  # seconds between two feedbacks of one receiver
+HEARD_MAX = 10_000  # receivers of whom this is known
 QUOTA_TOLD = 0.25  # a quota that changed by less than this share is not worth a record
-
-
-class Offered(NamedTuple):
-    """What became of a message that wants to leave."""
-
-    passage: Passage
-    flows: list[Flow]  # that it belongs to
-    displaced: list[Waiting]  # who were withheld so that it may wait
 
 
 class Passage(Enum):
@@ -77,16 +70,13 @@ class Passage(Enum):
     WITHHELD = "withheld"
 
 
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """A message before the gate."""
+class Offered(NamedTuple):
+    """What became of a message that wants to leave."""
 
-    arrival: int
-    message: Message
-    encoding: int
-    ticket: Ticket | None
-    flows: list[Flow]
-    behind: int = 0  # in how many of its queues somebody stands before it
+    passage: Passage
+    flows: Flows  # that it belongs to
+    displaced: Sequence[Waiting] = ()  # who were withheld so that it may wait
+    first: bool = False  # it waits, and nobody of the same flows before it: the deadline may have moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +95,15 @@ class Gate:
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
-        self._table = FlowTable(config.flows_max, config.quota_floor)
+        self._table = FlowTable(config.flows_max, config.quota_floor, config.increase_max)
         self._lane = SlowLane(config)
-        self._waiting: dict[int, Waiting] = {}  # in the order of arrival
-        self._queues: dict[Flow, deque[Waiting]] = {}  # of flows that somebody waits for
-        self._free: dict[int, None] = {}  # arrivals whose flows are no more: they leave at the next release
+        self._lines = Lines(overtaking=config.when_full == "wait")
         self._debts: dict[Flow, None] = {}  # flows whose next token a repair has had already
         self._texts: dict[str, Wanted] = {}  # flows that were asked for by text
         self._unread = TEXT_MAX  # characters that may still be parsed for this feedback
+        self._heard: OrderedDict[str, float] = OrderedDict()  # who was heard lately, and when
         self._arrivals = 0
-        self._told: dict[int, float] = {}  # quotas that were last recorded, by the flow's encoding
+        self._told: dict[Flow, tuple[float, str]] = {}  # quotas and receivers that were last recorded
         self.recent: deque[Message] = deque(maxlen=RECENT)  # that have left
         self.withheld = 0
         self.feedbacks = 0
@@ -126,36 +115,28 @@ class Gate:
     @property
     def waiting(self) -> int:
         """Messages before the gate."""
-        return len(self._waiting)
-
-    @property
-    def newest_is_first(self) -> bool:
-        """Whether the message that was offered last waits only for its tokens; otherwise no deadline has moved."""
-        newest = self._waiting.get(self._arrivals)
-        return newest is not None and not newest.behind
+        return len(self._lines)
 
     # Messages.
 
     def offer(self, message: Message, encoding: int, ticket: Ticket | None, *, now: float) -> Offered:
         """A message wants to leave."""
-        flows = self._table.matching(encoding, message.attributes)
+        flows = tuple(self._table.matching(encoding, message.attributes))
         if not flows:
-            return Offered(Passage.OPEN, flows, [])
+            return Offered(Passage.OPEN, flows)
         self._pay_debts(now)
-        busy = [flow for flow in flows if flow in self._queues or flow in self._debts]
-        if not busy and _take(flows, now):
-            return Offered(Passage.OPEN, flows, [])
-        displaced = self._room(busy, flows)
+        if not self._lines.blocks(flows, now) and self._take(flows, now):
+            return Offered(Passage.OPEN, flows)
+        displaced = self._room(flows)
         if displaced is None:
             self.withheld += 1
-            return Offered(Passage.WITHHELD, flows, [])
+            return Offered(Passage.WITHHELD, flows)
         for less_wanted in displaced:
             self.withheld += 1
-            self._displace(less_wanted)
+            self._lines.leave(less_wanted)
         self._arrivals += 1
-        waiting = self._waiting[self._arrivals] = Waiting(self._arrivals, message, encoding, ticket, flows)
-        self._join(waiting)
-        return Offered(Passage.WAITS, flows, displaced)
+        first = self._lines.join(Waiting(self._arrivals, message, encoding, ticket, flows))
+        return Offered(Passage.WAITS, flows, displaced, first)
 
     def admit(self, message: Message, encoding: int, *, now: float) -> bool:
         """Whether talk that carries this message may leave now; it takes tokens like the message itself (002 1.2)."""
@@ -170,64 +151,45 @@ class Gate:
 
     def release(self, *, now: float) -> list[Waiting]:
         """The messages that may leave by now, oldest first."""
-        leaving: list[Waiting] = []
         self._pay_debts(now)
-        first = self._first()
-        heapify(first)
-        while first:
-            waiting = self._waiting[heappop(first)]
-            if not any(flow in self._debts for flow in waiting.flows) and _take(waiting.flows, now):
-                leaving.append(waiting)
-                for next_one in self._leave(waiting):
-                    heappush(first, next_one.arrival)
-        return leaving
+        return self._lines.release(lambda flows: self._take(flows, now))
 
     def deadline(self) -> float | None:
         """When the first message that waits may leave."""
-        ready = [
-            max((flow.bucket.ready_at() for flow in self._waiting[arrival].flows), default=0.0)
-            for arrival in self._first()
-        ]
-        return min(ready, default=None)
+        return self._lines.deadline()
 
     def withdraw(self) -> list[Waiting]:
         """Nobody waits any more; says who did, oldest first."""
-        gone = list(self._waiting.values())
-        self._waiting.clear()
-        self._queues.clear()
-        self._free.clear()
+        gone = list(self._lines)
+        self._lines.clear()
         self.withheld += len(gone)
         return gone
 
-    def _room(self, busy: list[Flow], flows: list[Flow]) -> list[Waiting] | None:
+    def _room(self, flows: Flows) -> list[Waiting] | None:
         """Who must give way so that a message of these flows may wait; None if there is no room for it."""
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self._lines) >= WAITING_MAX:
             return None
         if self._config.when_full == "wait":
             return []
         found: dict[int, Waiting] = {}
         per_quota = self._config.flow_queue / max(flow.quota for flow in flows)
-        for flow in busy:
-            queue = self._queues.get(flow, ())
-            surplus = floor(len(queue) - max(ROOM_MIN, per_quota * flow.quota)) + 1
+        for flow in flows:
+            surplus = floor(self._lines.length(flow) - max(ROOM_MIN, per_quota * flow.quota)) + 1
             if surplus > 0:
-                last = reversed(queue) if self._config.prefer_shared else ()
-                less_wanted = [other for other in last if len(other.flows) < len(flows)][:surplus]
+                fewer_than = len(flows) if self._config.prefer_shared else 0
+                less_wanted = self._lines.last_of_fewer(flow, fewer_than, surplus)
                 if len(less_wanted) < surplus:
                     return None
                 found |= {other.arrival: other for other in less_wanted}
         return list(found.values())
 
-    def _displace(self, waiting: Waiting) -> None:
-        """It waits no longer; whoever was behind it moves up."""
-        del self._waiting[waiting.arrival]
-        for flow in waiting.flows:
-            queue = self._queues[flow]
-            if queue[0] is waiting and len(queue) > 1:
-                queue[1].behind -= 1
-            queue.remove(waiting)
-            if not queue:
-                del self._queues[flow]
+    def _take(self, flows: Flows, now: float) -> bool:
+        """A token of each, or of none."""
+        if any(flow in self._debts for flow in flows) or not has_tokens(flows, now):
+            return False
+        for flow in flows:
+            flow.bucket.take(now)
+        return True
 
     def _pay_debts(self, now: float) -> None:
         """Tokens that repairs took before they were there."""
@@ -235,41 +197,14 @@ class Gate:
             if flow.bucket.take(now):
                 del self._debts[flow]
 
-    def _first(self) -> list[int]:
-        """The arrivals of those who are the first in all of their queues."""
-        heads = {queue[0].arrival: None for queue in self._queues.values() if not queue[0].behind}
-        return [*self._free, *heads]
-
-    def _join(self, waiting: Waiting) -> None:
-        """Stand at the end of all its queues."""
-        waiting.behind = 0
-        if not waiting.flows:
-            self._free[waiting.arrival] = None
-        for flow in waiting.flows:
-            queue = self._queues.setdefault(flow, deque())
-            waiting.behind += bool(queue)
-            queue.append(waiting)
-
-    def _leave(self, waiting: Waiting) -> list[Waiting]:
-        """It has left all its queues, of which it was the first; says who is the first everywhere now."""
-        del self._waiting[waiting.arrival]
-        self._free.pop(waiting.arrival, None)
-        found = []
-        for flow in waiting.flows:
-            queue = self._queues[flow]
-            queue.popleft()
-            if not queue:
-                del self._queues[flow]
-                continue
-            queue[0].behind -= 1
-            if not queue[0].behind:
-                found.append(queue[0])
-        return found
-
     # Flows.
 
-    def heard(self, feedback: Feedback, scheme: EncodingScheme, *, now: float) -> list[Record]:
-        """A subscriber says how fast it can take some flows."""
+    def heard(
+        self, feedback: Feedback, scheme: EncodingScheme, *, now: float, round_trip: float | None = None
+    ) -> list[Record]:
+        """A subscriber says how fast it can take some flows; `round_trip` to it, if that is known."""
+        if not self._listens(feedback.subscriber, now):
+            return []
         self.feedbacks += 1
         self._unread = TEXT_MAX
         records: list[Record] = []
@@ -281,10 +216,12 @@ class Gate:
                 self.refused += 1
                 records += [record for record in problem if record not in records]  # one of a kind is enough
                 continue
-            if self._lane.ignores(feedback.subscriber, wanted.encoding, asked.quota, now):
+            if self._lane.ignores(feedback.subscriber, wanted, asked.quota, now):
                 continue
             travel = now - feedback.sent_at
-            answer = self._table.request(wanted, asked.quota, feedback.subscriber, now, travel=travel)
+            answer = self._table.request(
+                wanted, asked.quota, feedback.subscriber, now, travel=travel, round_trip=round_trip
+            )
             records += answer.records
             removed.update(dict.fromkeys(answer.removed))
             if answer.flow is not None and answer.verdict is FlowVerdict.ADDED:
@@ -292,20 +229,33 @@ class Gate:
                 answer.flow.example = self._example(wanted, scheme)
             if answer.flow is not None and answer.verdict is not FlowVerdict.COVERED:
                 records += self._tell(answer.flow)
-        self._regroup([flow for flow in added if flow not in removed], removed)
-        return records
+        return records + self._regroup([flow for flow in added if flow not in removed], removed)
 
-    def expire(self, timeout: float, *, now: float) -> list[Record]:
-        """Flows whose limiting receiver has fallen silent, or is too slow, are free again."""
-        gone = list(self._table.expire(now, timeout))
+    def expire(self, timeout: float, *, now: float, slower: Mapping[str, float] | None = None) -> list[Record]:
+        """Flows whose limiting receiver has fallen silent, or is too slow, are free again.
+
+        `slower` are receivers far away, who may be silent for longer.
+        """
+        gone = dict.fromkeys(self._table.expire(now, timeout, slower))
         too_slow, records = self._lane.judge(self._table, now)
         for receiver in too_slow:
-            gone += self._table.forget(receiver)
-        self._regroup([], dict.fromkeys(gone))
-        for flow in gone:
-            if self._told.pop(flow.wanted.encoding, None) is not None:
-                records.append(FlowLimited(self._name(flow), flow.limiting_receiver, 0.0))
-        return records
+            gone.update(dict.fromkeys(self._table.forget(receiver)))
+        return records + self._regroup([], gone)
+
+    def disown(self, receiver: str, problem: str, *, now: float) -> list[Record]:
+        """This receiver's word does not count for a while."""
+        self._lane.send(receiver, now)
+        gone = dict.fromkeys(self._table.forget(receiver))
+        return [InputRefused(receiver[:40], problem), *self._regroup([], gone)]
+
+    def _listens(self, receiver: str, now: float) -> bool:
+        """Nobody has a reason to speak so often, and to listen takes time."""
+        heard_at = self._heard.pop(receiver, -inf)
+        listens = not 0.0 <= now - heard_at < HEARD_EVERY
+        self._heard[receiver] = now if listens else heard_at
+        if len(self._heard) > HEARD_MAX:
+            self._heard.popitem(last=False)
+        return listens
 
     def limiting_receivers(self) -> list[str]:
         """On whose word flows are limited, without repetition."""
@@ -314,8 +264,8 @@ class Gate:
     def report(self) -> list[FlowReport]:
         """All flows that are limited now."""
         return [
-            FlowReport(self._name(f), f.quota, f.limiting_receiver, len(self._queues.get(f, ())), f.since)
-            for f in self._table
+            FlowReport(self._name(flow), flow.quota, flow.limiting_receiver, self._lines.length(flow), flow.since)
+            for flow in self._table
         ]
 
     def _checked(self, asked: Asked, subscriber: str, scheme: EncodingScheme) -> tuple[Wanted | None, list[Record]]:
@@ -327,7 +277,7 @@ class Gate:
         except (InvalidEncoding, InvalidPredicate) as error:
             return None, [InputRefused(subscriber[:40], f"a flow that cannot be: {error}")]
         own = [flow for flow in self._table if flow.limiting_receiver == subscriber]
-        if len(own) >= FLOWS_MAX and not any(_same(flow.wanted, wanted) for flow in own):
+        if len(own) >= FLOWS_MAX and not any(flow.wanted == wanted for flow in own):
             return None, [LimitReached("flows of one receiver", FLOWS_MAX)]
         return wanted, []
 
@@ -341,33 +291,29 @@ class Gate:
         self._unread -= len(asked.where)
         if self._unread < 0:
             raise InvalidPredicate(f"more than {TEXT_MAX} characters of new text; say the others next time")
-        wanted = flow_of(parse_predicate(asked.where), scheme, exact=True)
+        selected = parse_predicate(asked.where)
+        if len(selected.filters) != 1:
+            raise InvalidPredicate("a flow is one filter, without OR")
+        wanted = flow_of(selected, scheme, exact=True)
         if len(self._texts) >= self._config.flows_max:
             del self._texts[next(iter(self._texts))]
         self._texts[asked.where] = wanted
         return wanted
 
-    def _regroup(self, added: Sequence[Flow], removed: Mapping[Flow, None]) -> None:
-        """Flows came and went: whoever waits does so for the flows that there are."""
+    def _regroup(self, added: Sequence[Flow], removed: Mapping[Flow, None]) -> list[Record]:
+        """Flows came and went."""
+        if (added or removed) and self._lines:
+            self._lines.regroup(added, removed)
         for flow in removed:
             self._debts.pop(flow, None)
-        if not self._waiting or not (added or removed):
-            return
-        self._queues.clear()
-        self._free.clear()
-        for waiting in self._waiting.values():
-            stayed = [flow for flow in waiting.flows if flow not in removed]
-            attributes = waiting.message.attributes
-            waiting.flows = stayed + [flow for flow in added if flow.wanted.has(waiting.encoding, attributes)]
-            self._join(waiting)
+        told = [flow for flow in removed if self._told.pop(flow, None) is not None]
+        return [FlowLimited(self._name(flow), flow.limiting_receiver, 0.0) for flow in told]
 
     def _tell(self, flow: Flow) -> list[Record]:
-        before = self._told.get(flow.wanted.encoding)
-        if before is not None and abs(flow.quota - before) <= QUOTA_TOLD * before:
+        quota, receiver = self._told.get(flow, (0.0, ""))
+        if receiver == flow.limiting_receiver and abs(flow.quota - quota) <= QUOTA_TOLD * quota:
             return []
-        if len(self._told) >= self._config.flows_max:
-            self._told.clear()
-        self._told[flow.wanted.encoding] = flow.quota
+        self._told[flow] = (flow.quota, flow.limiting_receiver)
         return [FlowLimited(self._name(flow), flow.limiting_receiver, flow.quota)]
 
     def _example(self, wanted: Wanted, scheme: EncodingScheme) -> Attributes | None:
@@ -379,7 +325,7 @@ class Gate:
         return flow_name(flow, self._config.scheme)
 
 
-def slowest(flows: list[Flow]) -> Flow | None:
+def slowest(flows: Sequence[Flow]) -> Flow | None:
     """The flow whose limiting receiver a message names (erratum C7)."""
     return min(flows, key=lambda flow: flow.quota, default=None)
 
@@ -398,16 +344,3 @@ def flow_name(flow: Flow, scheme: EncodingScheme) -> str:
                 unsaid &= ~bits
                 break
     return " AND ".join(parts) if parts and not unsaid else f"bits {flow.wanted.encoding:x}"
-
-
-def _take(flows: list[Flow], now: float) -> bool:
-    """A token of each, or of none."""
-    if not all(flow.bucket.has(now) for flow in flows):
-        return False
-    for flow in flows:
-        flow.bucket.take(now)
-    return True
-
-
-def _same(one: Wanted, other: Wanted) -> bool:
-    return flow_covers(one, other) and flow_covers(other, one)

@@ -10,6 +10,8 @@ Timers: ("transport", "gate") for the next token that somebody waits for, ("tran
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
 from penstock.kernel import machine
@@ -33,6 +35,7 @@ UNEVEN = 0.4  # of a step by which a departure may be later than its token: mess
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
 GATE_TIMER = ("transport", "gate")
+UNKNOWN_MAX = 10.0  # seconds that flows are limited on the word of somebody who does not answer
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's word no longer counts (experiments 0.4)
 
 
@@ -59,6 +62,7 @@ class Sending:
         self._last_deadline = 0.0
         self._uneven = 0.0
         self._feedbacks_told = 0
+        self._followed: dict[str, float] = {}  # receivers, and since when
         if config.congestion:
             repairs.admit = self._admit
 
@@ -70,15 +74,15 @@ class Sending:
     def publish(self, message: Message, ticket: Ticket | None, *, now: float) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         if not self._gate and not self._gate.waiting:
-            return [*self._leave(message, ticket, [], now), *_answer(ticket, Accepted())]
+            return [*self._leave(message, ticket, (), now), *_answer(ticket, Accepted())]
         encoding = self._outgoing.encoding(message)
-        passage, flows, displaced = self._gate.offer(message, encoding, ticket, now=now)
+        passage, flows, displaced, first = self._gate.offer(message, encoding, ticket, now=now)
         if passage is Passage.OPEN:
             return [*self._leave(message, ticket, flows, now), *_answer(ticket, Accepted())]
         if passage is Passage.WITHHELD:
             return _withheld(message, ticket, flows)
         effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
-        return effects + self._arm() if displaced or self._gate.newest_is_first else []
+        return effects + self._arm() if displaced or first else []
 
     def expired(self, *, now: float) -> list[TransportEffect]:
         """Somebody's token has come."""
@@ -87,18 +91,21 @@ class Sending:
 
     def heard(self, feedback: Feedback, *, now: float) -> list[TransportEffect]:
         """A subscriber says how fast it can take some flows."""
-        effects: list[TransportEffect] = [*self._gate.heard(feedback, self._config.scheme, now=now)]
-        return effects + self._release(now)
+        trip = self._distances.round_trip(feedback.subscriber)
+        records = self._gate.heard(feedback, self._config.scheme, now=now, round_trip=trip)
+        return [*records, *self._release(now)]
 
     def tick(self, *, now: float) -> list[TransportEffect]:
         """Once per interval: forget those who have fallen silent, and tell how it goes."""
         effects: list[TransportEffect] = []
-        longest = 0.0
-        for receiver in self._gate.limiting_receivers():
+        slower: dict[str, float] = {}
+        self._followed = {receiver: self._followed.get(receiver, now) for receiver in self._gate.limiting_receivers()}
+        for receiver, since in self._followed.items():
             effects += self._distances.ask(receiver, now)  # else nobody here knows how long a round trip is
-            longest = max(longest, self._distances.round_trip(receiver) or 0.0)
-        timeout = max(self._config.flow_timeout, ROUND_TRIPS_SILENT * longest)
-        effects += self._gate.expire(timeout, now=now)
+            slower[receiver] = ROUND_TRIPS_SILENT * (self._distances.round_trip(receiver) or 0.0)
+            if self._config.echo_interval and now - since > UNKNOWN_MAX and not self._distances.known(receiver):
+                effects += self._gate.disown(receiver, "feedback from a name that nobody answers to", now=now)
+        effects += self._gate.expire(self._config.flow_timeout, now=now, slower=slower)
         if self._gate.feedbacks > self._feedbacks_told or self._gate:
             effects.append(Counted("flows", "", len(self._gate)))
             effects.append(Counted("feedback", "", self._gate.feedbacks - self._feedbacks_told))
@@ -143,7 +150,9 @@ class Sending:
             effects += _answer(waiting.ticket, Accepted())
         return effects + self._arm()
 
-    def _leave(self, message: Message, ticket: Ticket | None, flows: list[Flow], now: float) -> list[TransportEffect]:
+    def _leave(
+        self, message: Message, ticket: Ticket | None, flows: Sequence[Flow], now: float
+    ) -> list[TransportEffect]:
         """Off it goes; whoever holds no ticket keeps no trace either."""
         named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
         wrapped, key = self._outgoing.wrap(message, now=now, control=_control(named))
@@ -184,7 +193,7 @@ def _next_place(flow: Flow) -> int:
     return (flow.count + 1) & 0xFFFFFFFF
 
 
-def _withheld(message: Message, ticket: Ticket | None, flows: list[Flow]) -> list[TransportEffect]:
+def _withheld(message: Message, ticket: Ticket | None, flows: Sequence[Flow]) -> list[TransportEffect]:
     """It did not leave, and whoever published it hears why."""
     limiting = slowest(flows)
     receiver, quota = ("", 0.0) if limiting is None else (limiting.limiting_receiver, limiting.quota)
