@@ -20,8 +20,9 @@ wider than the filter: `price < 10` and `price > 20` are one flow then. To keep 
 message of either would match both and need tokens of both. An exact filter means just its messages and covers only
 what `relations.covers` proves, never bits alone.
 
-A raise is followed only as far as a receiver that keeps to the rules could ask for it (beyond the papers, which leave
-that to the receiver): whoever lowers and raises in turn would send floods to all others.
+A raise is followed only as far as a receiver that keeps to the rules could ask for it, and for CEILING_LASTS not above
+what the limiting receiver before it asked for (beyond the papers, which leave all that to the receiver): else whoever
+lowers and raises in turn would send floods to all others.
 
 State: flows in the order of insertion; each with bucket, limiting receiver and time of its last word. No timers: the
 owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that begins.
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from math import isfinite, pow
+from math import inf, isfinite, pow
 from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme, encoding_covers, matches
@@ -45,6 +46,7 @@ from penstock.kernel.trace import InputRefused, LimitReached, Record
 
 ROUND_TRIP_MIN = 0.01  # nobody speaks more often than that
 ROUND_TRIPS_MAX = 64.0
+CEILING_LASTS = 2.0  # seconds
 DEPTH_MIN = 2.0  # messages that may leave at once
 DEPTH_SECONDS = 0.1  # or as many as the quota allows in this time
 
@@ -88,6 +90,8 @@ class Flow:
     """An entry of the table."""
 
     __slots__ = (
+        "_ceiling",
+        "_ceiling_until",
         "bucket",
         "count",
         "example",
@@ -113,16 +117,24 @@ class Flow:
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
         self.example: Attributes | None = None  # a message of it: bits alone tell people nothing
+        self._ceiling, self._ceiling_until = inf, -inf
         self.wider: dict[Flow, None] = {}  # flows that cover it, and those that it covers: to compare filters takes
         self.narrower: dict[Flow, None] = {}  # time, and the same flows are asked for once per round trip
 
     def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         """Take the word of this receiver."""
+        if limiting_receiver != self.limiting_receiver:
+            self._ceiling, self._ceiling_until = self.quota, now + CEILING_LASTS
         self.limiting_receiver = limiting_receiver
         self.quota = quota
         self.bucket.set_rate(quota, now, _depth(quota))
         self.feedback_at = now
         self.travel = travel
+
+
+    def ceiling(self, now: float) -> float:
+        """What the limiting receiver before this one asked for, while that is not long ago."""
+        return self._ceiling if now < self._ceiling_until else inf
 
 
 class FlowVerdict(Enum):
@@ -181,8 +193,8 @@ class FlowTable:
         wider, narrower = self._related(wanted)
         same = self._known.get(wanted) or next((flow for flow in wider if flow in narrower), None)
         accepted = same is not None and (subscriber == same.limiting_receiver or quota < same.quota)
-        if same is not None and accepted and round_trip is not None:
-            quota = min(quota, self._grown(same, round_trip, now))
+        if same is not None and accepted:
+            quota = min(quota, same.ceiling(now), self._grown(same, round_trip, now))
         # Its own quota does not stand in the way of a limiting receiver that wants to raise it.
         limit = next((flow for flow in wider if flow.quota <= quota and not (flow is same and accepted)), None)
         if limit is not None:
@@ -207,8 +219,10 @@ class FlowTable:
         wider = dict.fromkeys([flow for flow in self._flows if flow_covers(flow.wanted, wanted)])
         return wider, dict.fromkeys([flow for flow in self._flows if flow_covers(wanted, flow.wanted)])
 
-    def _grown(self, flow: Flow, round_trip: float, now: float) -> float:
+    def _grown(self, flow: Flow, round_trip: float | None, now: float) -> float:
         """How much a receiver that keeps to the rules can ask for since its last word, if it is twice as near."""
+        if round_trip is None:
+            return inf
         round_trips = 2.0 * max(0.0, now - flow.feedback_at) / max(ROUND_TRIP_MIN, round_trip)
         return flow.quota * pow(1.0 + self._increase_max, min(ROUND_TRIPS_MAX, round_trips))
 
