@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
-from penstock.lab.experiment import Experiment, Figure, Finding, Plan, Result, Scale, Views
+from penstock.lab.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
 from penstock.lab.runner import simulate_run
 from penstock.scenario.runs import Outcome, open_or_make, run_folder
 
@@ -51,7 +51,8 @@ def run_experiments(
     results = []
     for number, experiment in enumerate(chosen):
         progress(f"measuring {experiment.name}", number / len(chosen))
-        found = _judge(experiment, plans[experiment.name], scale, seeds, views)
+        criteria = [criterion.on_sockets() if live else criterion for criterion in experiment.criteria]
+        found = _judge(experiment, criteria, plans[experiment.name], scale, seeds, views)
         results.append(replace(found, command=f"{found.command} --live") if live else found)
     views.close()
     progress("done", 1.0)
@@ -90,7 +91,12 @@ class _Views:
 
 
 def _judge(
-    experiment: Experiment, plans: Mapping[str, Plan], scale: Scale, seeds: Sequence[int], views: _Views
+    experiment: Experiment,
+    criteria: Sequence[Criterion],
+    plans: Mapping[str, Plan],
+    scale: Scale,
+    seeds: Sequence[int],
+    views: _Views,
 ) -> Result:
     measured: dict[str, list[float]] = {}
     figures: tuple[Figure, ...] = ()
@@ -102,7 +108,7 @@ def _judge(
         figures = figures or tuple(experiment.draw(these))
         names += ["/".join(view.folder.parts[-2:]) for view in these.values()]
     findings = []
-    for criterion in experiment.criteria:
+    for criterion in criteria:
         value = fmean(measured[criterion.name])
         findings.append(
             Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=scale in criterion.scales)

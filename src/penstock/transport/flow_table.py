@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from math import inf, isfinite, pow
+from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme, encoding_covers, matches
@@ -86,6 +87,10 @@ def flow_covers(general: Wanted, specific: Wanted) -> bool:
     return covers(general.exact, specific.exact)
 
 
+Related = Mapping["Flow", None]
+NONE: Related = MappingProxyType({})  # most flows have nothing to do with each other
+
+
 class Flow:
     """An entry of the table."""
 
@@ -118,8 +123,8 @@ class Flow:
         self.count = 0  # messages of it that have left
         self.example: Attributes | None = None  # a message of it: bits alone tell people nothing
         self._ceiling, self._ceiling_until = inf, -inf
-        self.wider: dict[Flow, None] = {}  # flows that cover it, and those that it covers: to compare filters takes
-        self.narrower: dict[Flow, None] = {}  # time, and the same flows are asked for once per round trip
+        self.wider: Related = NONE  # flows that cover it, and those that it covers: to compare filters takes time, and
+        self.narrower: Related = NONE  # the same flows are asked for once per round trip
 
     def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         """Take the word of this receiver."""
@@ -130,7 +135,6 @@ class Flow:
         self.bucket.set_rate(quota, now, _depth(quota))
         self.feedback_at = now
         self.travel = travel
-
 
     def ceiling(self, now: float) -> float:
         """What the limiting receiver before this one asked for, while that is not long ago."""
@@ -229,12 +233,12 @@ class FlowTable:
     def _add(self, flow: Flow, wider: dict[Flow, None], narrower: dict[Flow, None]) -> None:
         self._flows.append(flow)
         self._known[flow.wanted] = flow
-        flow.wider.update(dict.fromkeys(other for other in wider if other.wanted in self._known))
-        flow.narrower.update(dict.fromkeys(other for other in narrower if other.wanted in self._known))
+        flow.wider = _with(NONE, *[other for other in wider if other.wanted in self._known])
+        flow.narrower = _with(NONE, *[other for other in narrower if other.wanted in self._known])
         for other in flow.wider:
-            other.narrower[flow] = None
+            other.narrower = _with(other.narrower, flow)
         for other in flow.narrower:
-            other.wider[flow] = None
+            other.wider = _with(other.wider, flow)
 
     def matching(self, encoding: int, attributes: Attributes) -> list[Flow]:
         """The flows that a message belongs to, oldest first; it needs a token of each."""
@@ -264,14 +268,22 @@ class FlowTable:
         for flow in flows:
             del self._known[flow.wanted]
             for other in flow.wider:
-                other.narrower.pop(flow, None)
+                other.narrower = _without(other.narrower, flow)
             for other in flow.narrower:
-                other.wider.pop(flow, None)
+                other.wider = _without(other.wider, flow)
         return tuple(flows)
 
     def _left_out(self) -> FlowAnswer:
         told, self._full_told = self._full_told, True
         return FlowAnswer(FlowVerdict.REFUSED, records=() if told else (LimitReached("flows", self._flows_max),))
+
+
+def _with(related: Related, *flows: Flow) -> Related:
+    return dict.fromkeys([*related, *flows]) if flows else related
+
+
+def _without(related: Related, flow: Flow) -> Related:
+    return dict.fromkeys([other for other in related if other is not flow]) or NONE
 
 
 def _depth(quota: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from penstock.lab import style
 from penstock.lab.congestion import load, network, sharing
 from penstock.lab.congestion.load import CONTROLLED
-from penstock.lab.congestion.setting import PAPER
+from penstock.lab.congestion.setting import PAPER, longest
 from penstock.lab.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 
 PARTS = {
@@ -35,9 +35,11 @@ def _measure(views: Views) -> Mapping[str, float]:
     return {
         "losses cut by, in the hold phase": held["losses cut by, in the hold phase"],
         "link use in the hold phase": held["link use in the hold phase"],
-        "adaptation, slowest of both ways (s)": max(
-            link["after a rise: time until reception is steady (s)"],
-            link["after a drop: time until sending is steady (s)"],
+        "adaptation, slowest of both ways (s)": longest(
+            [
+                link["after a rise: time until reception is steady (s)"],
+                link["after a drop: time until sending is steady (s)"],
+            ]
         ),
         "Jain index of three flows, lower of both phases": min(
             fair["phase 2: Jain index"], fair["phase 3: Jain index"]

@@ -17,6 +17,7 @@ from penstock.lab.congestion.setting import (
     each_second,
     in_namespaces,
     link_figure,
+    longest,
     measured,
     message_rates,
     rate,
@@ -161,9 +162,9 @@ def measure_bandwidth(views: Views) -> Mapping[str, float]:
             falls.append(took)
             sending_falls.append(time_until(sent, at, 0.0, high, stop=stop))
     return {
-        "after a drop: time until reception is steady (s)": max(falls),
-        "after a rise: time until reception is steady (s)": max(rises),
-        "after a drop: time until sending is steady (s)": max(sending_falls),
+        "after a drop: time until reception is steady (s)": longest(falls),
+        "after a rise: time until reception is steady (s)": longest(rises),
+        "after a drop: time until sending is steady (s)": longest(sending_falls),
         "lost over received, but 3 s after a drop": _lost_share(views),
         "link use": _use(views),
         "lost over received without control": float(
@@ -173,12 +174,12 @@ def measure_bandwidth(views: Views) -> Mapping[str, float]:
 
 
 def _lost_share(views: Views) -> float:
-    """Outside the three seconds after the link became slower, and after publishing began."""
+    """Outside the three seconds after the link became slower."""
     found = measured(views[CONTROLLED])
     counts = np.ones(found.seconds, dtype=bool)
     drops = [at for at in changes(views.scale) if _bits_at(at, views.scale) == LOW_BITS]
-    for at in (0.0, *drops):
-        counts[int(at) : int(at) + 4 if at == 0.0 else int(at) + 3] = False
+    for at in drops:
+        counts[int(at) : int(at) + 3] = False
     return float(found.missed[counts].sum() / each_second(found.received_together)[counts].sum())
 
 
@@ -216,7 +217,13 @@ EXPERIMENTS = (
         criteria=(
             Criterion(name="losses cut by, over the run", paper="20", low=10.0),
             Criterion(name="losses cut by, in the hold phase", paper="20, above all where congestion lasts", low=20.0),
-            Criterion(name="received, with over without control", paper="45,000 of 46,000", low=0.95, scales=PAPER),
+            Criterion(
+                name="received, with over without control",
+                paper="45,000 of 46,000",
+                low=0.95,
+                scales=PAPER,
+                live=(0.85, None),
+            ),
             Criterion(name="link use in the hold phase", paper="almost the maximum", low=0.9),
             Criterion(
                 name="messages that do not match, with over without control",

@@ -16,11 +16,11 @@ from penstock.lab.congestion.load import CONTROLLED, FREE
 from penstock.lab.congestion.setting import NAN, PAPER, PARAMETERS, curves, measured, message_rates
 from penstock.lab.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.setups.congestion import STAR_BITS, recovering_star
-from penstock.lab.setups.dumbbell import CONTROL
+from penstock.lab.setups.dumbbell import CONTROL, PUBLISHING_STARTS
 
 SECONDS = {"paper": 120.0, "smoke": 8.0}
 RATE = {"paper": 300.0, "smoke": 150.0}
-SETTLED = {"paper": 10, "smoke": 3}
+BEGINS = int(PUBLISHING_STARTS)
 PUBLISHERS = tuple(f"p{number}" for number in range(1, 6))
 TRANSPORT = replace(  # the waits of the experiments on recovery, and all nodes answer as in 002 section 4.4.1
     CONTROL,
@@ -50,7 +50,7 @@ def plans(scale: Scale) -> Mapping[str, Plan]:
 
 def _measure(views: Views) -> Mapping[str, float]:
     free, controlled = measured(views[FREE]), measured(views[CONTROLLED])
-    after = slice(SETTLED[views.scale], None)
+    after = slice(BEGINS, None)
     recovered = float(len(views[CONTROLLED].recoveries["publisher"]))
     residual = float(controlled.missed.sum())
     fast = {name: _received(views, name, "b4") for name in (FREE, CONTROLLED)}
@@ -77,7 +77,7 @@ def _draw(views: Views) -> Sequence[Figure]:
 def _measure_overhead(views: Views) -> Mapping[str, float]:
     view = views[CONTROLLED]
     found = measured(view)
-    after = slice(SETTLED[views.scale], None)
+    after = slice(BEGINS, None)
     requests, repairs = view.sent_per_second("request_sent"), view.sent_per_second("repair_sent")
     published = float(np.sum([bins.sum() for bins in found.published.values()]))
     feedback = [float(found.counted("feedback", name)[after].mean()) for name in PUBLISHERS]

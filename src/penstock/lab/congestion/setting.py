@@ -177,12 +177,21 @@ def each_second(bins: Floats) -> Floats:
 
 
 def time_until(bins: Floats, start: float, low: float, high: float, *, window: float = 0.5, stop: float) -> float:
-    """Seconds from `start` to the end of the first window whose rate lies between the two; NaN if there is none."""
+    """Seconds from `start` to the end of the first window whose rate lies between the two, as does that of the next.
+
+    NaN if there is none.
+    """
     width = round(window * BINS_PER_SECOND)
-    for place in range(round(start * BINS_PER_SECOND), round(stop * BINS_PER_SECOND) - width + 1):
-        if low <= float(bins[place : place + width].sum()) / window <= high:
+    for place in range(round(start * BINS_PER_SECOND), round(stop * BINS_PER_SECOND) - 2 * width + 1):
+        rates = [float(bins[at : at + width].sum()) / window for at in (place, place + width)]
+        if all(low <= rate <= high for rate in rates):
             return (place + width) / BINS_PER_SECOND - start
     return NAN
+
+
+def longest(times: list[float]) -> float:
+    """The longest of all; NaN if one of them is: what never happens takes longest."""
+    return float(np.max(times))
 
 
 def jain(shares: list[float]) -> float:
