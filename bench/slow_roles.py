@@ -79,6 +79,8 @@ class Seen:
 def _settings(options: dict[str, Any]) -> Any:
     import penstock
 
+    if options.get("plain"):
+        return None
     return penstock.TransportConfig(congestion=True, record_entries=2, when_full=options.get("when_full", "wait"))
 
 
@@ -114,7 +116,7 @@ class PenstockSubscriber:
         import penstock
 
         self._seen = seen
-        self._recover = bool(options.get("recover"))
+        self._recover = bool(options.get("recover")) and not options.get("plain")
         self._network = penstock.connect(address, name=options["name"], transport=_settings(options))
         await self._network.open()
         self._subscriptions: list[Any] = []

@@ -397,11 +397,7 @@ def test_a_quota_grows_no_faster_than_the_rules_allow() -> None:
         quotas.append(gate.report()[0].quota)
     assert quotas[0] == 0.1  # the floor of this gate
     per_word = 1.5 ** (2.0 * 0.02 / 0.1)
-    assert quotas[1:43] == [pytest.approx(0.1 * per_word**turn) for turn in range(1, 43)]
-    assert quotas[43:] == [100.0] * 56  # what the one before asked for counts for two seconds more
-    for turn in range(100, 105):
-        gate.heard(word, SCHEME, now=0.02 * turn, round_trip=0.1)
-    assert gate.report()[0].quota > 100.0
+    assert quotas[1:] == [pytest.approx(0.1 * per_word**turn) for turn in range(1, 99)]
 
 
 def test_who_is_far_away_may_be_silent_for_longer_and_nobody_else() -> None:

@@ -20,9 +20,10 @@ wider than the filter: `price < 10` and `price > 20` are one flow then. To keep 
 message of either would match both and need tokens of both. An exact filter means just its messages and covers only
 what `relations.covers` proves, never bits alone.
 
-A raise is followed only as far as a receiver that keeps to the rules could ask for it, and for CEILING_LASTS not above
-what the limiting receiver before it asked for (beyond the papers, which leave all that to the receiver): else whoever
-lowers and raises in turn would send floods to all others.
+A raise is followed only as far as a receiver that keeps to the rules could ask for it (beyond the papers, which leave
+that to the receiver). One who lowers and raises in turn can still send floods to the others, though not at once: what
+the one before it asked for is no bound, since equal receivers take over from each other all the time (as a bound for
+two seconds it cost them an eighth of their rate).
 
 State: flows in the order of insertion; each with bucket, limiting receiver and time of its last word. No timers: the
 owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that begins.
@@ -47,9 +48,8 @@ from penstock.kernel.trace import InputRefused, LimitReached, Record
 
 ROUND_TRIP_MIN = 0.01  # nobody speaks more often than that
 ROUND_TRIPS_MAX = 64.0
-CEILING_LASTS = 2.0  # seconds
 DEPTH_MIN = 2.0  # messages that may leave at once
-DEPTH_SECONDS = 0.1  # or as many as the quota allows in this time
+DEPTH_SECONDS = 0.05  # or as many as the quota allows in this time
 
 
 class Wanted(NamedTuple):
@@ -95,8 +95,6 @@ class Flow:
     """An entry of the table."""
 
     __slots__ = (
-        "_ceiling",
-        "_ceiling_until",
         "bucket",
         "count",
         "example",
@@ -122,23 +120,16 @@ class Flow:
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
         self.example: Attributes | None = None  # a message of it: bits alone tell people nothing
-        self._ceiling, self._ceiling_until = inf, -inf
         self.wider: Related = NONE  # flows that cover it, and those that it covers: to compare filters takes time, and
         self.narrower: Related = NONE  # the same flows are asked for once per round trip
 
     def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         """Take the word of this receiver."""
-        if limiting_receiver != self.limiting_receiver:
-            self._ceiling, self._ceiling_until = self.quota, now + CEILING_LASTS
         self.limiting_receiver = limiting_receiver
         self.quota = quota
         self.bucket.set_rate(quota, now, _depth(quota))
         self.feedback_at = now
         self.travel = travel
-
-    def ceiling(self, now: float) -> float:
-        """What the limiting receiver before this one asked for, while that is not long ago."""
-        return self._ceiling if now < self._ceiling_until else inf
 
 
 class FlowVerdict(Enum):
@@ -198,7 +189,7 @@ class FlowTable:
         same = self._known.get(wanted) or next((flow for flow in wider if flow in narrower), None)
         accepted = same is not None and (subscriber == same.limiting_receiver or quota < same.quota)
         if same is not None and accepted:
-            quota = min(quota, same.ceiling(now), self._grown(same, round_trip, now))
+            quota = min(quota, self._grown(same, round_trip, now))
         # Its own quota does not stand in the way of a limiting receiver that wants to raise it.
         limit = next((flow for flow in wider if flow.quota <= quota and not (flow is same and accepted)), None)
         if limit is not None:
