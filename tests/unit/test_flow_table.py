@@ -45,7 +45,7 @@ def test_a_first_request_makes_a_flow_with_a_full_bucket() -> None:
     (flow,) = table
     assert answer.flow is flow
     assert (flow.limiting_receiver, flow.quota, flow.feedback_at, flow.travel) == ("s1", 30.0, 5.0, 0.04)
-    assert (flow.bucket.rate, flow.bucket.depth, flow.bucket.tokens(5.0)) == (30.0, 3.0, 3.0)
+    assert (flow.bucket.rate, flow.bucket.depth, flow.bucket.tokens(5.0)) == (30.0, 2.0, 2.0)
 
 
 def test_the_limiting_receiver_raises_and_lowers() -> None:

@@ -161,7 +161,7 @@ def test_a_flow_counts_the_messages_that_name_it() -> None:
     """Nobody sees a gap where nothing was lost."""
     publisher = Publisher()
     publisher.hear("fast", ("a", 500.0))
-    publisher.hear("slow", ("b", 50.0))
+    publisher.hear("slow", ("b", 60.0))
     for names in ("a", "ab", "a", "ab", "a", "b"):
         publisher.publish(**dict.fromkeys(names, True))
     places: dict[int, list[int]] = {}
