@@ -49,7 +49,7 @@ from penstock.kernel.trace import InputRefused, LimitReached, Record
 ROUND_TRIP_MIN = 0.01  # nobody speaks more often than that
 ROUND_TRIPS_MAX = 64.0
 DEPTH_MIN = 2.0  # messages that may leave at once
-DEPTH_SECONDS = 0.05  # or as many as the quota allows in this time (0.1 on the experiments page: larger bursts, more loss)
+DEPTH_SECONDS = 0.05  # or as many as the quota allows in this time (0.1 on the experiments page: more loss)
 
 
 class Wanted(NamedTuple):
