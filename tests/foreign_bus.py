@@ -174,11 +174,11 @@ class Bus:
         else:
             self._carry(member, message)
 
-    def reader_takes(self, name: str, rate: float) -> None:
-        """The client's application is behind and takes so many messages/s; infinity: it keeps up."""
+    def reader_takes(self, name: str, rate: float, number: int = 1) -> None:
+        """The application of a client's subscription is behind and takes so many messages/s; infinity: it keeps up."""
         member = self.members[name]
         assert member.transport is not None
-        member.transport.reader_takes(rate, now=member.local(self.now))
+        member.transport.reader_takes(number, rate, now=member.local(self.now))
         self.apply(member, [])
 
     # Time.

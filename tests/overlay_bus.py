@@ -84,10 +84,10 @@ class OverlayBus:
         """Do something at this time."""
         self._engine.at(SETTLED + time, lambda _: action(), None)
 
-    def reader_takes(self, name: str, rate: float) -> None:
-        """The client's application is behind and takes so many messages/s; infinity: it keeps up."""
+    def reader_takes(self, name: str, rate: float, number: int = 1) -> None:
+        """The application of a client's subscription is behind and takes so many messages/s; infinity: it keeps up."""
         host, node = self._host(name)
-        node.transport.reader_takes(rate, now=host.now())
+        node.transport.reader_takes(number, rate, now=host.now())
         host.apply([])
 
     def run(self, until: float) -> None:

@@ -7,15 +7,17 @@ import logging
 import os
 import time
 from collections import Counter
-from math import inf
+from math import inf, nan
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from typer.testing import CliRunner
 
 import penstock
 from live_help import a_broker, run, until, url
 from penstock.cli.demo import narrow_ways
+from penstock.cli.main import app
 from penstock.content.message import Identity, Message, make_message
 from penstock.errors import NotConnected, NotPossibleHere
 from penstock.kernel.machine import Accepted, Refused, Withheld
@@ -342,7 +344,7 @@ class Told:
         self.rates: list[float] = []
         self.dropped: list[int] = []
 
-    def _reader_takes(self, rate: float) -> None:
+    def _reader_takes(self, number: int, rate: float) -> None:
         self.rates.append(rate)
 
     def _dropped(self, message: Message) -> None:
@@ -374,6 +376,66 @@ def test_a_subscription_looks_at_its_queue_whenever_a_message_comes(
     assert told.rates[-2] == pytest.approx(150.0, rel=0.2)  # more than it takes: the queue is empty
     assert told.rates[-1] == inf
     assert told.rates.count(inf) == 1
+
+
+@pytest.mark.parametrize("priority", [0.0, -1.0, inf, nan])
+def test_a_priority_must_be_finite_and_above_zero(priority: float) -> None:
+    network = penstock.connect("penstock://127.0.0.1:1")
+    with pytest.raises(ValueError, match="priority"):
+        network.subscribe("a", priority=priority)
+    with pytest.raises(ValueError, match="priority"):
+        penstock.connect_blocking("penstock://127.0.0.1:1").subscribe("a", priority=priority)
+    refused = CliRunner().invoke(app, ["sub", "a", "--priority", str(priority)])
+    assert refused.exit_code == 2
+    assert "priority" in refused.output
+
+
+def test_a_subscription_keeps_its_priority_and_the_network_hears_it() -> None:
+    async def asked() -> None:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker), transport=CONTROLLED) as network,
+            network.subscribe("a", priority=2.0) as dear,
+            network.subscribe("b"),
+        ):
+            assert dear.priority == 2.0
+            assert [flow.priority for flow in network._node.transport._feedbacks._own.kept] == [2.0, 1.0]
+
+    run(asked())
+
+
+def test_a_slow_reader_holds_up_one_subscription_of_its_client_and_no_longer_than_that_is_open() -> None:
+    """On a way so short that one message per round trip would be a thousand per second."""
+
+    async def shown() -> None:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker), name="p", transport=WITHHOLDS) as publisher,
+            penstock.connect(url(broker), name="c", transport=WITHHOLDS) as client,
+            client.subscribe("kind = 'b'", queue_max=500) as slow,
+            client.subscribe("kind = 'a'", queue_max=100_000) as fast,
+        ):
+            seen: list[int] = []
+            reading = asyncio.create_task(reads_slowly(slow, seen, 0.02))
+            began, sent = time.monotonic(), 0
+            while time.monotonic() < began + 3.0:
+                for kind in ("a", "b"):
+                    await publisher.publish({"kind": kind}, BODY)
+                sent += 1
+                await asyncio.sleep(0.002)
+            allowed = slow.report().allowed_rate
+            assert allowed is not None
+            assert 20.0 < allowed < 100.0
+            assert fast.report().allowed_rate is None
+            assert {flow.limiting_receiver for flow in publisher.flows()} == {"c"}
+            assert len(publisher.flows()) == 1
+            assert slow.report().dropped == 0
+            reading.cancel()
+            await slow.close()
+            await until(lambda: fast.report().received == sent)
+            await until(lambda: not publisher.flows())
+
+    run(shown())
 
 
 def test_a_message_that_left_at_once_needs_no_future() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import talk
-from penstock.content.message import Identity
+from penstock.content.message import Identity, Value
 from penstock.kernel.trace import FlowLimited, InputRefused, Withheld
 from penstock.transport.config import TransportConfig
 from penstock.transport.listening import INBOX
@@ -238,3 +238,145 @@ def test_restraint_costs_neither_throughput_nor_losses() -> None:
 
 def test_who_is_alone_never_waits() -> None:
     assert equal_subscribers(1, 6.0) == equal_subscribers(1, 0.0)
+
+
+# --- What bits cannot tell: nothing is lost, and nobody is slowed down.
+
+
+def also_wants(bus: NarrowBus, name: str, number: int, where: str, priority: float = 1.0) -> None:
+    """Another subscription of a client."""
+    member = bus.members[name]
+    assert member.transport is not None
+    bus.subscribe(name, number, where)
+    now = member.local(bus.now)
+    predicate = member.wheres[number]
+    more = member.transport.subscribe(number, predicate, ordered=False, recover=False, now=now, priority=priority)
+    bus.apply(member, more)
+
+
+@pytest.mark.parametrize(
+    "wheres",
+    [
+        ["price < 10"],
+        ["price < 10"] * 5,
+        [f"price < {price}" for price in (10, 20, 30, 40, 50, 60)],
+        ["price < 10", "price = 5", "price > 1 AND price < 40"],
+    ],
+    ids=["one", "equal", "nested", "mixed"],
+)
+def test_ranges_on_a_network_that_loses_nothing_hold_nobody_up(wheres: list[str]) -> None:
+    """Errata B1 and C8."""
+    bus = a_bus()
+    for number, where in enumerate(wheres):
+        bus.subscriber(f"s{number}", where)
+    for price in (5, 15, 35, 65):
+        bus.stream(100.0, 6.0, price=price)
+    bus.run(7.0)
+    assert bus.records_of("p", Withheld) == []
+    for number in range(len(wheres)):
+        assert bus.got(f"s{number}", 1) == bus.due(f"s{number}", 1)
+    assert len(bus.talk(FEEDBACK)) <= 4 * 7 * len(wheres)
+
+
+def test_a_range_behind_a_narrow_place_is_slowed_down_though_others_want_it_too() -> None:
+    bus, path = a_bus(), Path(60.0)
+    bus.subscriber("wide", "price < 10")
+    bus.subscriber("narrow", "price < 10", path)
+    bus.stream(150.0, 12.0, price=5)
+    bus.stream(150.0, 12.0, price=30)
+    bus.run(12.0)
+    assert bus.rate_at("narrow", 4.0, 12.0) == pytest.approx(60.0, rel=0.1)
+    assert len([time for time in path.drops if time >= 4.0]) < 0.05 * 90.0 * 8.0
+    assert [flow.limiting_receiver for flow in bus.flows()] == ["narrow"]
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_messages_with_many_attributes_look_like_others_and_still_hold_nobody_up(count: int) -> None:
+    """With thirty attributes 4 of 10 bits are set."""
+    bus = a_bus()
+    for number in range(count):
+        bus.subscriber(f"s{number}", "kind = 'hot'")
+    now = 0.0
+    while now < 5.0:
+        attributes: dict[str, Value] = {f"attribute{place}": bus.random.randrange(1000) for place in range(30)}
+        bus.publish("p", {**attributes, "kind": "hot" if bus.random.random() < 0.15 else "cold"}, at=now)
+        now += bus.random.uniform(0.5, 1.5) / 800.0
+    bus.run(6.0)
+    assert bus.records_of("p", Withheld) == []
+    assert bus.got("s0", 1) == bus.due("s0", 1)
+    assert bus.talk(FEEDBACK)  # something looked lost
+
+
+# --- Several subscriptions of one client.
+
+
+def test_a_slow_reader_holds_up_its_own_subscription_alone_and_only_while_it_is_open() -> None:
+    bus = a_bus()
+    bus.subscriber("c", "kind = 'slow'")
+    also_wants(bus, "c", 2, "kind = 'fast'")
+    bus.stream(100.0, 8.0, kind="slow")
+    bus.stream(300.0, 8.0, kind="fast")
+
+    def tell() -> None:
+        if bus.now < 4.0:
+            bus.reader_takes("c", 20.0)
+            bus.at(bus.now + 0.05, tell)
+
+    bus.at(1.0, tell)
+    bus.at(4.0, lambda: bus.unsubscribe("c", 1))
+    bus.run(4.0)
+    slow = [time for time, number, _ in bus.members["c"].delivered if number == 1 and time > 2.0]
+    assert len(slow) / 2.0 == pytest.approx(20.0, rel=0.1)
+    told = len(bus.talk(FEEDBACK))
+    bus.run(9.0)
+    assert bus.got("c", 2) == bus.due("c", 2)
+    assert len(bus.talk(FEEDBACK)) <= told + 1
+    assert bus.flows() == []
+
+
+def test_more_filters_than_a_feedback_may_name_are_all_controlled() -> None:
+    bus, path = a_bus(), Path(100.0)
+    bus.subscriber("s", "topic = 'idle 0'", path)
+    for number in range(2, 100):
+        also_wants(bus, "s", number, f"topic = 'idle {number}'")
+    also_wants(bus, "s", 100, "topic = 'heavy'")
+    bus.stream(400.0, 8.0, topic="heavy")
+    bus.run(8.0)
+    assert len([time for time in path.drops if time > 4.0]) < 0.05 * 300.0 * 4.0
+    assert [flow.limiting_receiver for flow in bus.flows()] == ["s"]
+
+
+def test_priority_two_gets_twice_as_much_as_one() -> None:
+    """002 section 5.3."""
+    bus, path = a_bus(), Path(120.0)
+    bus.subscriber("s", "kind = 'plain'", path)
+    also_wants(bus, "s", 2, "kind = 'dear'", priority=2.0)
+    bus.stream(200.0, 30.0, kind="plain")
+    bus.stream(200.0, 30.0, kind="dear")
+    bus.run(30.0)
+    got = {
+        number: len([time for time, to, _ in bus.members["s"].delivered if to == number and time >= 10.0])
+        for number in (1, 2)
+    }
+    assert got[2] / got[1] == pytest.approx(2.0, rel=0.15)
+    assert (got[1] + got[2]) / 20.0 == pytest.approx(120.0, rel=0.15)
+
+
+def test_unsubscribing_for_a_while_is_no_loss() -> None:
+    """The flow's count went on, because another wants it too."""
+    bus, path = a_bus(), Path(1000.0)
+    bus.subscriber("s", "kind = 'bulk'", path)
+    bus.subscriber("t", "kind = 'bulk'")
+    bus.stream(300.0, 6.0, kind="bulk")
+    bus.at(1.0, lambda: setattr(path, "queue_max", 0))
+    bus.at(1.02, lambda: setattr(path, "queue_max", 20))
+    bus.at(3.0, lambda: bus.unsubscribe("s", 1))
+    bus.at(4.0, lambda: also_wants(bus, "s", 1, "kind = 'bulk'"))
+    rates: list[float | None] = []
+    for time in (2.9, 5.5):
+        bus.at(time, lambda: rates.append(bus.control("s").loss_event_rate))
+    bus.run(6.0)
+    before, after = rates
+    assert before is not None
+    assert after is not None
+    assert 0.0 < after < before

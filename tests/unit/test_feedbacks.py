@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 from random import Random
 
@@ -13,11 +14,13 @@ from penstock.content.envelope import kind_of, opened, wrap
 from penstock.content.language import parse_predicate
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.timers import Timers
+from penstock.kernel.trace import LimitReached
 from penstock.transport.config import TransportConfig
 from penstock.transport.congestion import word_of
 from penstock.transport.header import Control, encode_header
 from penstock.transport.listening import INBOX
 from penstock.transport.network import Publish, TransportEffect
+from penstock.transport.own_flows import OWN_FLOWS_MAX
 from penstock.transport.restraint import GROWS, Restraint
 from penstock.transport.talk import (
     ANSWER,
@@ -40,7 +43,10 @@ TRIP = 0.08
 class Subscriber:
     """A transport that gets messages of `p`, or of another publisher, whose clock is the same."""
 
-    def __init__(self, *wheres: str, config: TransportConfig = CONFIG, answers: bool = True) -> None:
+    def __init__(
+        self, *wheres: str, config: TransportConfig = CONFIG, answers: bool = True, trip: float = TRIP
+    ) -> None:
+        self.trip = trip
         self.timers = Timers()
         self.transport = Transport("s", 1, config, self.timers, Random(1), publishes=False)
         self.now = 0.0
@@ -72,18 +78,25 @@ class Subscriber:
                 to = str(message.attributes[TO])
                 back = answer_message(Voice(to, 1), "s", Answer(to, asked.sent_at, asked.sent_at))
                 assert kind_of(back) == ANSWER
-                self.do(self.transport.arrived((INBOX,), back, now=self.now + TRIP))
+                self.do(self.transport.arrived((INBOX,), back, now=self.now + self.trip))
 
     def get(
-        self, *, publisher: str = "p", limiting: str = "", place: int = 0, after: float = 0.01, **attributes: int | bool
+        self,
+        *,
+        publisher: str = "p",
+        limiting: str = "",
+        place: int = 0,
+        after: float = 0.01,
+        numbers: tuple[int, ...] = (1,),
+        **attributes: int | bool,
     ) -> Message:
         self.run(self.now + after)
         sequence = self.sequences[publisher] = self.sequences.get(publisher, 0) + 1
         message = make_message(Identity(publisher, 1, sequence), attributes or {"a": True})
-        control = Control(100.0, word_of(limiting) if limiting else 0, TRIP / 2.0, 1 if limiting else 0, place)
+        control = Control(100.0, word_of(limiting) if limiting else 0, self.trip / 2.0, 1 if limiting else 0, place)
         ages = [after] if sequence > 1 else []
-        header = encode_header(sequence, self.now - TRIP / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
-        self.do(self.transport.arrived((1,), wrap(message, header), now=self.now))
+        header = encode_header(sequence, self.now - self.trip / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
+        self.do(self.transport.arrived(numbers, wrap(message, header), now=self.now))
         return message
 
     def quotas(self) -> dict[str, float]:
@@ -167,11 +180,12 @@ def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
         subscriber.get(limiting="s", place=place)
     (session,) = subscriber.transport._sessions.values()
     assert session.congestion is not None
-    (before,) = session.congestion.flows
+    (before,) = session.congestion.flows.values()
     subscriber.transport.subscribe(2, parse_predicate("b"), ordered=False, recover=False, now=subscriber.now)
-    assert session.congestion.flows[0] is before
+    subscriber.get(limiting="s", place=200)
+    assert list(session.congestion.flows.values()) == [before]
     assert before.limiting
-    assert len(session.congestion.flows) == 2
+    assert before.rate.rate(subscriber.now) == pytest.approx(100.0, rel=0.05)
 
 
 def test_the_timer_of_a_session_goes_with_it() -> None:
@@ -191,7 +205,7 @@ def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_then_once_per_round_t
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get()
-    subscriber.transport.reader_takes(30.0, now=subscriber.now)
+    subscriber.transport.reader_takes(1, 30.0, now=subscriber.now)
     began = subscriber.now
     while len(subscriber.said) < 3:
         subscriber.get(limiting="s")
@@ -208,11 +222,11 @@ def test_the_last_word_about_the_reader_counts_and_infinity_ends_it() -> None:
     for _ in range(200):
         subscriber.get()
     for rate in (30.0, 60.0, 20.0):
-        subscriber.transport.reader_takes(rate, now=subscriber.now)
+        subscriber.transport.reader_takes(1, rate, now=subscriber.now)
         for _ in range(30):
             subscriber.get(limiting="s")
         assert subscriber.quotas() == {"p": pytest.approx(rate)}
-    subscriber.transport.reader_takes(inf, now=subscriber.now)
+    subscriber.transport.reader_takes(1, inf, now=subscriber.now)
     told = len(subscriber.said)
     for _ in range(300):
         subscriber.get(limiting="s")
@@ -228,7 +242,7 @@ def test_what_the_reader_takes_is_shared_by_publishers_as_they_send() -> None:
         subscriber.get(publisher="much", after=0.004)
         subscriber.get(publisher="much", after=0.003)
         subscriber.get(publisher="little", after=0.003)
-    subscriber.transport.reader_takes(90.0, now=subscriber.now)
+    subscriber.transport.reader_takes(1, 90.0, now=subscriber.now)
     for _ in range(20):
         subscriber.get(publisher="much", after=0.004)
         subscriber.get(publisher="much", after=0.003)
@@ -241,20 +255,65 @@ def test_a_reader_that_takes_more_than_comes_has_nothing_to_ask_for() -> None:
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get()
-    subscriber.transport.reader_takes(150.0, now=subscriber.now)
+    subscriber.transport.reader_takes(1, 150.0, now=subscriber.now)
     for _ in range(100):
         subscriber.get()
     assert subscriber.said == []
 
 
+def test_a_reader_that_is_slow_in_one_subscription_leaves_the_others_alone_and_ends_with_its_own() -> None:
+    subscriber = Subscriber("a", "b")
+    for _ in range(200):
+        subscriber.get(a=True, b=True, numbers=(1, 2))
+    subscriber.transport.reader_takes(2, 30.0, now=subscriber.now)
+    assert subscriber.transport.control(1).allowed_rate is None
+    assert subscriber.transport.control(2).allowed_rate == subscriber.transport.control().allowed_rate == 30.0
+    for _ in range(20):
+        subscriber.get(a=True, b=True, numbers=(1, 2))
+    (asked,) = subscriber.told["p"].flows
+    assert asked.where == "b = TRUE"
+    assert asked.quota == pytest.approx(30.0)
+    subscriber.transport.unsubscribe(2, now=subscriber.now)
+    told = len(subscriber.said)
+    for _ in range(100):
+        subscriber.get(a=True, b=True)
+    assert len(subscriber.said) == told
+    assert subscriber.transport.control().allowed_rate is None
+    subscriber.transport.reader_takes(2, 30.0, now=subscriber.now)  # too late
+    assert subscriber.transport.control().allowed_rate is None
+
+
+def test_however_short_the_round_trip_feedback_is_not_sent_more_often_than_every_ten_milliseconds() -> None:
+    subscriber = Subscriber("a", trip=0.0002)
+    for _ in range(500):
+        subscriber.get(after=0.001, limiting="s")
+    subscriber.transport.reader_takes(1, 30.0, now=subscriber.now)
+    for _ in range(500):
+        subscriber.get(after=0.001, limiting="s")
+    times = [time for time, _ in subscriber.said]
+    assert len(times) > 40
+    assert min(after - before for before, after in pairwise(times)) >= 0.01 - 1e-9
+
+
+def test_own_flows_have_a_bound_and_a_record_says_when_it_is_hit() -> None:
+    subscriber = Subscriber("a")
+    records = []
+    for number in range(2, OWN_FLOWS_MAX + 5):
+        where = parse_predicate(f"n = {number}")
+        records += subscriber.transport.subscribe(number, where, ordered=False, recover=False, now=0.0)
+    assert [record for record in records if isinstance(record, LimitReached)] == [
+        LimitReached("own flows", OWN_FLOWS_MAX)
+    ]
+
+
 def test_a_publisher_without_control_or_before_its_first_message_is_told_nothing() -> None:
     subscriber = Subscriber("a")
-    subscriber.transport.reader_takes(10.0, now=0.0)  # nobody publishes yet
+    subscriber.transport.reader_takes(1, 10.0, now=0.0)  # nobody publishes yet
     for sequence in range(1, 100):
         message = make_message(Identity("p", 1, sequence), {"a": True})
         header = encode_header(sequence, sequence * 0.01, [0.01] if sequence > 1 else [], [], flags=0, entry_bytes=32)
         subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
-        subscriber.transport.reader_takes(10.0, now=sequence * 0.01)
+        subscriber.transport.reader_takes(1, 10.0, now=sequence * 0.01)
     subscriber.run(5.0)
     assert subscriber.said == []
 

@@ -14,7 +14,8 @@ from penstock.transport.quotas import Reception, by_priority, decrease, increase
 demands = st.lists(st.floats(0.0, 1000.0), max_size=12)
 capacities = st.floats(0.0, 5000.0)
 entries = st.lists(
-    st.builds(Reception, st.floats(0.0, 1000.0), st.booleans(), st.sampled_from([0.5, 1.0, 2.0, 10.0])), max_size=10
+    st.builds(Reception, st.floats(0.0, 1000.0), st.booleans(), st.sampled_from([0.5, 1.0, 2.0, 10.0]), st.just(inf)),
+    max_size=10,
 )
 
 
@@ -133,6 +134,26 @@ def test_filters_that_keep_their_rate_in_a_decrease_are_not_spoken_of() -> None:
 def test_priorities_count_in_a_decrease() -> None:
     two = [Reception(100.0, False, priority=3.0), Reception(100.0, False, priority=1.0)]
     assert plan(two, 40.0, 0.5, 1.0) == [30.0, 10.0]
+
+
+def test_priorities_count_in_an_increase_too() -> None:
+    """Else what is free would bring two filters nearer to each other, round trip by round trip."""
+    two = [Reception(60.0, True, priority=2.0), Reception(30.0, True, priority=1.0)]
+    assert plan(two, 99.0, 0.5, 1.0) == [66.0, 33.0]
+
+
+def test_no_quota_is_above_the_pace_and_the_others_have_the_rest() -> None:
+    slow, quick = Reception(100.0, True, pace=20.0), Reception(100.0, True)
+    assert plan([slow, quick], inf, 0.5, 10.0) == [20.0, 150.0]
+    assert plan([slow, quick], 90.0, 0.5, 10.0) == [20.0, 70.0]
+    assert plan([slow._replace(limiting=False), quick._replace(limiting=False)], inf, 0.5, 10.0) == [20.0, None]
+    assert plan([Reception(10.0, True, pace=20.0)], inf, 0.5, 1.0) == [15.0]  # alpha holds all the same
+
+
+def test_the_floor_of_a_pace_is_its_own() -> None:
+    """Erratum C14: one message per round trip is a thousand per second next door, and no reader's business."""
+    assert plan([Reception(100.0, True, pace=50.0)], inf, 0.5, 1000.0, 1.0) == [50.0]
+    assert plan([Reception(100.0, True, pace=0.0)], inf, 0.5, 1000.0, 1.0) == [1.0]
 
 
 @given(entries, st.floats(0.0, 5000.0), st.floats(0.0, 100.0))

@@ -200,6 +200,8 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
             "fault[0].link",
             "no link joins 'a' and 'a'",
         ),
+        ('where = "n > 1"', 'where = "n > 1"\npriority = 0', "client[0] (c).subscribe[0].priority", "more than 0"),
+        ('where = "n > 1"', 'where = "n > 1"\npriority = inf', "client[0] (c).subscribe[0].priority", ""),
         ('kind = "crash"\nbroker = "b"', 'kind = "partition"', "fault[0].group", "group = [...]"),
         ('kind = "crash"\nbroker = "b"', 'kind = "partition"\ngroup = ["x"]', "fault[0].group", "no broker 'x'"),
         (

@@ -217,3 +217,10 @@ def test_a_wish_that_the_broker_refuses_is_no_wish() -> None:
     node.receive([Answer(asked[1], "the broker is full")], sender=0, now=0.0)
     assert node.report(1) is None
     assert not [number for number in node.client._where if number > SERVICE_SUBSCRIPTIONS]
+
+
+def test_a_priority_goes_down_to_the_wish() -> None:
+    _, node = connected(transport=TransportConfig(congestion=True))
+    node.subscribe(1, "a", ticket=1, now=0.0, priority=2.0)
+    node.subscribe(2, "b", ticket=2, now=0.0)
+    assert [flow.priority for flow in node.transport._feedbacks._own.kept] == [2.0, 1.0]

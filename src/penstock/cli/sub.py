@@ -45,6 +45,9 @@ def sub_command(
     congestion: Annotated[
         bool, typer.Option("--congestion", help="Tell publishers when we cannot keep up; they must listen to it.")
     ] = False,
+    priority: Annotated[
+        float, typer.Option(help="With --congestion: 2 gets twice as much as 1 where we cannot take all.")
+    ] = 1.0,
     queue: Annotated[int, typer.Option(help="How many messages may wait if printing is slow.", min=1)] = 10_000,
     name: Annotated[str | None, typer.Option(help="This client's name; made up if left out.")] = None,
     url: Url = None,
@@ -58,9 +61,11 @@ def sub_command(
     """
     if raw and as_json:
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
+    if not 0.0 < priority < float("inf"):
+        raise typer.BadParameter("must be finite and above 0", param_hint="--priority")
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
-    wish = _Wish(where, ordered, recover, queue)
+    wish = _Wish(where, ordered, recover, priority, queue)
     received = run_client(_subscribe(wish, count, wait, form, tell, name, url, congestion))
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
@@ -72,6 +77,7 @@ class _Wish(NamedTuple):
     where: str
     ordered: bool
     recover: bool
+    priority: float
     queue_max: int
 
 

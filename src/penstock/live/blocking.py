@@ -84,11 +84,14 @@ class BlockingNetwork:
         *,
         ordered: bool = False,
         recover: bool = False,
+        priority: float = 1.0,
         queue_max: int = client.QUEUE_MAX,
         on_drop: Callable[[int], None] | None = None,
     ) -> BlockingSubscription:
         """Ask for all messages that match; open it with `with`. `on_drop` is called in the network's thread."""
-        made = self._network.subscribe(where, ordered=ordered, recover=recover, queue_max=queue_max, on_drop=on_drop)
+        made = self._network.subscribe(
+            where, ordered=ordered, recover=recover, priority=priority, queue_max=queue_max, on_drop=on_drop
+        )
         return BlockingSubscription(self, made)
 
     def flows(self) -> list[FlowReport]:

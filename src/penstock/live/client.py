@@ -266,6 +266,7 @@ class Network:
         *,
         ordered: bool = False,
         recover: bool = False,
+        priority: float = 1.0,
         queue_max: int = QUEUE_MAX,
         on_drop: Callable[[int], None] | None = None,
     ) -> Subscription:
@@ -273,15 +274,16 @@ class Network:
 
         The text is checked here first: raises InvalidPredicate. `ordered`: each publisher's messages come in the order
         in which it sent them, as far as a short wait can do that. `recover`: lost ones are asked for again. Both work
-        for publishers that use the transport; the messages of others come as they are. At most `queue_max` messages
-        wait for the reader; when there are more, the oldest is dropped, and `on_drop` is called with the number dropped
-        so far.
+        for publishers that use the transport; the messages of others come as they are. `priority`: where congestion
+        control must share out what we can take, 2 gets twice as much as 1. At most `queue_max` messages wait for the
+        reader; when there are more, the oldest is dropped, and `on_drop` is called with the number dropped so far.
         """
         parse_predicate(where)
         number = self._next_subscription
         self._next_subscription += 1
         watched = self._transport is not None and self._transport.congestion
-        return Subscription(self, number, where, queue_max, on_drop, ordered=ordered, recover=recover, watched=watched)
+        wish = {"ordered": ordered, "recover": recover, "watched": watched}
+        return Subscription(self, number, where, queue_max, on_drop, priority=priority, **wish)
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
@@ -318,15 +320,15 @@ class Network:
 
     async def _open(self, subscription: Subscription) -> None:
         ticket, answer = self._tickets.take()
-        number = subscription.number
-        self._subscriptions[number] = subscription
+        self._subscriptions[subscription.number] = subscription
         effects = self._node.subscribe(
-            number,
+            subscription.number,
             subscription.where,
             ticket=ticket,
             now=self._host.now(),
             ordered=subscription.ordered,
             recover=subscription.recover,
+            priority=subscription.priority,
         )
         self._host.apply(effects)
         try:
@@ -339,15 +341,14 @@ class Network:
 
     async def _close(self, subscription: Subscription) -> None:
         if self._subscriptions.pop(subscription.number, None) is not None:
-            number = subscription.number
-            self._host.apply(self._node.unsubscribe(number, ticket=0, now=self._host.now()))
+            self._host.apply(self._node.unsubscribe(subscription.number, ticket=0, now=self._host.now()))
             self._tickets.refusal = ""
 
     def _transport_report(self, subscription: Subscription) -> TransportReport | None:
         return self._node.report(subscription.number) if self._up is not None else None
 
-    def _control_report(self) -> ControlReport:
-        return self._node.transport.control() if self._up is not None else ControlReport()
+    def _control_report(self, number: int) -> ControlReport:
+        return self._node.transport.control(number) if self._up is not None else ControlReport()
 
     def _look_for_plain_publishers(self) -> None:
         """Say once if order or recovery was asked for and somebody's messages have no header to do it with."""
@@ -380,9 +381,9 @@ class Network:
         if self._transport is not None and self._transport.congestion:
             self._node.transport.dropped_here(message, now=self._host.now())
 
-    def _reader_takes(self, rate: float) -> None:
-        """The application is behind, and this is what it takes; or it keeps up again."""
-        self._node.transport.reader_takes(rate, now=self._host.now())
+    def _reader_takes(self, number: int, rate: float) -> None:
+        """A subscription's application is behind, and this is what it takes; or it keeps up again."""
+        self._node.transport.reader_takes(number, rate, now=self._host.now())
 
     def _done(self, ticket: int, outcome: Outcome) -> None:
         self._tickets.done(ticket, outcome, connected=self._port is not None)

@@ -193,7 +193,8 @@ class _Actor:
         self._sent_at = sent_at
         # All made now, so that their numbers are those of the file, as in the simulator.
         self._subscriptions: list[Subscription] = [
-            network.subscribe(wish.where, ordered=wish.ordered, recover=wish.recover) for wish in spec.subscribe
+            network.subscribe(wish.where, ordered=wish.ordered, recover=wish.recover, priority=wish.priority)
+            for wish in spec.subscribe
         ]
 
     async def read(self, start: float, number: int) -> None:

@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import isfinite
 from time import monotonic
 from types import TracebackType
 from typing import Protocol
@@ -68,7 +69,7 @@ class Report:
     # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.
     loss_event_rate: float | None = None
     round_trip: float | None = None  # seconds
-    allowed_rate: float | None = None  # messages/s that the way and the reader can take
+    allowed_rate: float | None = None  # messages/s that the way, or the reader of this subscription, can take
     feedbacks: int = 0  # sent, to all publishers
 
 
@@ -90,9 +91,9 @@ class Holder(Protocol):
 
     def _dropped(self, message: Message) -> None: ...
 
-    def _reader_takes(self, rate: float) -> None: ...
+    def _reader_takes(self, number: int, rate: float) -> None: ...
 
-    def _control_report(self) -> ControlReport: ...
+    def _control_report(self, number: int) -> ControlReport: ...
 
     def _transport_report(self, subscription: Subscription) -> TransportReport | None: ...
 
@@ -110,14 +111,18 @@ class Subscription:
         *,
         ordered: bool = False,
         recover: bool = False,
+        priority: float = 1.0,
         watched: bool = False,  # congestion control wants to know how fast the reader is
     ) -> None:
         if queue_max < 1:
             raise ValueError("queue_max must be at least 1")
+        if not (isfinite(priority) and priority > 0.0):
+            raise ValueError("priority must be finite and above 0")
         self.where = where
         self.number = number
         self.ordered = ordered
         self.recover = recover
+        self.priority = priority
         self._network = network
         self._queue: deque[Message] = deque()
         self._queue_max = queue_max
@@ -202,7 +207,7 @@ class Subscription:
             reconnects=self._network.reconnects,
             connected=self._network.connected,
             **({"delivered": self._received} if transport is None else asdict(transport)),
-            **({} if self._reader is None else asdict(self._network._control_report())),
+            **({} if self._reader is None else asdict(self._network._control_report(self.number))),
         )
 
     # What the network calls.
@@ -226,7 +231,7 @@ class Subscription:
     def _watch(self, reader: Reader) -> None:
         rate = reader.look(len(self._queue), monotonic())
         if rate is not None:
-            self._network._reader_takes(rate)
+            self._network._reader_takes(self.number, rate)
 
     def _log_drop(self) -> None:
         now = monotonic()

@@ -62,6 +62,7 @@ class SubscriptionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stop: float | None = None
     ordered: bool = False  # by the transport, for publishers that use it
     recover: bool = False  # lost messages are asked for again
+    priority: float = 1.0  # with congestion control, where a publisher must send us less: a weight
 
 
 class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,6 +225,7 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         except InvalidPredicate as error:
             raise InvalidScenario(f"{place}.where", str(error)) from None
         _span(place, wish.start, wish.stop)
+        _number(f"{place}.priority", wish.priority, low=0.0, high=1e6, open_low=True)
     for index, publisher in enumerate(client.publish):
         validate_publisher(f"{where}.publish[{index}]", publisher)
         _span(f"{where}.publish[{index}]", publisher.start, publisher.stop)

@@ -240,6 +240,7 @@ class _Actor:
                 now=self._host.now(),
                 ordered=wish.ordered,
                 recover=wish.recover,
+                priority=wish.priority,
             )
         )
 

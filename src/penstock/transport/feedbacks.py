@@ -1,30 +1,39 @@
 """A subscriber's congestion control over all its publishers: who is watched, and who is told what, when.
 
 Each session has a `congestion` of its own; this part feeds it with what arrives and what is lost, and once per round
-trip sends the publisher's inbox what it should know; who is not the limiting receiver of any flow speaks with restraint
-(`restraint`). A session is watched while something was lost and messages still come; a publisher that has fallen
-silent is told nothing, so its flows become free again.
+trip, but at most every 10 ms, sends the publisher's inbox what it should know; who is not the limiting receiver of any
+flow speaks with restraint (`restraint`). A session is watched while something was lost, or may have been, or an
+application is behind, and messages still come; a publisher that has fallen silent is told nothing, so its flows become
+free again.
 
-Timer: ("transport", "control", publisher, incarnation), once per round trip while the session is watched.
+An application that is behind says so for its own subscription. Every publisher is then asked for the same share of what
+it sends for that: the application's pace by what comes for it from all of them. Where one flow serves several
+subscriptions the slowest counts. That ends when the application keeps up or the subscription is closed.
+
+State: the flows of all wishes (`own_flows`), the paces, restraint of the sessions that are watched.
+Timer: ("transport", "control", publisher, incarnation), while the session is watched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
 
 from penstock.content.message import Message
 from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.trace import LimitReached
 from penstock.transport.config import TransportConfig
-from penstock.transport.congestion import RATE_ROUND_TRIPS, RATE_WINDOW_MIN, Congestion, own_flows
+from penstock.transport.congestion import Congestion
 from penstock.transport.distances import Distances
 from penstock.transport.header import Header
 from penstock.transport.network import Publish, TransportEffect
+from penstock.transport.own_flows import OWN_FLOWS_MAX, OwnFlows
 from penstock.transport.restraint import Restraint
 from penstock.transport.session import Session
 from penstock.transport.talk import Voice, feedback_message
-from penstock.transport.wishes import Wishes
+from penstock.transport.wishes import Wish
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,63 +42,87 @@ class ControlReport:
 
     loss_event_rate: float | None = None
     round_trip: float | None = None  # seconds
-    allowed_rate: float | None = None  # messages/s; None: as much as there is
+    allowed_rate: float | None = None  # messages/s that the way or the application takes; None: as much as there is
     feedbacks: int = 0  # sent, to all publishers
 
 
 class Feedbacks:
     """Watches all sessions for congestion."""
 
-    def __init__(
-        self,
-        name: str,
-        config: TransportConfig,
-        timers: Timers,
-        distances: Distances,
-        voice: Voice,
-        wishes: Wishes,
-    ) -> None:
+    def __init__(self, name: str, config: TransportConfig, timers: Timers, distances: Distances, voice: Voice) -> None:
         self._name = name
         self._config = config
         self._timers = timers
         self._distances = distances
         self._voice = voice
-        self._wishes = wishes
+        self._own = OwnFlows(config.scheme, exact=config.feedback_exact)
+        self._paces: dict[int, float] = {}  # messages/s that applications take, by subscription, while they are behind
         self._restraints: dict[Session, Restraint] = {}  # of sessions that are watched
         self._random = Random(f"{name} feedback")
         self.sent = 0
         self.silent = 0  # feedbacks that others' made unnecessary
 
+    # Wishes.
+
+    def wished(self, number: int, wish: Wish) -> list[TransportEffect]:
+        """A new subscription, new flows."""
+        if not self._config.congestion:
+            return []
+        full = self._own.full
+        self._own.add(number, wish.predicate, wish.priority)
+        return [LimitReached("own flows", OWN_FLOWS_MAX)] if self._own.full and not full else []
+
+    def unwished(self, number: int) -> None:
+        """The subscription is closed, and how slow its application was means nothing any more."""
+        self._paces.pop(number, None)
+        self._own.remove(number)
+
+    # What happened.
+
     def arrived(
-        self, session: Session, header: Header, message: Message, revealed: bool, *, now: float
+        self,
+        session: Session,
+        header: Header,
+        message: Message,
+        numbers: Sequence[int],
+        lost: Sequence[int],
+        *,
+        now: float,
     ) -> list[TransportEffect]:
-        """A new message came; `revealed`: it showed that another was lost."""
+        """A new message came, for these subscriptions; it showed that others, with these encodings, were lost."""
         if not self._config.congestion or header.control is None:
             return []
         effects: list[TransportEffect] = []
         if session.congestion is None:
             session.congestion = self._begin(session)
             effects += self._distances.ask(session.publisher, now)
-        several = len(session.congestion.flows) > 1
-        encoding = self._config.scheme.encode_message(message.attributes) if several else 0
-        session.congestion.delivered(header, message, encoding, revealed, now=now)
+        session.congestion.delivered(header, message, numbers, lost, now=now)
         self._watch(session, now)
         return effects
 
-    def lost(self, session: Session, *, here: bool = False, now: float) -> None:
-        """A message of this publisher did not come, as records tell, or did not fit our own queue (`here`)."""
-        if session.congestion is not None and (here or not session.congestion.exact):
+    def missed(self, session: Session, encodings: Sequence[int], *, now: float) -> None:
+        """Messages of this publisher, with these encodings, did not come."""
+        if session.congestion is not None:
+            session.congestion.missed(encodings, now=now)
+            self._watch(session, now)
+
+    def dropped_here(self, session: Session, *, now: float) -> None:
+        """A message of this publisher came as far as our own queue."""
+        if session.congestion is not None:
             session.congestion.lost(now=now)
             self._watch(session, now)
 
-    def reader(self, sessions: list[Session], rate: float, *, now: float) -> None:
-        """The application takes so much in all; publishers share it as they send. Infinity: it keeps up."""
-        watched = [session for session in sessions if session.congestion is not None]
-        rates = [session.congestion.reception_rate(now) for session in watched if session.congestion is not None]
-        total = sum(rates)
-        for session, part in zip(watched, rates, strict=True):
-            assert session.congestion is not None
-            session.congestion.reader_rate = rate * part / total if total > 0.0 and rate < inf else inf
+    def reader(self, sessions: Sequence[Session], number: int, rate: float, *, now: float) -> None:
+        """The application takes so much of this subscription in all. Infinity: it keeps up."""
+        if number not in self._own:
+            return
+        watched = [(session, session.congestion) for session in sessions if session.congestion is not None]
+        total = sum(congestion.reception_rate(number, now) for _, congestion in watched)
+        self._paces.pop(number, None)
+        if rate < inf and total > 0.0:
+            self._paces[number] = rate
+        for session, congestion in watched:
+            congestion.paced(number, rate / total if total > 0.0 else inf, now=now)
             self._watch(session, now)
 
     def echoed(self, session: Session) -> None:
@@ -98,16 +131,10 @@ class Feedbacks:
         if session.congestion is not None and trip is not None:
             session.congestion.echoed(trip)
 
-    def wishes_changed(self, sessions: list[Session]) -> None:
-        """Other subscriptions, other flows."""
-        for session in sessions:
-            if session.congestion is not None:
-                known = {(flow.wanted.encoding, flow.where): flow for flow in session.congestion.flows}
-                flows = self._begin(session).flows  # those that stay go on as they were
-                session.congestion.flows = [known.get((flow.wanted.encoding, flow.where), flow) for flow in flows]
+    # What to say.
 
     def expired(self, session: Session, *, now: float) -> list[TransportEffect]:
-        """A round trip has passed."""
+        """A round trip has passed, or a wait is over."""
         congestion = session.congestion
         assert congestion is not None, f"{session.publisher} is not watched"
         congestion.watched = False
@@ -121,6 +148,7 @@ class Feedbacks:
         if said is None or speak_at > now:
             return effects
         self.sent += 1
+        congestion.told(now=now)
         return [*effects, Publish(feedback_message(self._voice, session.publisher, said))]
 
     def _restrained(self, session: Session, congestion: Congestion, now: float) -> float:
@@ -128,24 +156,26 @@ class Feedbacks:
         restraint = self._restraints.get(session)
         if restraint is None:
             restraint = self._restraints[session] = Restraint(self._config.feedback_patience, self._random)
-        restraint.look(limiting=congestion.limiting, round_trip=congestion.round_trip, now=now)
+        restraint.look(limiting=congestion.limiting, round_trip=congestion.look_every, now=now)
         if congestion.limiting:
             return now
         silent = restraint.silent
-        speak_at = restraint.wish(congestion.share, congestion.followed, congestion.round_trip, now)
+        speak_at = restraint.wish(congestion.share, congestion.followed, congestion.look_every, now)
         self.silent += restraint.silent - silent
         return speak_at
 
-    def report(self, sessions: list[Session]) -> ControlReport:
-        """For people."""
+    def report(self, sessions: Sequence[Session], number: int | None = None) -> ControlReport:
+        """For people: of this subscription's application, or of the slowest one."""
         known = [session.congestion for session in sessions if session.congestion is not None]
         worst = min(known, key=lambda congestion: congestion.allowed, default=None)
         if worst is None:
             return ControlReport(feedbacks=self.sent)
+        paces = [pace for subscription, pace in self._paces.items() if number in (None, subscription)]
+        allowed = min(worst.allowed, *paces, inf)
         return ControlReport(
             loss_event_rate=worst.events.rate,
             round_trip=worst.round_trip,
-            allowed_rate=worst.allowed if worst.allowed < inf else None,
+            allowed_rate=allowed if allowed < inf else None,
             feedbacks=self.sent,
         )
 
@@ -156,17 +186,14 @@ class Feedbacks:
 
     def _begin(self, session: Session) -> Congestion:
         trip = self._distances.round_trip(session.publisher) or 2.0 * self._distances.to(session.publisher)
-        window = max(RATE_WINDOW_MIN, RATE_ROUND_TRIPS * trip)
-        filters = self._wishes.filters()
-        flows = own_flows(filters, self._config.scheme, exact=self._config.feedback_exact, window=window)
-        return Congestion(self._config, self._name, flows, trip)
+        return Congestion(self._config, self._name, self._own, trip)
 
     def _watch(self, session: Session, now: float, *, at: float | None = None) -> None:
-        """Look again at this time, or in a round trip."""
+        """Look again at this time, or when the next feedback is due."""
         congestion = session.congestion
         if congestion is not None and congestion.active and not congestion.watched:
             congestion.watched = True
-            self._timers.set(_timer(session), at if at is not None and at > now else now + congestion.round_trip)
+            self._timers.set(_timer(session), at if at is not None and at > now else now + congestion.look_every)
 
 
 def _timer(session: Session) -> TimerName:

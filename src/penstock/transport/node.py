@@ -72,6 +72,7 @@ class TransportClientNode(ClientNode):
         now: float,
         ordered: bool = False,
         recover: bool = False,
+        priority: float = 1.0,
     ) -> list[Effect]:
         """Ask for all messages that match `where`; in order, or with lost ones asked for again, if so wanted."""
         if not (ordered or recover or self.transport.config.congestion):
@@ -82,7 +83,9 @@ class TransportClientNode(ClientNode):
             return [Done(ticket, Refused(str(error)))]
         effects = self.client.subscribe(subscription, where, ticket=ticket, now=now)
         if not any(isinstance(effect, Done) for effect in effects):
-            more = self.transport.subscribe(subscription, predicate, ordered=ordered, recover=recover, now=now)
+            more = self.transport.subscribe(
+                subscription, predicate, ordered=ordered, recover=recover, now=now, priority=priority
+            )
             self.client.taker = self._taken
             self.client.refused = self._refused
             effects += self.carried_out(more)

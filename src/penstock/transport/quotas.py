@@ -7,15 +7,17 @@ function; the arithmetic of sharing is `max_min` and `by_priority`.
     decrease   quotas share the allowed rate, demands being the rates: the smallest are served first, so filters with
                low rates keep them. By priorities, if the application has some: max-min with weights, so that a filter
                of priority 2 gets twice as much as one of priority 1 where both want more, and nobody gets nothing
-    increase   each filter that this subscriber limits gets its rate and an equal part of what is free, at most alpha
-               times its rate; the others are not spoken of
+    increase   each filter that this subscriber limits gets its rate and a part of what is free, by priority too, but no
+               more than alpha times its rate; the others are not spoken of
+    pace       no quota is above what the application can take of it, if that is known; the others may have the rest
     told       quotas below the filter's rate, and those of filters that this subscriber limits. If there are none,
                there is no feedback at all (erratum C3)
 
 Departures. Lines 6-10 stand after the loop over the entries, not in it: the decision needs the whole sum, and there is
 one feedback per round trip (erratum C2). The papers start from quota 0 and never leave it if nothing is received, since
 alpha times 0 is 0; so no quota is below `floor`, one message per round trip (erratum C14). That may be above what was
-allowed, by at most the floor for each filter. If just the allowed rate is received the quotas are the rates.
+allowed, by at most the floor for each filter. A pace has a floor of its own (`pace_floor`): a slow application does not
+take a message per round trip because the way is short. If just the allowed rate is received the quotas are the rates.
 
 No state, no timers. All rates are in messages per second (erratum C5).
 """
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import isfinite
+from math import inf, isfinite
 from typing import NamedTuple
 
 
@@ -34,15 +36,21 @@ class Reception(NamedTuple):
     rate: float  # messages/s that came in lately
     limiting: bool  # the publisher follows us for this flow: we are its limiting receiver
     priority: float = 1.0  # the application's; a weight
+    pace: float = inf  # messages/s that the application takes of it; infinity: it keeps up
 
 
-def plan(entries: Sequence[Reception], allowed: float, alpha: float, floor: float) -> list[float | None]:
+def plan(
+    entries: Sequence[Reception], allowed: float, alpha: float, floor: float, pace_floor: float = 0.0
+) -> list[float | None]:
     """The quota to tell the publisher for each entry; None where there is nothing to tell."""
-    total = sum(entry.rate for entry in entries)
-    quotas = increase(entries, allowed, alpha) if allowed > total else decrease(entries, allowed)
-    floored = [max(floor, quota) for quota in quotas]
+    paced = [entry._replace(rate=min(entry.rate, entry.pace)) for entry in entries]
+    total = sum(entry.rate for entry in paced)
+    quotas = increase(paced, allowed, alpha) if allowed > total else decrease(paced, allowed)
+    bounded = [
+        min(max(floor, quota), max(pace_floor, entry.pace)) for quota, entry in zip(quotas, entries, strict=True)
+    ]
     return [
-        quota if entry.limiting or quota < entry.rate else None for quota, entry in zip(floored, entries, strict=True)
+        quota if entry.limiting or quota < entry.rate else None for quota, entry in zip(bounded, entries, strict=True)
     ]
 
 
@@ -53,11 +61,14 @@ def decrease(entries: Sequence[Reception], allowed: float) -> list[float]:
 
 def increase(entries: Sequence[Reception], allowed: float, alpha: float) -> list[float]:
     """The rates; where we limit, with a part of what is free on top."""
-    limited = sum(entry.limiting for entry in entries)
+    limited = sum(entry.priority for entry in entries if entry.limiting)
     if not limited:
         return [entry.rate for entry in entries]
     free = (allowed - sum(entry.rate for entry in entries)) / limited
-    return [entry.rate + min(alpha * entry.rate, free) if entry.limiting else entry.rate for entry in entries]
+    return [
+        entry.rate + min(alpha * entry.rate, free * entry.priority) if entry.limiting else entry.rate
+        for entry in entries
+    ]
 
 
 def max_min(demands: Sequence[float], capacity: float) -> list[float]:

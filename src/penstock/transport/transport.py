@@ -89,7 +89,7 @@ class Transport:
         self._wishes = Wishes()
         self._again = Again(config, timers, voice)
         self._sending = Sending(config, self._outgoing, self._repairs, self._distances, timers, self._again)
-        self._feedbacks = Feedbacks(name, config, timers, self._distances, voice, self._wishes)
+        self._feedbacks = Feedbacks(name, config, timers, self._distances, voice)
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
         self._listening = Listening(name, config.domain)
         self.slowdowns = Slowdowns(name, voice, random, self._sending, self._listening)
@@ -128,13 +128,12 @@ class Transport:
         return self._sending.controlled
 
     def subscribe(
-        self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float
+        self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float, priority: float = 1.0
     ) -> list[TransportEffect]:
         """Look after this subscription, which the network has been asked for already."""
-        wish = Wish(predicate, self.config.scheme.routing_encodings(predicate), ordered, recover)
+        wish = Wish(predicate, self.config.scheme.routing_encodings(predicate), ordered, recover, priority)
         self._wishes.add(number, wish)
-        self._feedbacks.wishes_changed(list(self._sessions.values()))
-        effects = self._listening.inbox()
+        effects = self._listening.inbox() + self._feedbacks.wished(number, wish)
         if recover:
             wish.requests = self._listening.number()
             effects.append(Subscribe(wish.requests, requests_where(wish.encodings, self.config.domain)))
@@ -143,7 +142,7 @@ class Transport:
     def unsubscribe(self, number: int, *, now: float) -> list[TransportEffect]:
         """Look after it no longer; what was held for it is not delivered any more."""
         wish = self._wishes.remove(number)
-        self._feedbacks.wishes_changed(list(self._sessions.values()))
+        self._feedbacks.unwished(number)
         effects: list[TransportEffect] = []
         if not self._wishes.recover_any:
             for session in self._sessions.values():
@@ -228,7 +227,8 @@ class Transport:
         effects += begun
         if step.verdict is Verdict.NEW:
             effects += self._wishes.hand_over(Delivery(message, unordered), late)
-            effects += self._feedbacks.arrived(session, header, message, bool(step.lost), now=now)
+            lost = [one.encoding for one in step.lost]
+            effects += self._feedbacks.arrived(session, header, message, ordered + unordered, lost, now=now)
             if wishes.recover_any:
                 key = Key(session.publisher, session.incarnation, header.sequence)
                 self._requests.received(key, now)
@@ -324,15 +324,15 @@ class Transport:
         identity = message.identity
         session = self._sessions.get((identity.publisher, identity.incarnation))
         if session is not None:
-            self._feedbacks.lost(session, here=True, now=now)
+            self._feedbacks.dropped_here(session, now=now)
 
-    def control(self) -> ControlReport:
-        """What congestion control knows of those who publish to us."""
-        return self._feedbacks.report(list(self._sessions.values()))
+    def control(self, number: int | None = None) -> ControlReport:
+        """What congestion control knows of those who publish to us, and of this subscription's application or all."""
+        return self._feedbacks.report(list(self._sessions.values()), number)
 
-    def reader_takes(self, rate: float, *, now: float) -> None:
-        """The application is behind and takes so many messages/s; infinity: it keeps up again."""
-        self._feedbacks.reader(list(self._sessions.values()), rate, now=now)
+    def reader_takes(self, number: int, rate: float, *, now: float) -> None:
+        """A subscription's application is behind and takes so many messages/s; infinity: it keeps up again."""
+        self._feedbacks.reader(list(self._sessions.values()), number, rate, now=now)
 
     def _digest(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
         """A record without a message, of a publisher that we know."""
@@ -459,7 +459,7 @@ class Transport:
     ) -> list[TransportEffect]:
         """Hand over what ordering has let go, see to what it found lost (`later`: by no message), set its timer."""
         if later and step.lost:
-            self._feedbacks.lost(session, now=now)
+            self._feedbacks.missed(session, [one.encoding for one in step.lost], now=now)
         effects: list[TransportEffect] = []
         self._dropped_late += step.late_dropped
         self._lost += len(step.lost)

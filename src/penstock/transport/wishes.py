@@ -1,7 +1,7 @@
 """The subscriptions that asked for more than best effort, and what the transport counts for each of them.
 
-A wish is a subscription with order, recovery or both. All wishes of a client share one session per publisher: a
-message is relevant here if its encoding may match any of them.
+A wish is a subscription with order, recovery or congestion control. All wishes of a client share one session per
+publisher: a message is relevant here if its encoding may match any of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.content import bloom
 from penstock.content.message import Attributes, Message
-from penstock.content.predicate import Filter, Predicate
+from penstock.content.predicate import Predicate
 from penstock.kernel.machine import Deliver
 
 
@@ -107,10 +107,6 @@ class Wishes:
                 wish.held += held
                 effects.append(Deliver(number, delivery.message))
         return effects
-
-    def filters(self) -> list[tuple[Filter, float]]:
-        """Every filter of every wish, with its priority."""
-        return [(selected, wish.priority) for wish in self._wishes.values() for selected in wish.predicate.filters]
 
     def _sum_up(self) -> None:
         wishes = self._wishes.values()

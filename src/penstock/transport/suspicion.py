@@ -1,0 +1,74 @@
+"""A flow of which something may have been lost, or not: how its subscriber finds out (beyond the papers; erratum C8).
+
+A record has bits, and bits cannot tell a range: with `price < 10` every message with a price looks like one that should
+have come. Nor do they tell much of anything where messages have so many attributes that most bits are set. Taken for
+losses, those would slow down content that nobody is short of. So they are only suspicions. What is lost for sure is
+told by the flow's count, and that is for those whom the publisher follows (`flow_counts`). Hence who suspects asks for
+the flow at a quota that does not bind: GENEROUS times what comes, and never less than before. The publisher names it as
+the limiting receiver, and from then on it counts. It goes on asking, so that the flow does not become free, for as long
+as records give reason to.
+
+    how often     once per half of the time after which a silent receiver is forgotten. Sooner if the quota turns out to
+                  bind after all, because more is published now: it must never be in the way
+    somebody else may be followed already for a lower quota. Then it is asked for only SPARING times what comes: who
+                  loses more than a sixth of the flow has the lower quota and is followed. Who loses less is not, and
+                  does not react to its losses while that lasts (a flow that is limited already, so much is sure)
+    unanswered    each time the wait doubles, up to WAITS_MAX times: a thousand who suspect and are not followed because
+                  others are must not be a flood
+
+A suspicion that nothing has renewed for that time ends. State: a few numbers for each flow. No messages, no timers.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+GENEROUS = 2.0  # times the rate that comes
+SPARING = 1.2
+BINDS = 0.7  # of the quota: so near to it the rate may be held down by it
+WAITS_MAX = 16.0
+
+
+class Suspicion:
+    """What a subscriber suspects of one flow of one publisher."""
+
+    __slots__ = ("_asked", "_asked_at", "_timeout", "_unanswered", "_until")
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout  # after which a publisher forgets who is silent
+        self._until = -inf
+        self._asked = 0.0  # messages/s
+        self._asked_at = -inf
+        self._unanswered = 0
+
+    def raised(self, now: float) -> None:
+        """A record has shown what may be a loss."""
+        self._until = now + self._timeout
+
+    def lasts(self, now: float) -> bool:
+        """Whether there is still reason for it; of times of the future, after a step of the clock, there is none."""
+        return 0.0 <= self._until - now <= self._timeout
+
+    def answered(self) -> None:
+        """The flow is counted."""
+        self._unanswered = 0
+
+    def quota(self, rate: float, *, limiting: bool, followed: bool, floor: float, now: float) -> float | None:
+        """What to ask for now, if anything; `limiting`: the publisher follows us, `followed`: it follows anybody."""
+        if not rate > 0.0 or not self.lasts(now):
+            return None
+        binds = limiting and rate > BINDS * self._asked
+        wait = self._timeout / 2.0 * min(WAITS_MAX, 2.0**self._unanswered)
+        if 0.0 <= now - self._asked_at < wait and not binds:
+            return None
+        if limiting:
+            return max(self._asked, GENEROUS * rate, GENEROUS * floor)
+        if followed and self._unanswered:
+            return SPARING * rate
+        return max(GENEROUS * rate, GENEROUS * floor)
+
+    def asked(self, quota: float, now: float) -> None:
+        """It was said."""
+        self._asked = quota
+        self._asked_at = now
+        self._unanswered = min(self._unanswered + 1, 10)
