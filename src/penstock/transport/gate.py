@@ -5,9 +5,11 @@ before it, it takes a token of each and leaves. Otherwise it waits (`lines`). Me
 
 A queue that is full withholds: with `when_full = "drop"` the message ends here, is counted and answered at once; with
 "wait" its sender waits, which is the application's own queue, so the bound is only a safeguard. With "drop" order holds
-within each flow, so a message that waits for a slow flow also holds up the faster ones it belongs to. So it may wait no
-longer than the queue of the fastest can bridge: of a slower flow only `flow_queue` times the quotas' quotient may wait.
-(With equal room for all, a narrow flow of 40/s within a wide one of 190/s cut the wide one down to 65/s; decided here.)
+within each flow, so a message that waits for a slow flow would hold up the faster ones it belongs to. So it may wait
+for its fastest flow only: those before it and itself must have tokens of the slower ones by the time the fastest lets
+it go, else it is withheld. By that a flow that is offered too much loses nothing, and a narrow flow takes nothing from
+a wide one that it is part of. (With equal room in all queues, a flow of 40/s within one of 190/s cut that down to 65/s;
+decided here.)
 
 The papers withhold the message that comes last. But one that belongs to several flows must find room in all of them, so
 those that most subscribers wait for were the first to be withheld, and each that left had fewer receivers. So a message
@@ -35,7 +37,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import floor, inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme
@@ -54,9 +56,9 @@ from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
 
 WAITING_MAX = 100_000  # messages before the gate; beyond it they are refused
 QUOTA_MAX = 1e9  # messages/s; nobody publishes so fast, so nobody has a reason to ask for it
-ROOM_MIN = 2.0  # messages that may wait in any flow, however much slower than others it is
 TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: to parse one takes time
 RECENT = 100  # messages among which an example of a new flow is looked for
+ROUNDING = 1e-9
 HEARD_EVERY = 0.005  # seconds between two feedbacks of one receiver
 HEARD_MAX = 10_000  # receivers of whom this is known
 QUOTA_TOLD = 0.25  # a quota that changed by less than this share is not worth a record
@@ -127,7 +129,7 @@ class Gate:
         self._pay_debts(now)
         if not self._lines.blocks(flows, now) and self._take(flows, now):
             return Offered(Passage.OPEN, flows)
-        displaced = self._room(flows)
+        displaced = self._room(flows, now)
         if displaced is None:
             self.withheld += 1
             return Offered(Passage.WITHHELD, flows)
@@ -165,16 +167,16 @@ class Gate:
         self.withheld += len(gone)
         return gone
 
-    def _room(self, flows: Flows) -> list[Waiting] | None:
+    def _room(self, flows: Flows, now: float) -> list[Waiting] | None:
         """Who must give way so that a message of these flows may wait; None if there is no room for it."""
         if len(self._lines) >= WAITING_MAX:
             return None
         if self._config.when_full == "wait":
             return []
         found: dict[int, Waiting] = {}
-        per_quota = self._config.flow_queue / max(flow.quota for flow in flows)
+        fastest = max(flows, key=lambda flow: flow.quota)
         for flow in flows:
-            surplus = floor(self._lines.length(flow) - max(ROOM_MIN, per_quota * flow.quota)) + 1
+            surplus = ceil(self._lines.length(flow) + 1 - self._places(flow, fastest, now))
             if surplus > 0:
                 fewer_than = len(flows) if self._config.prefer_shared else 0
                 less_wanted = self._lines.last_of_fewer(flow, fewer_than, surplus)
@@ -182,6 +184,13 @@ class Gate:
                     return None
                 found |= {other.arrival: other for other in less_wanted}
         return list(found.values())
+
+    def _places(self, flow: Flow, fastest: Flow, now: float) -> float:
+        """How many messages may wait for this flow: `flow_queue`, or those that will have tokens in time."""
+        if flow is fastest:
+            return self._config.flow_queue
+        wait = max(0.0, self._lines.length(fastest) + 1 - fastest.bucket.tokens(now)) / fastest.quota
+        return min(self._config.flow_queue, flow.bucket.tokens(now) + flow.quota * wait + ROUNDING)
 
     def _take(self, flows: Flows, now: float) -> bool:
         """A token of each, or of none."""

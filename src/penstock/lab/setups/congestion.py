@@ -49,7 +49,7 @@ FLAGS = tuple(f"f{number}" for number in range(1, 6))
 
 
 def large_network(*, duration: float, rate: float, subscribers: int, controlled: bool, name: str) -> Scenario:
-    """Two publishers with `rate` messages/s each, and so many subscribers, all brokers having 95 clients if it is 758."""
+    """Two publishers with `rate` messages/s each, and so many subscribers; with 758 every broker has 95 clients."""
     pairs = [(number, number + 1) for number in range(6)] + [(3, 7)]
     links = [
         _link(f"b{a}", f"b{b}", LARGE_BITS if a == 0 else FAST_BITS, delay=DELAY if a == 0 else LARGE_DELAY)
