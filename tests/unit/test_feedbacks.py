@@ -201,7 +201,8 @@ def test_the_timer_of_a_session_goes_with_it() -> None:
 # --- The reader's pace.
 
 
-def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_then_once_per_round_trip_though_nothing_is_lost() -> None:
+def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_again_while_it_lasts_though_nothing_is_lost() -> None:
+    """What is no news is said every third round trip, so that the flow does not become free."""
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get()
@@ -211,7 +212,7 @@ def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_then_once_per_round_t
         subscriber.get(limiting="s")
     times = [time for time, _ in subscriber.said]
     assert times[0] - began == pytest.approx(TRIP, rel=0.1)
-    assert times[1] - times[0] == pytest.approx(TRIP, rel=0.1)
+    assert times[1] - times[0] == pytest.approx(3.0 * TRIP, rel=0.1)
     assert subscriber.quotas() == {"p": pytest.approx(30.0)}
     report = subscriber.transport.control()
     assert (report.loss_event_rate, report.allowed_rate, report.feedbacks) == (0.0, 30.0, 3)
@@ -291,7 +292,7 @@ def test_however_short_the_round_trip_feedback_is_not_sent_more_often_than_every
     for _ in range(500):
         subscriber.get(after=0.001, limiting="s")
     times = [time for time, _ in subscriber.said]
-    assert len(times) > 40
+    assert len(times) > 15
     assert min(after - before for before, after in pairwise(times)) >= 0.01 - 1e-9
 
 

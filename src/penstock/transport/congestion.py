@@ -55,6 +55,8 @@ ROUND_TRIP_MIN = 0.001
 SMOOTHED_OVER = 2.0  # round trips
 LOOK_EVERY_MIN = 0.010  # seconds: however short the round trip, more feedback than this helps nobody
 SUSPECTS_LOOK_EVERY_MIN = 0.050
+REPEATED_AFTER = 3.0  # looks: a limiting receiver says so often what the publisher knows
+REPEATED_WITHIN = 0.1  # of the quota: what is nearer to the last word is no news
 PHANTOMS_MAX = 0.001  # of the messages that come, that may look lost by chance before records are only suspicious
 SUSPECTED_SHARE = 1.0 - 2.0 * TOLERANCE  # to restraint: a wish that is not granted, and not urgent
 
@@ -111,6 +113,8 @@ class Congestion:
         self._by_subscription: dict[int, RateEstimator] = {}
         self._paced = self._suspicious = False  # whether any flow is
         self._wishes: list[_Wish] = []  # of the last feedback
+        self._said: dict[OwnFlow, float] = {}  # in the last one that was sent
+        self._said_at = -inf
         self.watched = False  # whether its timer is set
 
     # What happened.
@@ -280,16 +284,28 @@ class Congestion:
         self._wishes = wishes
         size = self._config.record_bits // 8
         asked = [
-            Asked(wish.quota, wish.flow.filter.wanted.encoding.to_bytes(size, "little"), wish.flow.filter.where)
+            Asked(wish.quota, b"", wish.flow.filter.where)
+            if wish.flow.filter.where
+            else Asked(wish.quota, wish.flow.filter.wanted.encoding.to_bytes(size, "little"))
             for wish in wishes
         ]
         return Feedback(self._name, now, tuple(asked)) if asked else None
 
     def told(self, *, now: float) -> None:
         """That feedback was sent."""
+        self._said, self._said_at = {wish.flow: wish.quota for wish in self._wishes}, now
         for wish in self._wishes:
             if wish.suspected:
                 wish.flow.suspicion.asked(wish.quota, now)
+
+    def nothing_new(self, now: float) -> bool:
+        """Whether it only repeats what was said not long ago, and the publisher follows it."""
+        if not 0.0 <= now - self._said_at < REPEATED_AFTER * self.look_every or len(self._said) != len(self._wishes):
+            return False
+        return all(
+            wish.flow.limiting and abs(wish.quota - self._said.get(wish.flow, inf)) <= REPEATED_WITHIN * wish.quota
+            for wish in self._wishes
+        )
 
     @property
     def share(self) -> float:

@@ -1,8 +1,9 @@
 """A subscriber's congestion control over all its publishers: who is watched, and who is told what, when.
 
 Each session has a `congestion` of its own; this part feeds it with what arrives and what is lost, and once per round
-trip, but at most every 10 ms, sends the publisher's inbox what it should know; who is not the limiting receiver of any
-flow speaks with restraint (`restraint`). A session is watched while something was lost, or may have been, or an
+trip, but at most every 10 ms, sends the publisher's inbox what it should know. A limiting receiver that has no news
+speaks every third time, so that its flow does not become free (beyond the papers); who is not the limiting receiver of
+any flow speaks with restraint (`restraint`). A session is watched while something was lost, or may have been, or an
 application is behind, and messages still come; a publisher that has fallen silent is told nothing, so its flows become
 free again.
 
@@ -145,7 +146,7 @@ class Feedbacks:
         said = congestion.feedback(now=now)
         speak_at = self._restrained(session, congestion, now) if said is not None else now
         self._watch(session, now, at=speak_at)
-        if said is None or speak_at > now:
+        if said is None or speak_at > now or congestion.nothing_new(now):
             return effects
         self.sent += 1
         congestion.told(now=now)
