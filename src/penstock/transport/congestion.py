@@ -55,8 +55,8 @@ ROUND_TRIP_MIN = 0.001
 SMOOTHED_OVER = 2.0  # round trips
 LOOK_EVERY_MIN = 0.010  # seconds: however short the round trip, more feedback than this helps nobody
 SUSPECTS_LOOK_EVERY_MIN = 0.050
-REPEATED_AFTER = 3.0  # looks: a limiting receiver says so often what the publisher knows
-REPEATED_WITHIN = 0.1  # of the quota: what is nearer to the last word is no news
+REPEATED_AFTER = 2.0  # looks: a limiting receiver says so often what the publisher knows
+REPEATED_WITHIN = 0.05  # of the quota: what is nearer to the last word is no news
 PHANTOMS_MAX = 0.001  # of the messages that come, that may look lost by chance before records are only suspicious
 SUSPECTED_SHARE = 1.0 - 2.0 * TOLERANCE  # to restraint: a wish that is not granted, and not urgent
 

@@ -2,7 +2,7 @@
 
 Each session has a `congestion` of its own; this part feeds it with what arrives and what is lost, and once per round
 trip, but at most every 10 ms, sends the publisher's inbox what it should know. A limiting receiver that has no news
-speaks every third time, so that its flow does not become free (beyond the papers); who is not the limiting receiver of
+speaks every other time, so that its flow does not become free (beyond the papers); who is not the limiting receiver of
 any flow speaks with restraint (`restraint`). A session is watched while something was lost, or may have been, or an
 application is behind, and messages still come; a publisher that has fallen silent is told nothing, so its flows become
 free again.

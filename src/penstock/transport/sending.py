@@ -31,7 +31,7 @@ from penstock.transport.outgoing import Outgoing
 from penstock.transport.repairs import Repairs
 from penstock.transport.talk import Feedback
 
-UNEVEN = 0.35  # of a step by which a departure may be later than its token: messages at even steps slip between the
+UNEVEN = 0.25  # of a step by which a departure may be later than its token: messages at even steps slip between the
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
 GATE_TIMER = ("transport", "gate")
