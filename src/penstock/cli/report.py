@@ -88,7 +88,7 @@ def _show(found: dict[str, Any]) -> None:
 
     console = Console()
     console.print(
-        f"[bold]{found['broker']}[/] at {found['listen']}, up for {found['uptime']:.0f} s;"
+        f"[bold]{_plain(found['broker'])}[/] at {_plain(str(found['listen']))}, up for {found['uptime']:.0f} s;"
         f" {found['brokers_reachable']} other brokers can be reached;"
         f" {found['clients_connected']} clients; input refused {found['refused']} times",
         highlight=False,
@@ -104,7 +104,7 @@ def _show(found: dict[str, Any]) -> None:
         clients = _table("clients", "client", "from", "wishes", "queue", "sent", "bytes", "received")
         for client in found["clients"]:
             wishes = str(client["subscriptions"])
-            clients.add_row(_plain(client["client"]), client["address"], wishes, *_counts(client))
+            clients.add_row(_plain(client["client"]), _plain(str(client["address"])), wishes, *_counts(client))
         console.print(clients)
     if found["drops"]:
         drops = _table("drops", "towards", "place", "cause", "packets")

@@ -206,7 +206,10 @@ class Congestion:
         One with n of m bits has those of a filter with w bits by a chance of (n / m)^w, and of many filters one or
         another. That counts for more, the fewer of the publisher's messages are ours.
         """
-        chance = (encoding.bit_count() / self._config.record_bits) ** selected.wanted.encoding.bit_count()
+        bits = selected.wanted.encoding.bit_count()
+        if not bits:  # it wants everything, and nothing that it wants can be somebody else's alone
+            return False
+        chance = (encoding.bit_count() / self._config.record_bits) ** bits
         return chance * len(self._own.kept) > PHANTOMS_MAX * self._matched(now)
 
     def _matched(self, now: float) -> float:
@@ -296,7 +299,7 @@ class Congestion:
         self._said, self._said_at = {wish.flow: wish.quota for wish in self._wishes}, now
         for wish in self._wishes:
             if wish.suspected:
-                wish.flow.suspicion.asked(wish.quota, now)
+                wish.flow.suspicion.asked(now)
 
     def nothing_new(self, now: float) -> bool:
         """Whether it only repeats what was said not long ago, and the publisher follows it."""

@@ -99,6 +99,7 @@ class Flow:
         "count",
         "example",
         "feedback_at",
+        "full_at",
         "limiting_receiver",
         "narrower",
         "number",
@@ -116,6 +117,7 @@ class Flow:
         self.bucket = TokenBucket(quota, _depth(quota), now)
         self.since = now  # by our clock
         self.feedback_at = now
+        self.full_at = -inf  # when its queue was last found full
         self.travel = travel  # of that feedback: our time of arrival less its sender's time of departure
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left

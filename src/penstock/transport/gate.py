@@ -14,7 +14,8 @@ decided here.)
 The papers withhold the message that comes last. But one that belongs to several flows must find room in all of them, so
 those that most subscribers wait for were the first to be withheld, and each that left had fewer receivers. So a message
 for whose flows there is no room takes the place of the last ones, in each full queue, that belong to fewer flows
-(`prefer_shared`, beyond the papers). Quotas hold as before; of what is too much, more of the shared leaves.
+(`prefer_shared`, beyond the papers). Quotas hold as before; of what is too much, more of the shared leaves. More than
+one give way only in a flow whose queue was full within OVERLOADED seconds, which loses messages anyway.
 
 State: the flow table, and who waits. When a flow is added or removed, those who wait join its queue or leave it: else a
 message that waited for a flow that a wider one replaced would leave past the wider one's quota. A queue may then be
@@ -49,9 +50,10 @@ from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.machine import Ticket
 from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
-from penstock.transport.flow_table import Flow, FlowTable, FlowVerdict, Wanted, flow_of
+from penstock.transport.flow_table import NONE, Flow, FlowTable, FlowVerdict, Wanted, flow_of
 from penstock.transport.lines import Flows, Lines, Waiting, has_tokens
 from penstock.transport.slow_lane import SlowLane
+from penstock.transport.suspicion import ANYTHING
 from penstock.transport.talk import FLOWS_MAX, Asked, Feedback
 
 WAITING_MAX = 100_000  # messages before the gate; beyond it they are refused
@@ -59,7 +61,9 @@ QUOTA_MAX = 1e9  # messages/s; nobody publishes so fast, so nobody has a reason 
 TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: to parse one takes time
 RECENT = 100  # messages among which an example of a new flow is looked for
 ROUNDING = 1e-9
-HEARD_EVERY = 0.005  # seconds between two feedbacks of one receiver
+OVERLOADED = 1.0
+HEARD_EVERY = 0.005  # seconds between two feedbacks of one receiver, at least, and
+HEARD_PER_FLOW = 0.001  # for each flow in the first
 HEARD_MAX = 10_000  # receivers of whom this is known
 QUOTA_TOLD = 0.25  # a quota that changed by less than this share is not worth a record
 
@@ -103,7 +107,7 @@ class Gate:
         self._debts: dict[Flow, None] = {}  # flows whose next token a repair has had already
         self._texts: dict[str, Wanted] = {}  # flows that were asked for by text
         self._unread = TEXT_MAX  # characters that may still be parsed for this feedback
-        self._heard: OrderedDict[str, float] = OrderedDict()  # who was heard lately, and when
+        self._heard: OrderedDict[str, tuple[float, float]] = OrderedDict()  # who, when, and not again for how long
         self._arrivals = 0
         self._told: dict[Flow, tuple[float, str]] = {}  # quotas and receivers that were last recorded
         self.recent: deque[Message] = deque(maxlen=RECENT)  # that have left
@@ -154,7 +158,7 @@ class Gate:
     def release(self, *, now: float) -> list[Waiting]:
         """The messages that may leave by now, oldest first."""
         self._pay_debts(now)
-        return self._lines.release(lambda flows: self._take(flows, now))
+        return self._lines.release(lambda flows, kept: self._take(flows, now, kept))
 
     def deadline(self) -> float | None:
         """When the first message that waits may leave."""
@@ -176,11 +180,13 @@ class Gate:
         found: dict[int, Waiting] = {}
         fastest = max(flows, key=lambda flow: flow.quota)
         for flow in flows:
+            if self._lines.length(flow) >= self._config.flow_queue:
+                flow.full_at = now
             surplus = ceil(self._lines.length(flow) + 1 - self._places(flow, fastest, now))
             if surplus > 0:
                 fewer_than = len(flows) if self._config.prefer_shared else 0
                 less_wanted = self._lines.last_of_fewer(flow, fewer_than, surplus)
-                if len(less_wanted) < surplus:
+                if len(less_wanted) < surplus or (surplus > 1 and now - flow.full_at > OVERLOADED):
                     return None
                 found |= {other.arrival: other for other in less_wanted}
         return list(found.values())
@@ -192,9 +198,9 @@ class Gate:
         wait = max(0.0, self._lines.length(fastest) + 1 - fastest.bucket.tokens(now)) / fastest.quota
         return min(self._config.flow_queue, flow.bucket.tokens(now) + flow.quota * wait + ROUNDING)
 
-    def _take(self, flows: Flows, now: float) -> bool:
-        """A token of each, or of none."""
-        if any(flow in self._debts for flow in flows) or not has_tokens(flows, now):
+    def _take(self, flows: Flows, now: float, kept: Mapping[Flow, None] = NONE) -> bool:
+        """A token of each, or of none; of flows in `kept` one must stay for somebody older."""
+        if any(flow in self._debts for flow in flows) or not has_tokens(flows, now, kept):
             return False
         for flow in flows:
             flow.bucket.take(now)
@@ -212,7 +218,7 @@ class Gate:
         self, feedback: Feedback, scheme: EncodingScheme, *, now: float, round_trip: float | None = None
     ) -> list[Record]:
         """A subscriber says how fast it can take some flows; `round_trip` to it, if that is known."""
-        if not self._listens(feedback.subscriber, now):
+        if not self._listens(feedback, now):
             return []
         self.feedbacks += 1
         self._unread = TEXT_MAX
@@ -257,11 +263,12 @@ class Gate:
         gone = dict.fromkeys(self._table.forget(receiver))
         return [InputRefused(receiver[:40], problem), *self._regroup([], gone)]
 
-    def _listens(self, receiver: str, now: float) -> bool:
+    def _listens(self, feedback: Feedback, now: float) -> bool:
         """Nobody has a reason to speak so often, and to listen takes time."""
-        heard_at = self._heard.pop(receiver, -inf)
-        listens = not 0.0 <= now - heard_at < HEARD_EVERY
-        self._heard[receiver] = now if listens else heard_at
+        heard_at, pause = self._heard.pop(feedback.subscriber, (-inf, 0.0))
+        listens = not 0.0 <= now - heard_at < pause
+        pause = max(HEARD_EVERY, HEARD_PER_FLOW * len(feedback.flows)) if listens else pause
+        self._heard[feedback.subscriber] = (now if listens else heard_at, pause)
         if len(self._heard) > HEARD_MAX:
             self._heard.popitem(last=False)
         return listens
@@ -275,6 +282,7 @@ class Gate:
         return [
             FlowReport(self._name(flow), flow.quota, flow.limiting_receiver, self._lines.length(flow), flow.since)
             for flow in self._table
+            if flow.quota < ANYTHING
         ]
 
     def _checked(self, asked: Asked, subscriber: str, scheme: EncodingScheme) -> tuple[Wanted | None, list[Record]]:
@@ -294,8 +302,9 @@ class Gate:
         """By its bits, or by its text; texts come again with every feedback, so they are remembered."""
         if not asked.where:
             return Wanted(scheme.from_bytes(asked.encoding))
-        known = self._texts.get(asked.where)
+        known = self._texts.pop(asked.where, None)
         if known is not None:
+            self._texts[asked.where] = known  # the one that was not used for longest is the first to go
             return known
         self._unread -= len(asked.where)
         if self._unread < 0:
@@ -319,6 +328,8 @@ class Gate:
         return [FlowLimited(self._name(flow), flow.limiting_receiver, 0.0) for flow in told]
 
     def _tell(self, flow: Flow) -> list[Record]:
+        if flow.quota >= ANYTHING:  # somebody only wants to know whether all of it comes
+            return []
         quota, receiver = self._told.get(flow, (0.0, ""))
         if receiver == flow.limiting_receiver and abs(flow.quota - quota) <= QUOTA_TOLD * quota:
             return []

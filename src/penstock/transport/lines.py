@@ -11,8 +11,9 @@ leave in the order in which they came. Between lines that have a flow in common 
                    slowed down. (In order, ten writers of a narrow flow left 4/s to one of a wide flow that had 160.)
 
 Nobody starves or blocks for ever. The oldest message of all is first in its line and has nobody older before it, so
-only time stands between it and its tokens; when several are ready, the oldest takes first, so after the token that came
-last each waits for one more of the others at most.
+only time stands between it and its tokens. Whoever overtakes leaves a token in each flow that somebody older waits for:
+else writers of one flow each could take every token of two flows as it comes, and a message of both would never find
+both at once.
 
 State: the lines, how many wait for each flow. Bounds are the gate's. No timers; `deadline` says when to look again.
 """
@@ -20,13 +21,13 @@ State: the lines, how many wait for each flow. Bounds are the gate's. No timers;
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, merge, nlargest
 
 from penstock.content.message import Message
 from penstock.kernel.machine import Ticket
-from penstock.transport.flow_table import Flow
+from penstock.transport.flow_table import NONE, Flow
 
 Flows = tuple[Flow, ...]
 
@@ -75,19 +76,26 @@ class Lines:
         """Whether somebody who waits comes before a new message of these flows."""
         if not any(flow in self._lengths for flow in flows):
             return False
-        shared = [line for line in self._lines if any(flow in line for flow in flows)]
-        return not self._overtaking or any(has_tokens(line, now) for line in shared)
+        if not self._overtaking or any(
+            has_tokens(line, now) for line in self._lines if any(flow in line for flow in flows)
+        ):
+            return True
+        return not has_tokens(flows, now, self._lengths)
 
-    def release(self, take: Callable[[Flows], bool]) -> list[Waiting]:
-        """Those who may leave now, oldest first; `take` takes a token of each flow, or says False and takes none."""
+    def release(self, take: Callable[[Flows, Mapping[Flow, None]], bool]) -> list[Waiting]:
+        """Those who may leave now, oldest first.
+
+        `take` takes a token of each flow, or says False and takes none; in the flows that it is given one must stay.
+        """
         leaving: list[Waiting] = []
         held: dict[Flow, None] = {}
         heads = [(line[0].arrival, flows) for flows, line in self._lines.items()]
         heapify(heads)
         while heads:
             _, flows = heappop(heads)
-            if any(flow in held for flow in flows) or not take(flows):
-                held.update(dict.fromkeys(() if self._overtaking else flows))
+            held_up = not self._overtaking and any(flow in held for flow in flows)
+            if held_up or not take(flows, held if self._overtaking else NONE):
+                held.update(dict.fromkeys(flows))
                 continue
             line = self._lines[flows]
             leaving.append(self._gone(line.popleft()))
@@ -100,9 +108,9 @@ class Lines:
         ready: list[float] = []
         held: dict[Flow, None] = {}
         for flows in sorted(self._lines, key=lambda flows: self._lines[flows][0].arrival):
-            if not any(flow in held for flow in flows):
-                ready.append(max((flow.bucket.ready_at() for flow in flows), default=0.0))
-            held.update(dict.fromkeys(() if self._overtaking else flows))
+            if self._overtaking or not any(flow in held for flow in flows):
+                ready.append(max((flow.bucket.ready_at(2.0 if flow in held else 1.0) for flow in flows), default=0.0))
+            held.update(dict.fromkeys(flows))
         return min(ready, default=None)
 
     def last_of_fewer(self, flow: Flow, fewer_than: int, count: int) -> list[Waiting]:
@@ -142,6 +150,6 @@ class Lines:
         return waiting
 
 
-def has_tokens(flows: Sequence[Flow], now: float) -> bool:
-    """Whether each of these flows has a token."""
-    return all(flow.bucket.has(now) for flow in flows)
+def has_tokens(flows: Sequence[Flow], now: float, kept: Container[Flow] = ()) -> bool:
+    """Whether each of these flows has a token, and one more if one is kept there."""
+    return all(flow.bucket.has(now, 2.0 if flow in kept else 1.0) for flow in flows)

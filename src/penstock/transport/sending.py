@@ -103,7 +103,8 @@ class Sending:
         for receiver, since in self._followed.items():
             effects += self._distances.ask(receiver, now)  # else nobody here knows how long a round trip is
             slower[receiver] = ROUND_TRIPS_SILENT * (self._distances.round_trip(receiver) or 0.0)
-            if self._config.echo_interval and now - since > UNKNOWN_MAX and not self._distances.known(receiver):
+            unknown = receiver != self._outgoing.name and not self._distances.known(receiver)
+            if self._config.echo_interval and now - since > UNKNOWN_MAX and unknown:
                 effects += self._gate.disown(receiver, "feedback from a name that nobody answers to", now=now)
         effects += self._gate.expire(self._config.flow_timeout, now=now, slower=slower)
         if self._gate.feedbacks > self._feedbacks_told or self._gate:

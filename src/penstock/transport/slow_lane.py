@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from penstock.kernel.trace import InputRefused, Record
 from penstock.transport.config import TransportConfig
-from penstock.transport.flow_table import Flow, Wanted
+from penstock.transport.flow_table import Flow, Wanted, flow_covers
 
 LANE_TIMES = 10.0
 LANE_MAX = 1_000
@@ -94,8 +94,10 @@ class SlowLane:
         """Whether somebody in the lane asks for about as little; then it was right."""
         for receiver, (wanted, quota) in self._words.items():
             agrees = flow.quota / AGREES <= max(self._floor, quota) <= flow.quota * AGREES
-            if agrees and wanted == flow.wanted and receiver != flow.limiting_receiver:
+            alike = flow_covers(wanted, flow.wanted) or flow_covers(flow.wanted, wanted)
+            if agrees and alike and receiver != flow.limiting_receiver:
                 self._free(receiver)
+                self._held[flow.limiting_receiver] = 0.0
                 return True
         return False
 

@@ -4,12 +4,11 @@ A record has bits, and bits cannot tell a range: with `price < 10` every message
 have come. Nor do they tell much of anything where messages have so many attributes that most bits are set. Taken for
 losses, those would slow down content that nobody is short of. So they are only suspicions. What is lost for sure is
 told by the flow's count, and that is for those whom the publisher follows (`flow_counts`). Hence who suspects asks for
-the flow at a quota that does not bind: GENEROUS times what comes, and never less than before. The publisher names it as
-the limiting receiver, and from then on it counts. It goes on asking, so that the flow does not become free, for as long
-as records give reason to.
+the flow at a quota that nobody reaches (ANYTHING): twice what comes would be in the way of the next burst. The
+publisher names it as the limiting receiver, and from then on it counts. It goes on asking, so that the flow does not
+become free, for as long as records give reason to.
 
-    how often     once per half of the time after which a silent receiver is forgotten. Sooner if the quota turns out to
-                  bind after all, because more is published now: it must never be in the way
+    how often     once per half of the time after which a silent receiver is forgotten
     somebody else may be followed already for a lower quota. Then it is asked for only SPARING times what comes: who
                   loses more than a sixth of the flow has the lower quota and is followed. Who loses less is not, and
                   does not react to its losses while that lasts (a flow that is limited already, so much is sure)
@@ -23,21 +22,19 @@ from __future__ import annotations
 
 from math import inf
 
-GENEROUS = 2.0  # times the rate that comes
-SPARING = 1.2
-BINDS = 0.7  # of the quota: so near to it the rate may be held down by it
+ANYTHING = 1e6  # messages/s; a flow with such a quota is counted and not limited
+SPARING = 1.2  # times the rate that comes
 WAITS_MAX = 16.0
 
 
 class Suspicion:
     """What a subscriber suspects of one flow of one publisher."""
 
-    __slots__ = ("_asked", "_asked_at", "_timeout", "_unanswered", "_until")
+    __slots__ = ("_asked_at", "_timeout", "_unanswered", "_until")
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout  # after which a publisher forgets who is silent
         self._until = -inf
-        self._asked = 0.0  # messages/s
         self._asked_at = -inf
         self._unanswered = 0
 
@@ -57,18 +54,12 @@ class Suspicion:
         """What to ask for now, if anything; `limiting`: the publisher follows us, `followed`: it follows anybody."""
         if not rate > 0.0 or not self.lasts(now):
             return None
-        binds = limiting and rate > BINDS * self._asked
         wait = self._timeout / 2.0 * min(WAITS_MAX, 2.0**self._unanswered)
-        if 0.0 <= now - self._asked_at < wait and not binds:
+        if 0.0 <= now - self._asked_at < wait:
             return None
-        if limiting:
-            return max(self._asked, GENEROUS * rate, GENEROUS * floor)
-        if followed and self._unanswered:
-            return SPARING * rate
-        return max(GENEROUS * rate, GENEROUS * floor)
+        return max(floor, SPARING * rate) if followed and not limiting and self._unanswered else ANYTHING
 
-    def asked(self, quota: float, now: float) -> None:
+    def asked(self, now: float) -> None:
         """It was said."""
-        self._asked = quota
         self._asked_at = now
         self._unanswered = min(self._unanswered + 1, 10)

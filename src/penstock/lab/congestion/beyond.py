@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from penstock.lab import style
 from penstock.lab.congestion import load, network, sharing
-from penstock.lab.congestion.load import CONTROLLED
 from penstock.lab.congestion.setting import PAPER, longest
 from penstock.lab.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 
@@ -44,9 +43,7 @@ def _measure(views: Views) -> Mapping[str, float]:
         "Jain index of three flows, lower of both phases": min(
             fair["phase 2: Jain index"], fair["phase 3: Jain index"]
         ),
-        "TCP and content apart (share of the link)": abs(
-            shared[f"{CONTROLLED}: TCP"] - shared[f"{CONTROLLED}: content"]
-        ),
+        "TCP less content (share of the link)": shared["TCP less content"],
         "received in the large network, with over without": _of(views, "large")["received, with over without control"],
     }
 
@@ -80,7 +77,13 @@ EXPERIMENTS = (
                 scales=PAPER,
             ),
             Criterion(
-                name="TCP and content apart (share of the link)", paper="0.05", high=0.03, kind="goal", scales=PAPER
+                name="TCP less content (share of the link)",
+                paper="0.05",
+                low=-0.03,
+                high=0.03,
+                kind="goal",
+                scales=PAPER,
+                note="the mean over all seeds: in 100 s of one run either may be ahead by 0.07",
             ),
             Criterion(
                 name="received in the large network, with over without",
