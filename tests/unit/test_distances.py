@@ -71,6 +71,14 @@ def test_no_second_echo_while_one_is_under_way_and_none_while_the_estimate_is_fr
     assert distances.ask("other", 12.5)
 
 
+def test_on_a_long_way_the_answer_to_the_echo_before_counts() -> None:
+    distances = made(echo_interval=10.0)
+    for second in (0.0, 2.0):
+        assert distances.ask("far", second)
+    assert distances.heard_answer(Answer("far", 0.0, 0.0), 3.2) == []
+    assert distances.round_trip("far") == pytest.approx(3.2)
+
+
 def test_an_interval_of_zero_switches_echoes_off_but_answers_go_out() -> None:
     distances = made(echo_interval=0.0)
     assert distances.ask("other", 0.0) == []

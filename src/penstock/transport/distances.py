@@ -4,10 +4,11 @@ Requests and repairs wait in proportion to distances, so that the nearest speaks
 The clocks of two clients have nothing to do with each other, so a distance is half of a round trip on the asker's own
 clock, smoothed (nine parts old, one part new).
 
-State: `_known`, a smoothed round trip per node, and `_asked`, when the echo left that has not come back yet. They are
-two tables so that names nobody answers to, which a forger can invent, never push out what is known. Messages: an Echo
-to the other's inbox, an Answer to ours. No timers: who needs a distance says `ask`, and that sends an echo only if the
-estimate is old and none is under way.
+State: `_known`, a smoothed round trip per node, and `_asked`, when the last two echoes left of which none has come back
+yet (on a way of more than ECHO_LOST_AFTER the answer to the first comes after the second). They are two tables so that
+names nobody answers to, which a forger can invent, never push out what is known. Messages: an Echo to the other's
+inbox, an Answer to ours. No timers: who needs a distance says `ask`, and that sends an echo only if the estimate is old
+and none is under way.
 
 Forgery. An Answer counts only if it names a node that was asked and the very time of that echo, so who has not seen the
 echo cannot answer it. Who can read the other's inbox can; the network below has no secrets. A round trip that cannot be
@@ -50,7 +51,7 @@ class Distances:
         self._config = config
         self._voice = voice
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._asked: OrderedDict[str, float] = OrderedDict()
+        self._asked: OrderedDict[str, tuple[float, ...]] = OrderedDict()  # when the last two echoes left, newest first
 
     def __len__(self) -> int:
         return len(self._known)
@@ -83,10 +84,10 @@ class Distances:
         # A clock that was set back makes times of the future; they say nothing, so it is asked again.
         if found is not None and 0.0 <= now - found.measured_at < interval:
             return []
-        asked_at = self._asked.get(node)
-        if asked_at is not None and 0.0 <= now - asked_at < ECHO_LOST_AFTER:
+        before = self._asked.get(node, ())
+        if before and 0.0 <= now - before[0] < ECHO_LOST_AFTER:
             return []
-        self._asked[node] = now
+        self._asked[node] = (now, *before[:1])
         self._asked.move_to_end(node)
         return [Publish(echo_message(self._voice, node, Echo(self._name, now))), *self._bounded(self._asked, "echoes")]
 
@@ -101,7 +102,7 @@ class Distances:
     def heard_answer(self, answer: Answer, now: float) -> list[TransportEffect]:
         """An echo has come back; one that we did not send, or not lately, changes nothing."""
         node = answer.sender
-        if self._asked.get(node) != answer.sent_at:
+        if answer.sent_at not in self._asked.get(node, ()):
             return []
         del self._asked[node]
         round_trip = now - answer.sent_at
@@ -119,7 +120,9 @@ class Distances:
         self._known.move_to_end(node)
         return []
 
-    def _bounded(self, table: OrderedDict[str, _Known] | OrderedDict[str, float], what: str) -> list[TransportEffect]:
+    def _bounded(
+        self, table: OrderedDict[str, _Known] | OrderedDict[str, tuple[float, ...]], what: str
+    ) -> list[TransportEffect]:
         limit = self._config.distances_max
         if len(table) <= limit:
             return []
