@@ -123,6 +123,11 @@ class Gate:
         """Messages before the gate."""
         return len(self._lines)
 
+    @property
+    def lines(self) -> int:
+        """How many sets of flows somebody waits for."""
+        return self._lines.count
+
     # Messages.
 
     def offer(self, message: Message, encoding: int, ticket: Ticket | None, *, now: float) -> Offered:

@@ -59,6 +59,11 @@ class Lines:
         """Oldest first."""
         return merge(*self._lines.values(), key=lambda waiting: waiting.arrival)
 
+    @property
+    def count(self) -> int:
+        """How many lines there are."""
+        return len(self._lines)
+
     def length(self, flow: Flow) -> int:
         """How many wait for a token of this flow."""
         return self._lengths.get(flow, 0)

@@ -11,6 +11,7 @@ Timers: ("transport", "gate") for the next token that somebody waits for, ("tran
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
@@ -34,6 +35,7 @@ from penstock.transport.talk import Feedback
 UNEVEN = 0.25  # of a step by which a departure may be later than its token: messages at even steps slip between the
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
+PASS_EVERY = 4e-5  # seconds for each line before the gate: to look at one takes a tenth of that
 GATE_TIMER = ("transport", "gate")
 UNKNOWN_MAX = 10.0  # seconds that flows are limited on the word of somebody who does not answer
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's word no longer counts (experiments 0.4)
@@ -60,6 +62,7 @@ class Sending:
         self._gate = Gate(config)
         self._armed_for: float | None = None
         self._last_deadline = 0.0
+        self._released_at = -inf
         self._uneven = 0.0
         self._feedbacks_told = 0
         self._followed: dict[str, float] = {}  # receivers, and since when
@@ -142,6 +145,7 @@ class Sending:
 
     def _release(self, now: float) -> list[TransportEffect]:
         effects: list[TransportEffect] = []
+        self._released_at = now
         for waiting in self._gate.release(now=now):
             try:
                 effects += self._leave(waiting.message, waiting.ticket, waiting.flows, now)
@@ -179,7 +183,8 @@ class Sending:
             else:
                 self._last_deadline = deadline
                 self._uneven = (self._uneven + GOLDEN) % 1.0
-                self._timers.set(GATE_TIMER, deadline + UNEVEN * self._uneven * min(max(0.0, step), STEP_MAX))
+                at = deadline + UNEVEN * self._uneven * min(max(0.0, step), STEP_MAX)
+                self._timers.set(GATE_TIMER, max(at, self._released_at + PASS_EVERY * self._gate.lines))
         return []
 
 
