@@ -173,8 +173,8 @@ def test_a_slow_flow_does_not_fill_the_queue_of_a_faster_one_that_it_shares_mess
 def test_a_narrow_flow_within_a_wide_one_costs_the_wide_one_nothing(narrow: float) -> None:
     """000's promise, for publishers that do not wait: 300 messages/s offered, a quarter of them in both flows."""
     gate, publisher = a_gate(TransportConfig(congestion=True, when_full="drop"))
-    hear(gate, "wide", a=100.0)
     gate.heard(Feedback("narrow", 0.0, (asked("a AND b", narrow, exact=False),)), SCHEME, now=0.0)
+    hear(gate, "wide", a=100.0)
     random, now, names = Random(1), 0.0, {}
     while now < 30.0:
         step = random.expovariate(300.0)
@@ -248,14 +248,15 @@ def test_a_wider_flow_takes_over_those_who_wait() -> None:
     assert [report.queue for report in gate.report()] == [1]
 
 
-def test_a_queue_that_became_too_long_takes_nobody_until_it_is_not() -> None:
+def test_when_two_queues_become_one_those_who_are_too_many_are_withheld() -> None:
     gate, publisher = a_gate()
     gate.heard(Feedback("s", 0.0, (asked("a AND b", 2.0), asked("a AND c", 2.0))), SCHEME, now=0.0)
     for _ in range(7):
         publisher.offer("ab", 0.0)
         publisher.offer("ac", 0.0)
     gate.heard(Feedback("t", 0.0, (asked("a", 1.0),)), SCHEME, now=0.0)
-    assert [report.queue for report in gate.report()] == [10]
+    assert [report.queue for report in gate.report()] == [5]
+    assert [waiting.ticket for waiting in gate.shed] == [14, 13, 12, 11, 10]
     assert publisher.offer("ad", 0.0) is Passage.WITHHELD
     for second in range(1, 6):
         publisher.release(float(second))
@@ -438,8 +439,8 @@ def test_who_is_far_away_may_be_silent_for_longer_and_nobody_else() -> None:
 def test_content_that_nobody_is_short_of_is_not_held_up_by_writers_of_narrow_content(urgent: int, plain: int) -> None:
     """000's promise, for publishers that wait: what is urgent may leave 40 times per second, all together 200 times."""
     gate, _ = a_gate(WAIT)
-    hear(gate, "wide", k=200.0)
     gate.heard(Feedback("narrow", 0.0, (asked("k AND u", 40.0, exact=False),)), SCHEME, now=0.0)
+    hear(gate, "wide", k=200.0)
     writers, left, now = ["ku"] * urgent + ["k"] * plain, {"ku": 0, "k": 0}, 0.0
     idle = list(enumerate(writers))
     while now < 20.0:

@@ -171,6 +171,7 @@ class Congestion:
         """The loss history, with one more message that has come."""
         if not all(flow.filter.certain for flow in flows):
             gap = min(gap, record_size)  # a gap that no record covers is no surer sign of a loss than a record is
+        self.events.held_by_others = bool(flows) and all(flow.followed and not flow.limiting for flow in flows)
         self.events.delivered(
             gap,
             record_size,

@@ -9,6 +9,10 @@ followed. `request` is the corrected Algorithm 2 (002 Algorithm 5.4):
     covered    a flow that covers the wanted one has no higher quota: nothing to do
     added      otherwise it is a new flow; flows that it covers and whose quota is no lower are not needed any more
 
+    A receiver of few messages sees a loss in each round trip where many are lost, and takes itself for much shorter than
+    it is. So while a flow has just been limited, narrower ones within it are not taken up for `settles_in` s; and a
+    narrower flow that was not short of tokens for NEEDLESS_AFTER seconds is forgotten (beyond the papers)
+
 Departures. Ties count as covered in both directions: as printed, equal requests of five subscribers make five entries
 (erratum C8). Every change of a quota is followed by the same clean-up, which the papers do on insertion only; so at any
 time no flow is covered by another with a lower or equal quota. A request below `quota_min` is taken as `quota_min`: no
@@ -48,6 +52,7 @@ from penstock.kernel.trace import InputRefused, LimitReached, Record
 
 ROUND_TRIP_MIN = 0.01  # nobody speaks more often than that
 ROUND_TRIPS_MAX = 64.0
+NEEDLESS_AFTER = 3.0  # seconds
 DEPTH_MIN = 2.0  # messages that may leave at once
 DEPTH_SECONDS = 0.05  # or as many as the quota allows in this time (0.1 on the experiments page: more loss)
 
@@ -104,6 +109,7 @@ class Flow:
         "narrower",
         "number",
         "quota",
+        "short_at",
         "since",
         "travel",
         "wanted",
@@ -118,6 +124,7 @@ class Flow:
         self.since = now  # by our clock
         self.feedback_at = now
         self.full_at = -inf  # when its queue was last found full
+        self.short_at = -inf  # when a message last found no token
         self.travel = travel  # of that feedback: our time of arrival less its sender's time of departure
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
@@ -155,12 +162,15 @@ class FlowAnswer(NamedTuple):
 class FlowTable:
     """The flows of one publisher."""
 
-    def __init__(self, flows_max: int = 1000, quota_min: float = 0.1, increase_max: float = 0.5) -> None:
+    def __init__(
+        self, flows_max: int = 1000, quota_min: float = 0.1, increase_max: float = 0.5, settles_in: float = 0.0
+    ) -> None:
         self._flows: list[Flow] = []
         self._known: dict[Wanted, Flow] = {}
         self._flows_max = flows_max
         self._quota_min = quota_min
         self._increase_max = increase_max
+        self._settles_in = settles_in
         self._full_told = False
         self._numbers = 0
 
@@ -194,6 +204,8 @@ class FlowTable:
             quota = min(quota, self._grown(same, round_trip, now))
         # Its own quota does not stand in the way of a limiting receiver that wants to raise it.
         limit = next((flow for flow in wider if flow.quota <= quota and not (flow is same and accepted)), None)
+        if limit is None and same is None:
+            limit = next((flow for flow in wider if 0.0 <= now - flow.since < self._settles_in), None)
         if limit is not None:
             return FlowAnswer(FlowVerdict.COVERED, limit, self._remove([same] if same is not None and accepted else []))
         removed = self._remove([flow for flow in narrower if flow is not same and quota <= flow.quota])
@@ -248,6 +260,10 @@ class FlowTable:
         return self._remove(
             [f for f in self._flows if now - f.feedback_at > max(timeout, longer.get(f.limiting_receiver, 0.0))]
         )
+
+    def needless(self, now: float) -> tuple[Flow, ...]:
+        """Forget flows that were never short of tokens for a while, where a wider one limits the same messages."""
+        return self._remove([f for f in self._flows if f.wider and now - max(f.since, f.short_at) > NEEDLESS_AFTER])
 
     def forget(self, receiver: str) -> tuple[Flow, ...]:
         """Free all flows that are limited on this receiver's word."""

@@ -18,8 +18,8 @@ for whose flows there is no room takes the place of the last ones, in each full 
 one give way only in a flow whose queue was full within OVERLOADED seconds, which loses messages anyway.
 
 State: the flow table, and who waits. When a flow is added or removed, those who wait join its queue or leave it: else a
-message that waited for a flow that a wider one replaced would leave past the wider one's quota. A queue may then be
-longer than its bound for a while; nobody joins it until it is not.
+message that waited for a flow that a wider one replaced would leave past the wider one's quota. With "drop" those who
+are then too many, or would hold up a faster flow, are withheld after all.
 
 A repair does not wait: it takes a token of each flow, or the next one if there is none and no other repair has had that
 (else a flow that is always full would never let one out). So in w seconds at most depth + quota * w + 1 leave.
@@ -62,6 +62,7 @@ TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: t
 RECENT = 100  # messages among which an example of a new flow is looked for
 ROUNDING = 1e-9
 OVERLOADED = 1.0
+SETTLES_IN = 3.0  # seconds
 HEARD_EVERY = 0.005  # seconds between two feedbacks of one receiver, at least, and
 HEARD_PER_FLOW = 0.001  # for each flow in the first
 HEARD_MAX = 10_000  # receivers of whom this is known
@@ -101,7 +102,7 @@ class Gate:
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
-        self._table = FlowTable(config.flows_max, config.quota_floor, config.increase_max)
+        self._table = FlowTable(config.flows_max, config.quota_floor, config.increase_max, SETTLES_IN)
         self._lane = SlowLane(config)
         self._lines = Lines(overtaking=config.when_full == "wait")
         self._debts: dict[Flow, None] = {}  # flows whose next token a repair has had already
@@ -111,6 +112,9 @@ class Gate:
         self._arrivals = 0
         self._told: dict[Flow, tuple[float, str]] = {}  # quotas and receivers that were last recorded
         self.recent: deque[Message] = deque(maxlen=RECENT)  # that have left
+        self.shed: list[
+            Waiting
+        ] = []  # who waited and is withheld, because a flow was limited; the owner takes them out
         self.withheld = 0
         self.feedbacks = 0
         self.refused = 0  # flows in feedbacks
@@ -136,6 +140,9 @@ class Gate:
         if not flows:
             return Offered(Passage.OPEN, flows)
         self._pay_debts(now)
+        for flow in flows:
+            if not flow.bucket.has(now):
+                flow.short_at = now
         if not self._lines.blocks(flows, now) and self._take(flows, now):
             return Offered(Passage.OPEN, flows)
         displaced = self._room(flows, now)
@@ -249,14 +256,17 @@ class Gate:
                 answer.flow.example = self._example(wanted, scheme)
             if answer.flow is not None and answer.verdict is not FlowVerdict.COVERED:
                 records += self._tell(answer.flow)
-        return records + self._regroup([flow for flow in added if flow not in removed], removed)
+        new = [flow for flow in added if flow not in removed]
+        records += self._regroup(new, removed)
+        self._shed(new, now)
+        return records
 
     def expire(self, timeout: float, *, now: float, slower: Mapping[str, float] | None = None) -> list[Record]:
         """Flows whose limiting receiver has fallen silent, or is too slow, are free again.
 
         `slower` are receivers far away, who may be silent for longer.
         """
-        gone = dict.fromkeys(self._table.expire(now, timeout, slower))
+        gone = dict.fromkeys((*self._table.expire(now, timeout, slower), *self._table.needless(now)))
         too_slow, records = self._lane.judge(self._table, now)
         for receiver in too_slow:
             gone.update(dict.fromkeys(self._table.forget(receiver)))
@@ -331,6 +341,16 @@ class Gate:
             self._debts.pop(flow, None)
         told = [flow for flow in removed if self._told.pop(flow, None) is not None]
         return [FlowLimited(self._name(flow), flow.limiting_receiver, 0.0) for flow in told]
+
+    def _shed(self, added: Sequence[Flow], now: float) -> None:
+        """Where order holds: those who wait for a new flow and would hold up a faster one, the youngest of them."""
+        for flow in added if self._config.when_full == "drop" else ():
+            waiting = self._lines.length(flow)
+            surplus = ceil(waiting - self._places(flow, self._lines.fastest_with(flow), now)) if waiting else 0
+            for youngest in self._lines.last_of_fewer(flow, len(self._table) + 1, max(0, surplus)):
+                self._lines.leave(youngest)
+                self.withheld += 1
+                self.shed.append(youngest)
 
     def _tell(self, flow: Flow) -> list[Record]:
         if flow.quota >= ANYTHING:  # somebody only wants to know whether all of it comes

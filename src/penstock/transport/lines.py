@@ -123,6 +123,10 @@ class Lines:
         lines = [line for flows, line in self._lines.items() if flow in flows and len(flows) < fewer_than]
         return nlargest(count, (one for line in lines for one in line), key=lambda waiting: waiting.arrival)
 
+    def fastest_with(self, flow: Flow) -> Flow:
+        """Of all flows that those who wait for this one belong to, the fastest."""
+        return max((one for flows in self._lines if flow in flows for one in flows), key=lambda one: one.quota)
+
     def leave(self, waiting: Waiting) -> None:
         """It waits no longer."""
         self._lines[waiting.flows].remove(waiting)

@@ -17,8 +17,9 @@ messages if losses are isolated, and is at most that share otherwise.
 
 Mean (outside: TFRC). The last eight intervals with weights 1, 1, 1, 1, .8, .6, .4, .2, newest first; the running one
 counts only if it raises the mean. The first event says little about the interval before it, so the history begins with
-the interval at which half of the present rate is allowed. `discounting` lets old intervals fade while the running one
-is more than twice the mean, so that freed capacity is found sooner; off by default.
+the interval at which half of the present rate is allowed; or with what was counted, if that is longer and the rate is
+not our own doing (a thin flow within one that somebody else limits would be halved for nothing). `discounting` lets old
+intervals fade while the running one is more than twice the mean, so that freed capacity is found sooner; off by default.
 
 State: at most eight intervals, the running one, the time of the last event. No messages, no timers. Repairs are not
 shown to this part. A clock that steps back lets no time pass.
@@ -39,7 +40,17 @@ DISCOUNT_MIN = 0.25  # of one interval's reach (outside: TFRC)
 class LossEvents:
     """The loss history of one session."""
 
-    __slots__ = ("_closed", "_discount", "_discounting", "_event_at", "_rule", "_running", "_weights", "events")
+    __slots__ = (
+        "_closed",
+        "_discount",
+        "_discounting",
+        "_event_at",
+        "_rule",
+        "_running",
+        "_weights",
+        "events",
+        "held_by_others",
+    )
 
     def __init__(self, intervals: int = 8, rule: GapRule = "probable", *, discounting: bool = False) -> None:
         if intervals < 1:
@@ -52,6 +63,7 @@ class LossEvents:
         self._discount = 1.0  # what the running interval does to the closed ones
         self._event_at: float | None = None
         self.events = 0
+        self.held_by_others = False  # the rate is what others let through, and says nothing about our own way
 
     @property
     def rate(self) -> float:
@@ -132,7 +144,8 @@ class LossEvents:
         """At which half of the present rate is allowed; with no rate to go by, what was counted."""
         if not reception_rate > 0.0:
             return self._running
-        return 1.0 / loss_event_rate_for(reception_rate / 2.0, round_trip)
+        half = 1.0 / loss_event_rate_for(reception_rate / 2.0, round_trip)
+        return max(half, self._running) if self.held_by_others else half
 
     def _fade(self) -> None:
         if self._discounting and self._closed:

@@ -95,8 +95,11 @@ class Sending:
     def heard(self, feedback: Feedback, *, now: float) -> list[TransportEffect]:
         """A subscriber says how fast it can take some flows."""
         trip = self._distances.round_trip(feedback.subscriber)
-        records = self._gate.heard(feedback, self._config.scheme, now=now, round_trip=trip)
-        return [*records, *self._release(now)]
+        effects: list[TransportEffect] = [*self._gate.heard(feedback, self._config.scheme, now=now, round_trip=trip)]
+        for waiting in self._gate.shed:
+            effects += _withheld(waiting.message, waiting.ticket, waiting.flows)
+        self._gate.shed.clear()
+        return effects + self._release(now)
 
     def tick(self, *, now: float) -> list[TransportEffect]:
         """Once per interval: forget those who have fallen silent, and tell how it goes."""
