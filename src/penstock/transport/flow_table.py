@@ -9,9 +9,9 @@ followed. `request` is the corrected Algorithm 2 (002 Algorithm 5.4):
     covered    a flow that covers the wanted one has no higher quota: nothing to do
     added      otherwise it is a new flow; flows that it covers and whose quota is no lower are not needed any more
 
-    A receiver of few messages sees a loss in each round trip where many are lost, and takes itself for much shorter than
-    it is. So while a flow has just been limited, narrower ones within it are not taken up for `settles_in` s; and a
-    narrower flow that was not short of tokens for NEEDLESS_AFTER seconds is forgotten (beyond the papers)
+A receiver of few messages sees a loss in each round trip where many are lost, and takes itself for much shorter than it
+is. So while a flow has just been limited, narrower ones within it are not taken up for `settles_in` seconds; and a
+narrower flow that was not short of tokens for NEEDLESS_AFTER seconds is forgotten (beyond the papers).
 
 Departures. Ties count as covered in both directions: as printed, equal requests of five subscribers make five entries
 (erratum C8). Every change of a quota is followed by the same clean-up, which the papers do on insertion only; so at any

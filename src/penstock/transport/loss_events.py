@@ -19,7 +19,7 @@ Mean (outside: TFRC). The last eight intervals with weights 1, 1, 1, 1, .8, .6, 
 counts only if it raises the mean. The first event says little about the interval before it, so the history begins with
 the interval at which half of the present rate is allowed; or with what was counted, if that is longer and the rate is
 not our own doing (a thin flow within one that somebody else limits would be halved for nothing). `discounting` lets old
-intervals fade while the running one is more than twice the mean, so that freed capacity is found sooner; off by default.
+intervals fade while the running one is more than twice the mean, so that freed capacity is found sooner; it is off.
 
 State: at most eight intervals, the running one, the time of the last event. No messages, no timers. Repairs are not
 shown to this part. A clock that steps back lets no time pass.
