@@ -121,6 +121,9 @@ class Dumbbell:
         await _call(*self.inside(side), "ip", "link", "set", "lo", "up")
 
     async def _remove(self) -> None:
+        for device in self._devices.values():
+            # They would go with their namespaces, but some time later, and the next run has the same names.
+            await _quietly("ip", "link", "delete", device)
         for name in self.names.values():
             await _remove(name)
 
@@ -136,9 +139,13 @@ async def sweep() -> None:
 
 async def _remove(name: str) -> None:
     """A namespace takes its devices with it, and with them their other ends."""
-    process = await asyncio.create_subprocess_exec(
-        *("ip", "netns", "delete", name), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
+    await _quietly("ip", "netns", "delete", name)
+
+
+async def _quietly(*command: str) -> None:
+    """Whether it succeeds or not."""
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
     await process.wait()
 
 
