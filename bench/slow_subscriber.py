@@ -213,6 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repetition, short")
     parser.add_argument("--flat-out", action="store_true", help="as fast as the publisher can")
+    parser.add_argument("--rate", type=float, default=RATE, help="messages/s of each kind")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
@@ -220,7 +221,7 @@ def main() -> None:
     options = parser.parse_args()
     repetitions, alone, seconds = (1, 1.0, 3.0) if options.quick else (options.repetitions, 1.5, 6.5)
     names = [name for name in options.systems if installed(name)]
-    rows = asyncio.run(all_of(names, repetitions, alone, seconds, None if options.flat_out else RATE))
+    rows = asyncio.run(all_of(names, repetitions, alone, seconds, None if options.flat_out else options.rate))
     show(rows)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
