@@ -166,7 +166,7 @@ def test_one_that_is_hopelessly_slow_holds_the_others_up_for_a_while_only_if_the
         bus.stream(200.0, 13.0, kind="bulk")
         bus.run(13.0)
         rates.append(bus.rate_at("fast", 9.0, 13.0))  # the queue before the snail takes it five seconds by itself
-    assert rates[0] < 40.0
+    assert rates[0] < 20.0
     assert rates[1] == pytest.approx(200.0, rel=0.05)
     assert "too slow" in bus.records_of("p", InputRefused)[-1].problem
 

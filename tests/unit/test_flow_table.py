@@ -303,3 +303,28 @@ def test_what_bits_leave_out_is_never_covered(pair: list[str]) -> None:
     """The short cut for filters of equalities gives the same answers as the proof."""
     one, other = (parse_predicate(text) for text in pair)
     assert flow_covers(a_flow(pair[0]), a_flow(pair[1])) == covers(one, other)
+
+
+# --- Narrower flows within a flow (beyond the papers).
+
+
+def test_while_a_flow_has_just_been_limited_no_narrower_one_is_taken_up() -> None:
+    """In the flood before that, who wants little of it sees a loss in each round trip and asks for far too little."""
+    table = FlowTable(settles_in=3.0)
+    wide = table.request(IBM, 30.0, "s1", 0.0).flow
+    early = table.request(CHEAP_IBM, 5.0, "s2", 2.9)
+    assert (early.verdict, early.flow) == (FlowVerdict.COVERED, wide)
+    assert table.request(CHEAP_IBM, 5.0, "s2", 3.0).verdict is FlowVerdict.ADDED
+    assert table.request(a_flow("symbol = 'AMD'"), 5.0, "s2", 3.0).verdict is FlowVerdict.ADDED  # not within it
+
+
+def test_a_narrower_flow_that_is_never_short_of_tokens_is_forgotten() -> None:
+    table = FlowTable()
+    table.request(IBM, 30.0, "s1", 0.0)
+    narrow = table.request(CHEAP_IBM, 5.0, "s2", 0.0).flow
+    alone = table.request(a_flow("symbol = 'AMD'"), 5.0, "s2", 0.0).flow
+    assert narrow is not None
+    narrow.short_at = 4.0
+    assert table.needless(6.9) == ()
+    assert table.needless(7.1) == (narrow,)
+    assert alone in list(table)  # nothing else would limit it

@@ -203,3 +203,17 @@ def test_the_guesses_stand_in_order_when_nothing_is_known_to_be_lost(
     conservative, probable, optimistic = three
     assert conservative.rate >= probable.rate == optimistic.rate == 0.0
     assert probable.running_interval <= optimistic.running_interval
+
+
+def test_the_first_event_halves_a_rate_only_if_it_is_our_own() -> None:
+    """Beyond TFRC: what others let through says nothing about our way, but how many came before the loss does."""
+    found = []
+    for held in (False, True):
+        events = LossEvents()
+        for number in range(500):
+            deliver(events, number / 100.0)
+        events.held_by_others = held
+        drop(events, 5.0, reception_rate=10.0)
+        found.append(events.mean_interval())
+    assert found[0] < 100.0
+    assert found[1] == pytest.approx(501.0, abs=1.0)

@@ -376,3 +376,21 @@ def test_a_name_that_nobody_answers_to_is_not_followed_for_long() -> None:
         publisher.run(float(second))
     assert publisher.transport.flows() == []
     assert any(isinstance(record, InputRefused) and "nobody" in record.problem for record in publisher.records)
+
+
+def test_who_waited_and_would_hold_up_a_faster_flow_is_answered_when_it_is_withheld_after_all() -> None:
+    publisher = Publisher()
+    publisher.hear("wide", ("a", 100.0))
+    for _ in range(40):
+        publisher.publish(a=True, b=True)
+    publisher.run(3.5)  # all of these have left
+    publisher.hear("wide", ("a", 100.0))
+    for _ in range(40):
+        publisher.publish(a=True, b=True)
+    publisher.hear("narrow", ("a AND b", 2.0))
+    withheld = [ticket for ticket, outcomes in publisher.outcomes.items() if isinstance(outcomes[0], machine.Withheld)]
+    assert len(withheld) > 20
+    assert max(withheld) == 80  # the youngest are
+    publisher.run(60.0)
+    assert all(len(outcomes) == 1 for outcomes in publisher.outcomes.values())
+    assert len(publisher.outcomes) == 80
