@@ -16,9 +16,9 @@ from typing import Any
 from setuptools import setup
 
 HOT_MODULES = [
-    "content/encoding_index.py",
-    "content/index.py",
-    "content/index_vocabulary.py",
+    "content/matching/encoded_index.py",
+    "content/matching/exact_index.py",
+    "content/matching/vocabulary.py",
     "kernel/queue.py",
     "kernel/timers.py",
     "overlay/broker.py",

@@ -21,7 +21,7 @@ from itertools import product
 from typing import Any
 
 from penstock.content.bloom import EncodingScheme, matches
-from penstock.content.evaluate import filter_matches
+from penstock.content.language.evaluate import filter_matches
 from penstock.content.predicate import Constraint, Equals, Filter, Like, Range
 
 SEED = 20

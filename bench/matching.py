@@ -40,9 +40,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.content import encoding_index, index
-from penstock.content.encoding_index import EncodingIndex
-from penstock.content.index import PredicateIndex
+from penstock.content.matching import encoded_index as encoding_index
+from penstock.content.matching import exact_index as index
+from penstock.content.matching.encoded_index import EncodingIndex
+from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Attributes, Value
 from penstock.content.predicate import Constraint, Equals, Filter, Predicate, Range
 

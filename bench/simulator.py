@@ -134,7 +134,7 @@ def measure_engines(events: int, repeats: int) -> list[Row]:
 
 def network(brokers: int, rate_messages_per_s: float, seconds: float, checkers: bool) -> Any:
     """The scenario described above; a rate of 0 leaves out the publishers."""
-    from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+    from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
     from penstock.scenario.workload import PublisherSpec, Recipe
 
     rng = random.Random(brokers)
@@ -180,7 +180,7 @@ def network(brokers: int, rate_messages_per_s: float, seconds: float, checkers: 
 
 def measure_network(brokers: int, rate_messages_per_s: float, seconds: float, checkers: bool) -> Row:
     """One network in this process: quiet first, then busy."""
-    from penstock.content import encoding_index
+    from penstock.content.matching import encoded_index as encoding_index
     from penstock.sim import engine, run
 
     run.simulate(network(2, 10.0, 0.1, checkers), SEED)  # imports, caches

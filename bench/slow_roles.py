@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.live.running import run
+from penstock.live.event_loop import run
 
 HEAD = struct.Struct("<BcQd")  # round, kind, number, time
 QUIET = 0.7  # seconds without a message: no more will come

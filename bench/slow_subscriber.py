@@ -34,10 +34,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock.live.addresses import free_ports
-from penstock.live.plan import assign_addresses
-from penstock.live.processes import Brokers
-from penstock.scenario.network import BrokerSpec, Scenario
+from penstock.live.broker.plan import assign_addresses
+from penstock.live.broker.supervisor import Brokers
+from penstock.live.wire.addresses import free_ports
+from penstock.scenario.spec import BrokerSpec, Scenario
 from throughput import STEP_WITHIN, end, heard, listening, tell
 
 ROLES = Path(__file__).with_name("slow_roles.py")

@@ -37,11 +37,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from penstock.live.addresses import free_ports
-from penstock.live.drive import settled
-from penstock.live.plan import assign_addresses
-from penstock.live.processes import Brokers
-from penstock.scenario.network import BrokerSpec, LinkSpec, Scenario
+from penstock.live.broker.plan import assign_addresses
+from penstock.live.broker.supervisor import Brokers
+from penstock.live.emulation.scenario_run import settled
+from penstock.live.wire.addresses import free_ports
+from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 
 ROLES = Path(__file__).with_name("throughput_roles.py")
 SIZES = (16, 128, 1024)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from penstock.live.running import run
+from penstock.live.event_loop import run
 
 SUBJECT = "quotes.IBM"
 PRICES = [100 + cents / 100 for cents in range(10_000)]

@@ -28,13 +28,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.randomness import stream
 from penstock.kernel.timers import Timers
 from penstock.overlay.client import without_envelope
+from penstock.transport.bearer import Publish
 from penstock.transport.config import TransportConfig
-from penstock.transport.network import Publish
 from penstock.transport.transport import Transport
 
 Row = dict[str, Any]

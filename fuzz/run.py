@@ -60,8 +60,8 @@ def explained(error: Exception) -> None:
 
 def parser_target() -> Callable[[bytes], None]:
     from penstock.content.bloom import DEFAULT_SCHEME, matches
-    from penstock.content.evaluate import filter_matches
-    from penstock.content.language import parse_predicate
+    from penstock.content.language.evaluate import filter_matches
+    from penstock.content.language.parser import parse_predicate
     from penstock.errors import InvalidPredicate
 
     messages = [{}, {"a": 1}, {"a": True, "price": 110.0}, {"symbol": "IBM", "price": 110, "urgent": True, "note": "x"}]
@@ -101,8 +101,8 @@ def codec_target() -> Callable[[bytes], None]:
 
 def scenario_target() -> Callable[[bytes], None]:
     from penstock.errors import InvalidScenario
-    from penstock.scenario.network import validate
     from penstock.scenario.reader import parse_scenario
+    from penstock.scenario.spec import validate
 
     def target(data: bytes) -> None:
         try:
@@ -115,7 +115,7 @@ def scenario_target() -> Callable[[bytes], None]:
 
 def frames_target() -> Callable[[bytes], None]:
     from penstock.errors import InvalidPacket
-    from penstock.live.frames import FrameDecoder, Greeting, encode_greeting
+    from penstock.live.wire.frames import FrameDecoder, Greeting, encode_greeting
 
     greeting = encode_greeting(Greeting(role="client", name="fuzz"))
 
@@ -142,7 +142,7 @@ def frames_target() -> Callable[[bytes], None]:
 def header_target() -> Callable[[bytes], None]:
     from penstock.errors import InvalidHeader
     from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX
-    from penstock.transport.header import decode_header
+    from penstock.transport.wire.header import decode_header
 
     def target(data: bytes) -> None:
         """The first byte stands for the encoding of the message that carries the header."""
@@ -162,12 +162,12 @@ def talk_target() -> Callable[[bytes], None]:
     from random import Random
 
     from penstock.content.envelope import talk
-    from penstock.content.language import parse_predicate
+    from penstock.content.language.parser import parse_predicate
     from penstock.content.message import Identity, make_message
     from penstock.kernel.machine import Deliver
     from penstock.kernel.timers import Timers
+    from penstock.transport.bearer import Publish
     from penstock.transport.config import TransportConfig
-    from penstock.transport.network import Publish
     from penstock.transport.transport import Transport
 
     config = TransportConfig(record_bits=64, digest_interval=1.0)

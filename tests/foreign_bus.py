@@ -25,15 +25,15 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from penstock.content.envelope import DATA, kind_of, opened
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidMessage
 from penstock.kernel.machine import Deliver
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import InputRefused, Record
+from penstock.transport.bearer import Publish, Subscribe, TransportEffect, Unsubscribe
 from penstock.transport.config import TransportConfig
-from penstock.transport.network import Publish, Subscribe, TransportEffect, Unsubscribe
 from penstock.transport.report import TransportReport
 from penstock.transport.transport import Transport
 

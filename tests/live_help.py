@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from penstock.live.addresses import Address
-from penstock.live.connection import ConnectionConfig
-from penstock.live.drive import settled
-from penstock.live.frames import FrameDecoder, Goodbye, Greeting, encode_frame, encode_greeting
-from penstock.live.impaired import Relays
-from penstock.live.plan import BrokerPlan, assign_addresses, plan_for
-from penstock.live.server import BrokerServer, ServerConfig
+from penstock.live.broker.plan import BrokerPlan, assign_addresses, plan_for
+from penstock.live.broker.server import BrokerServer, ServerConfig
+from penstock.live.emulation.emulated_links import Relays
+from penstock.live.emulation.scenario_run import settled
+from penstock.live.wire.addresses import Address
+from penstock.live.wire.connection import ConnectionConfig
+from penstock.live.wire.frames import FrameDecoder, Goodbye, Greeting, encode_frame, encode_greeting
 from penstock.overlay.packets import Attach, Subscribe
-from penstock.scenario.network import BrokerSpec, LinkSpec, Scenario
+from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 
 T = TypeVar("T")
 DEADLINE = 30.0

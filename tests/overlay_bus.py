@@ -11,20 +11,20 @@ from collections.abc import Callable
 from random import Random
 
 from foreign_bus import Carried, RecordKind
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.machine import Packet
 from penstock.kernel.trace import Record
 from penstock.overlay.packets import Publish
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.sim.network import Network
+from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
-from penstock.transport.feedbacks import ControlReport
-from penstock.transport.gate import FlowReport
-from penstock.transport.node import TransportClientNode
+from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.report import TransportReport
+from penstock.transport.sender.rate_limiter import FlowReport
 
 BROKERS = ("b0", "b1", "b2")
 SETTLED = 4.0  # when brokers and first subscriptions are known everywhere

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
         PenstockError,
         Unreachable,
     )
-    from penstock.live.blocking import connect_blocking
-    from penstock.live.client import Network, connect
-    from penstock.live.subscription import Report, Subscription
+    from penstock.live.client.blocking import connect_blocking
+    from penstock.live.client.network import Network, connect
+    from penstock.live.client.subscription import Report, Subscription
     from penstock.transport.config import TransportConfig
-    from penstock.transport.gate import FlowReport
+    from penstock.transport.sender.rate_limiter import FlowReport
 
 __all__ = [
     "FlowReport",
@@ -49,20 +49,20 @@ __all__ = [
 ]
 
 _PLACES = {
-    "FlowReport": "transport.gate",
+    "FlowReport": "transport.sender.rate_limiter",
     "Identity": "content.message",
     "InvalidMessage": "errors",
     "InvalidPredicate": "errors",
     "Message": "content.message",
-    "Network": "live.client",
+    "Network": "live.client.network",
     "NotConnected": "errors",
     "PenstockError": "errors",
-    "Report": "live.subscription",
-    "Subscription": "live.subscription",
+    "Report": "live.client.subscription",
+    "Subscription": "live.client.subscription",
     "TransportConfig": "transport.config",
     "Unreachable": "errors",
-    "connect": "live.client",
-    "connect_blocking": "live.blocking",
+    "connect": "live.client.network",
+    "connect_blocking": "live.client.blocking",
 }
 
 

@@ -14,17 +14,17 @@ import pytest
 from penstock.content.envelope import wrap
 from penstock.content.message import Identity, make_message
 from penstock.kernel.trace import Dropped
-from penstock.lab.congestion import EXPERIMENTS, load, network, theory
-from penstock.lab.congestion.setting import jain, rate, time_until
-from penstock.lab.experiment import Views
-from penstock.lab.laboratory import run_experiments
-from penstock.lab.registry import find
+from penstock.lab.engine.experiment import Views
+from penstock.lab.engine.registry import find
+from penstock.lab.engine.runner import run_experiments
+from penstock.lab.papers.congestion import EXPERIMENTS, large_network, load, theory
+from penstock.lab.papers.congestion.setting import jain, rate, time_until
 from penstock.lab.setups.congestion import large_wishes
 from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, Pair, Stretch, body_bytes, dumbbell
 from penstock.overlay.packets import Publication
-from penstock.scenario.network import validate
+from penstock.scenario.spec import validate
 from penstock.sim.run import simulate
-from penstock.transport.header import Control, encode_header
+from penstock.transport.wire.header import Control, encode_header
 
 END_TO_END = ("cacc-variable-load", "cacc-covered-receiver")
 
@@ -78,7 +78,7 @@ def test_a_few_subscribers_of_the_large_network_want_much_and_filters_have_one_t
 
 def test_the_large_network_has_a_diameter_of_six_and_760_clients():
     """000 section IV-E says 3 and 758 subscribers, 002 section 5.3.5 says 6 and 760: erratum C11."""
-    scenario = network.plans("paper")[load.CONTROLLED].scenario
+    scenario = large_network.plans("paper")[load.CONTROLLED].scenario
     overlay = networkx.Graph([link.between for link in scenario.link])
     assert len(overlay) == 8
     assert networkx.is_tree(overlay)

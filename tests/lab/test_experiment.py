@@ -5,9 +5,9 @@ import math
 import pytest
 
 from penstock.errors import UnknownExperiment
-from penstock.lab.experiment import Criterion, Experiment, Finding, Result
-from penstock.lab.registry import experiments, find
-from penstock.lab.report import bound_text, shown, verdict, write_reports
+from penstock.lab.engine.experiment import Criterion, Experiment, Finding, Result
+from penstock.lab.engine.registry import experiments, find
+from penstock.lab.pages.experiment_page import bound_text, shown, verdict, write_reports
 
 
 def finding(value, *, gated=True, **fields):

@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace as changed
 
 from penstock.errors import NotPossibleHere
-from penstock.lab.experiment import Views
-from penstock.lab.laboratory import run_experiments
-from penstock.lab.ordering import EXPERIMENTS, multipath
-from penstock.lab.ordering.instances import EIGHT, appendix, exact, of_slow_publishers
-from penstock.lab.registry import find
-from penstock.lab.replay import NONE, ORACLE
-from penstock.lab.runner import simulate_run
+from penstock.lab.engine.experiment import Views
+from penstock.lab.engine.registry import find
+from penstock.lab.engine.replay import NONE, ORACLE
+from penstock.lab.engine.runner import run_experiments
+from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.variants import variants
+from penstock.lab.engine.view import View
+from penstock.lab.papers.ordering import EXPERIMENTS, multipath
+from penstock.lab.papers.ordering.instances import EIGHT, appendix, exact, of_slow_publishers
 from penstock.lab.setups import FAST_RATE, eight_brokers
-from penstock.lab.variants import variants
-from penstock.lab.view import View
 
 AT_SMOKE = ("fifo-adaptivity-trace", "fifo-multipath")
 ON_A_NETWORK = [one for one in EXPERIMENTS if one.name not in AT_SMOKE]

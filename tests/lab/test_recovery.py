@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.lab import detection
-from penstock.lab.experiment import SCALES
-from penstock.lab.laboratory import run_experiments
-from penstock.lab.recovery import EXPERIMENTS, beyond, setting, traffic
-from penstock.lab.registry import experiments, find
+from penstock.lab.engine.experiment import SCALES
+from penstock.lab.engine.registry import experiments, find
+from penstock.lab.engine.runner import run_experiments
+from penstock.lab.papers import detection
+from penstock.lab.papers.recovery import EXPERIMENTS, beyond, setting, traffic
 from penstock.lab.setups.recovery import CLASSES
 
 NAMES = ("recovery-control-traffic", "recovery-cache-hit-ratio")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from penstock.content import bloom
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.kernel.trace import Delivered, Published
-from penstock.lab.replay import (
+from penstock.lab.engine.replay import (
     NONE,
     ORACLE,
     Instance,
@@ -26,16 +26,16 @@ from penstock.lab.replay import (
     shape_of,
     words_of,
 )
-from penstock.lab.replay_runs import Replayed, read_pairs
-from penstock.lab.runner import simulate_run
+from penstock.lab.engine.replay_runs import Replayed, read_pairs
+from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.view import View
 from penstock.lab.setups import chain
-from penstock.lab.view import View
-from penstock.scenario.network import SubscriptionSpec
+from penstock.scenario.spec import SubscriptionSpec
 from penstock.sim.run import simulate
 from penstock.transport.config import TransportConfig
-from penstock.transport.header import Header
-from penstock.transport.latch import make_latch
-from penstock.transport.ordering import Ordering
+from penstock.transport.ordering.latch import make_latch
+from penstock.transport.ordering.reorder_buffer import Ordering
+from penstock.transport.wire.header import Header
 
 RECORDED = TransportConfig(record_entries=8, record_bits=128)
 BASIC = TransportConfig(record_entries=0)

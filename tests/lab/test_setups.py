@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.kernel.randomness import stream
 from penstock.lab.setups import (
     FAST_RATE,
@@ -14,9 +14,9 @@ from penstock.lab.setups import (
     forty_six_brokers,
     with_transport,
 )
-from penstock.lab.setups.wishes import HEAVY_MATCH, HEAVY_WISH
+from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_WISH
 from penstock.overlay.topology import Topology
-from penstock.scenario.network import validate
+from penstock.scenario.spec import validate
 from penstock.scenario.workload import attribute_source
 from penstock.transport.config import TransportConfig
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from penstock.lab.laboratory import run_experiments
-from penstock.lab.registry import find
-from penstock.lab.report import write_reports
+from penstock.lab.engine.registry import find
+from penstock.lab.engine.runner import run_experiments
+from penstock.lab.pages.experiment_page import write_reports
 
 NAMES = ("delay-cdf-hypoexponential-fit", "bdrp-fifo-violations-over-time", "delay-histogram-all-deliveries")
 

@@ -3,10 +3,10 @@
 from collections import Counter
 
 from penstock.kernel.trace import Counted, Delivered, Published
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import simulate
-from penstock.sim.store_and_forward import StoreAndForward, StoreConfig
 
 
 class Kept:

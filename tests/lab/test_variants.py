@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.errors import InvalidScenario
+from penstock.lab.engine.variants import Variants, variants, varied
 from penstock.lab.setups import chain
-from penstock.lab.variants import Variants, variants, varied
 
 
 def test_a_parameter_of_a_link_or_a_broker_is_set_on_all_of_them():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.content.language import parse_predicate
-from penstock.lab.workload import carry
+from penstock.content.language.parser import parse_predicate
+from penstock.lab.engine.workload import carry
 from penstock.pipeline.workloads import WorkloadSpec, read_publications, read_subscriptions, write_workload
 
 NETWORK = """

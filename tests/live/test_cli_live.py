@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.live.addresses import free_ports
+from penstock.live.wire.addresses import free_ports
 
 TWO_BROKERS = """
 name = "pair"

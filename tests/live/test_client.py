@@ -10,9 +10,9 @@ import pytest
 import penstock
 from live_help import a_broker, a_line, a_network, dropped, known, run, subscriptions, until, url
 from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, PenstockError, Unreachable
-from penstock.live.addresses import Address, free_ports
-from penstock.live.plan import BrokerPlan
-from penstock.live.server import BrokerServer
+from penstock.live.broker.plan import BrokerPlan
+from penstock.live.broker.server import BrokerServer
+from penstock.live.wire.addresses import Address, free_ports
 from penstock.overlay.broker import BrokerConfig
 
 

@@ -23,13 +23,13 @@ from penstock.errors import NotConnected, NotPossibleHere
 from penstock.kernel.machine import Accepted, Refused, Withheld
 from penstock.kernel.trace import Counted, Delivered, Record
 from penstock.lab.setups.dumbbell import WIRE_BYTES, Pair, Stretch, dumbbell
-from penstock.live.bottleneck import drive_bottleneck
-from penstock.live.client import Network
-from penstock.live.namespaces import PREFIX, possible, sweep
-from penstock.live.reader import CALM, LOOK_EVERY, Reader
-from penstock.live.subscription import Subscription
-from penstock.live.tickets import Tickets
+from penstock.live.client.network import Network
+from penstock.live.client.subscription import Subscription
+from penstock.live.client.tickets import Tickets
+from penstock.live.emulation.namespace_run import drive_bottleneck
+from penstock.live.emulation.namespaces import PREFIX, possible, sweep
 from penstock.scenario.reader import read_scenario
+from penstock.transport.receiver.reader_pace import CALM, LOOK_EVERY, Reader
 
 CONTROLLED = penstock.TransportConfig(congestion=True, record_entries=2, distance_first=0.005)
 WITHHOLDS = structs.replace(CONTROLLED, when_full="drop")
@@ -357,7 +357,7 @@ def test_a_subscription_looks_at_its_queue_whenever_a_message_comes(
 ) -> None:
     """While it fills, before anything is dropped; and only where congestion control is on."""
     now, told = 100.0, Told()
-    monkeypatch.setattr("penstock.live.subscription.monotonic", lambda: now)
+    monkeypatch.setattr("penstock.live.client.subscription.monotonic", lambda: now)
     messages = Subscription(told, 1, "a", 100, None, watched=watched)  # type: ignore[arg-type]  # of a Holder, two verbs
     for count in range(1, 101):
         now += 0.01

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidPacket
-from penstock.live.frames import (
+from penstock.live.wire.frames import (
     GREETING_BYTES_MAX,
     MAGIC,
     SIGN_OF_LIFE,

@@ -13,13 +13,13 @@ from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidScenario, PenstockError
 from penstock.kernel.facts import published_record
 from penstock.kernel.trace import Published, Record
-from penstock.live.addresses import Address, free_ports, parse_address, parse_url
-from penstock.live.backoff import FIRST, LONGEST, Backoff
-from penstock.live.pacing import Pacer
-from penstock.live.plan import assign_addresses, not_applied, plan_for
-from penstock.scenario.network import BrokerSpec, ClientSpec, Scenario
+from penstock.live.broker.plan import assign_addresses, not_applied, plan_for
+from penstock.live.wire.addresses import Address, free_ports, parse_address, parse_url
+from penstock.live.wire.backoff import FIRST, LONGEST, Backoff
+from penstock.live.wire.pacing import Pacer
 from penstock.scenario.reader import parse_scenario
 from penstock.scenario.script import script
+from penstock.scenario.spec import BrokerSpec, ClientSpec, Scenario
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
 

@@ -11,12 +11,12 @@ import pytest
 
 import penstock
 from live_help import IMPATIENT, RawClient, a_broker, a_line, a_network, dropped, run, subscriptions, until, url
-from penstock.live.addresses import Address
-from penstock.live.frames import MAGIC, VERSION, Greeting, encode_frame, encode_greeting, framed
-from penstock.live.plan import assign_addresses
-from penstock.live.processes import Brokers
-from penstock.live.server import BrokerServer, ServerConfig
-from penstock.live.status import broker_status
+from penstock.live.broker.plan import assign_addresses
+from penstock.live.broker.server import BrokerServer, ServerConfig
+from penstock.live.broker.status import broker_status
+from penstock.live.broker.supervisor import Brokers
+from penstock.live.wire.addresses import Address
+from penstock.live.wire.frames import MAGIC, VERSION, Greeting, encode_frame, encode_greeting, framed
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Attach, Hello, Publication, Publish
 from pump import a_message

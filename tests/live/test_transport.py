@@ -20,16 +20,16 @@ from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Identity, Message, Value
 from penstock.errors import InvalidMessage
 from penstock.kernel.trace import Delivered, Record
-from penstock.live.client import Network
-from penstock.live.drive import drive_clients
-from penstock.live.frames import encode_frame
-from penstock.live.subscription import Report
+from penstock.live.client.network import Network
+from penstock.live.client.subscription import Report
+from penstock.live.emulation.scenario_run import drive_clients
+from penstock.live.wire.frames import encode_frame
 from penstock.overlay.packets import Attach, Publish
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.reader import read_scenario
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
-from penstock.transport.header import encode_header
+from penstock.transport.wire.header import encode_header
 
 SEED = 7
 MESSAGES = 1500

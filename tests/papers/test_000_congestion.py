@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pytest
 
 from penstock.content.bloom import EncodingScheme
-from penstock.content.language import parse_predicate
-from penstock.transport.flow_table import FlowTable, FlowVerdict, Wanted, flow_of
-from penstock.transport.loss_events import GapRule, LossEvents, tfrc_weights
-from penstock.transport.quotas import Reception, plan
-from penstock.transport.response import allowed_rate
+from penstock.content.language.parser import parse_predicate
+from penstock.transport.receiver.loss_intervals import GapRule, LossEvents, tfrc_weights
+from penstock.transport.receiver.quota_allocation import Reception, plan
+from penstock.transport.receiver.tcp_equation import allowed_rate
+from penstock.transport.sender.flow_table import FlowTable, FlowVerdict, Wanted, flow_of
 
 ROUND_TRIP = 0.1
 SCHEME = EncodingScheme(bits=256)

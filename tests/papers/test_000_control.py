@@ -15,9 +15,9 @@ from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.kernel.trace import FlowLimited
 from penstock.transport.config import TransportConfig
-from penstock.transport.congestion import Congestion, word_of
-from penstock.transport.header import Control, Header, decode_header, encode_header, whole_entry
-from penstock.transport.talk import ECHO, FEEDBACK, TO, Feedback, decode_talk
+from penstock.transport.receiver.rate_controller import Congestion, word_of
+from penstock.transport.wire.control_messages import ECHO, FEEDBACK, TO, Feedback, decode_talk
+from penstock.transport.wire.header import Control, Header, decode_header, encode_header, whole_entry
 
 
 def headers(bus: NarrowBus) -> list[tuple[float, Header]]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.kernel.machine import Lane, Send
 from penstock.kernel.trace import Delivered, Dropped, Record, Trace
 from penstock.overlay.node import BrokerNode
 from penstock.overlay.packets import Interest, Publication, Publish
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import RunResult, simulate
 from pump import Pump, a_message, attach, broker_network, publish

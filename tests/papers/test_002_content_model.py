@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.content.bloom import EncodingScheme, encoding_covers, matches
-from penstock.content.evaluate import filter_matches
-from penstock.content.language import parse_predicate
+from penstock.content.language.evaluate import filter_matches
+from penstock.content.language.parser import parse_predicate
 from penstock.content.predicate import Equals, Range
 from penstock.content.relations import covers, disjoint, overlaps, witness
 

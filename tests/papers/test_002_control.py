@@ -9,7 +9,7 @@ import pytest
 from narrow_bus import NarrowBus, Path, a_bus
 from penstock.kernel.trace import RepairSent
 from penstock.transport.config import TransportConfig
-from penstock.transport.talk import FEEDBACK
+from penstock.transport.wire.control_messages import FEEDBACK
 
 
 @cache

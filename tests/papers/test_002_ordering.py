@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock.transport import laws
+from penstock.kernel import delay_laws as laws
 from penstock.transport.config import TransportConfig
-from penstock.transport.header import Header
-from penstock.transport.latch import make_latch
-from penstock.transport.ordering import Ordering, Step
+from penstock.transport.ordering.latch import make_latch
+from penstock.transport.ordering.reorder_buffer import Ordering, Step
+from penstock.transport.wire.header import Header
 
 PROBABILITIES = (0.2, 0.05, 0.01, 0.001)
 Floats = NDArray[np.float64]

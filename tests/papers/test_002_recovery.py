@@ -19,17 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.content.envelope import kind_of, opened
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import GaveUp, Record, RepairSent, RequestHeard, RequestSent
-from penstock.transport.cache import Asked, MessageCache, needed_size, next_size
+from penstock.transport.bearer import Publish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.distances import Distances
-from penstock.transport.network import Publish, TransportEffect
-from penstock.transport.repairs import Repairs
-from penstock.transport.requests import Outcome, Requests
-from penstock.transport.talk import (
+from penstock.transport.recovery.distance_estimator import Distances
+from penstock.transport.recovery.repair_cache import Asked, MessageCache, needed_size, next_size
+from penstock.transport.recovery.repairs import Repairs
+from penstock.transport.recovery.requests import Outcome, Requests
+from penstock.transport.wire.control_messages import (
     ANSWER,
     ECHO,
     REPAIR,

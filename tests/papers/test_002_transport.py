@@ -13,9 +13,9 @@ from penstock.content.envelope import DATA, kind_of, opened
 from penstock.content.message import Message
 from penstock.kernel.trace import LossDetected, Recovered, RepairSent, RequestSent
 from penstock.transport.config import TransportConfig
-from penstock.transport.header import decode_header
 from penstock.transport.session import detection_probability
-from penstock.transport.talk import DIGEST, REPAIR, REQUEST, Request, decode_talk
+from penstock.transport.wire.control_messages import DIGEST, REPAIR, REQUEST, Request, decode_talk
+from penstock.transport.wire.header import decode_header
 
 PEERS = TransportConfig(publisher_answers=False, cache_min=50)
 SPORT = "news = 'sport'"

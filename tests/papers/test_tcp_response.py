@@ -20,7 +20,7 @@ import pytest
 
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
-from penstock.sim.tcp import Give, TcpConfig, TcpFlow, beside
+from penstock.sim.tcp.flow import Give, TcpConfig, TcpFlow, beside
 
 ROUND_TRIP = 0.1
 LOSSES = [0.001, 0.003, 0.01, 0.02, 0.05]

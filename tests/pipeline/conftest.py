@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lab.runner import simulate_into
+from penstock.lab.engine.simulated_runs import simulate_into
 from penstock.scenario.reader import read_scenario
 from penstock.sim.run import RunResult
 

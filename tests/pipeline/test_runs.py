@@ -12,11 +12,11 @@ from pyarrow import parquet
 
 from penstock.errors import InvalidRun, InvalidScenario
 from penstock.kernel.trace import Counted, Trace
-from penstock.lab.runner import simulate_into, simulate_run
+from penstock.lab.engine.simulated_runs import simulate_into, simulate_run
 from penstock.scenario import runs
-from penstock.scenario.network import BrokerSpec, Scenario
 from penstock.scenario.reader import parse_scenario
 from penstock.scenario.runs import Outcome, code_hash, make_run, open_or_make, open_run, run_folder
+from penstock.scenario.spec import BrokerSpec, Scenario
 from penstock.sim.run import simulate
 
 SCENARIO = Scenario(name="one", duration=1.0, broker=(BrokerSpec(name="a"),))

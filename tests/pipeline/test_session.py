@@ -125,7 +125,7 @@ def test_there_is_one_session(spark: SparkSession) -> None:
 
 def test_importing_the_pipeline_does_not_import_spark() -> None:
     code = (
-        "import sys, penstock.cli.pipeline, penstock.pipeline.run, penstock.lab.runner\n"
+        "import sys, penstock.cli.pipeline, penstock.pipeline.run, penstock.lab.engine.simulated_runs\n"
         "sys.exit(str([name for name in ('pyspark', 'pandas', 'pyarrow') if name in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import CheckFailed, PenstockError
-from penstock.lab.sweep import Estimate, Parameters, confidence_interval, parse_grid, replay_command, sweep
+from penstock.lab.engine.sweep import Estimate, Parameters, confidence_interval, parse_grid, replay_command, sweep
 
 
 def finder(measure: Callable[[Parameters, int], dict[str, float]]) -> Callable[[str], object]:

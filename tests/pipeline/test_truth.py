@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.errors import SchemaMismatch
 from penstock.kernel.trace import Published, Record, Subscribed, Unsubscribed
 from penstock.pipeline.schema import table_ddl

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.workload import app
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.errors import PenstockError
 from penstock.pipeline.workloads import (
     ROWS_PER_BLOCK,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from penstock.errors import CheckFailed
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Delivered, Dropped, FlowLimited, Published, Record, Withheld
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.storm import storm
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate

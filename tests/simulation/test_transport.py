@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from penstock.errors import CheckFailed
 from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Delivered, Record
-from penstock.scenario.network import ClientSpec, Scenario
+from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.scenario.storm import storm
 from penstock.sim import run
 from penstock.sim.network import Network
 from penstock.sim.run import RunResult, simulate
+from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
-from penstock.transport.node import TransportClientNode
 
 SEEDS = 20
 RATE = 6.0  # messages per second of all clients together; requests and repairs make ten times as much of it

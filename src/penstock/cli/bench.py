@@ -22,8 +22,8 @@ from penstock.cli.sim import percentile
 from penstock.errors import Unreachable
 
 if TYPE_CHECKING:
-    from penstock.live.client import Network
-    from penstock.live.subscription import Subscription
+    from penstock.live.client.network import Network
+    from penstock.live.client.subscription import Subscription
 
 QUIET = 1.0  # seconds without a message before what is missing counts as lost
 QUEUE_MAX = 1_000_000
@@ -67,7 +67,7 @@ async def _bench(
 ) -> dict[str, Any]:
     from contextlib import AsyncExitStack
 
-    from penstock.live.client import connect
+    from penstock.live.client.network import connect
 
     topic = f"bench-{time.time_ns()}"
     async with AsyncExitStack() as stack:
@@ -166,13 +166,13 @@ async def _latencies(
 
 def _publish(url: str | None, topic: str, count: int, size: int, rate: float | None) -> tuple[float, float]:
     """In a process of its own: publish, and say when it began and ended."""
-    from penstock.live.running import run
+    from penstock.live.event_loop import run
 
     return run(_published(url, topic, count, size, rate))
 
 
 async def _published(url: str | None, topic: str, count: int, size: int, rate: float | None) -> tuple[float, float]:
-    from penstock.live.client import connect
+    from penstock.live.client.network import connect
 
     body = bytes(size)
     warming = count == 1

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.clients import AsJson
 
 if TYPE_CHECKING:
-    from penstock.live.plan import BrokerPlan
+    from penstock.live.broker.plan import BrokerPlan
 
 
 def broker_command(
@@ -31,15 +31,15 @@ def broker_command(
 
     Example: penstock broker north --network networks/town.toml
     """
-    from penstock.live.running import run
+    from penstock.live.event_loop import run
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
     run(_serve(_plan(name, network, listen, base_port), trace, as_json))
 
 
 def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -> BrokerPlan:
-    from penstock.live.addresses import Address, parse_address
-    from penstock.live.plan import BrokerPlan, assign_addresses, plan_for
+    from penstock.live.broker.plan import BrokerPlan, assign_addresses, plan_for
+    from penstock.live.wire.addresses import Address, parse_address
     from penstock.scenario.reader import read_scenario
 
     chosen = parse_address(listen) if listen is not None else None
@@ -53,8 +53,8 @@ def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -
 
 
 async def _serve(plan: BrokerPlan, folder: Path | None, as_json: bool) -> None:
-    from penstock.live.running import stop_on_signals
-    from penstock.live.server import BrokerServer
+    from penstock.live.broker.server import BrokerServer
+    from penstock.live.event_loop import stop_on_signals
     from penstock.live.trace import open_trace
 
     stop = stop_on_signals()

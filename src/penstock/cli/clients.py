@@ -30,7 +30,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line."
 
 def run_client(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work to its end; Ctrl-C ends it cleanly, with exit code 130."""
-    from penstock.live.running import run
+    from penstock.live.event_loop import run
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:

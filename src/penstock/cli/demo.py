@@ -19,8 +19,8 @@ import typer
 from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from penstock.lab.view import View
-    from penstock.scenario.network import ClientSpec, Scenario
+    from penstock.lab.engine.view import View
+    from penstock.scenario.spec import ClientSpec, Scenario
     from penstock.sim.run import RunResult
 
 
@@ -36,8 +36,8 @@ def demo_command(
     Example: penstock demo networks/town.toml
     """
     from penstock.cli.sim import show, summary
-    from penstock.lab.run_report import write_run_report
-    from penstock.lab.view import View
+    from penstock.lab.engine.view import View
+    from penstock.lab.pages.run_page import write_run_report
     from penstock.pipeline.run import run_pipeline
     from penstock.pipeline.session import java_in_use, spark_session
     from penstock.scenario.reader import read_scenario
@@ -72,7 +72,7 @@ def demo_command(
 
 
 def _simulated(folder: Path, scenario: Scenario, seed: int) -> RunResult:
-    from penstock.lab.runner import simulate_into
+    from penstock.lab.engine.simulated_runs import simulate_into
 
     with progress_bar(f"simulating {scenario.name}") as advance:
         return simulate_into(folder, scenario, seed, progress=advance)[1]
@@ -80,7 +80,7 @@ def _simulated(folder: Path, scenario: Scenario, seed: int) -> RunResult:
 
 def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
     from penstock.cli.live import as_run
-    from penstock.live.drive import run_live
+    from penstock.live.emulation.scenario_run import run_live
 
     typer.echo(f"{len(scenario.broker)} broker processes, {scenario.duration:g} s of traffic ...", err=True)
     with progress_bar(f"running {scenario.name} on sockets") as advance:
@@ -106,7 +106,7 @@ def twins(scenario: Scenario) -> list[tuple[str, str, bool]]:
 
 def narrow_ways(scenario: Scenario) -> list[tuple[str, str, bool]]:
     """(publisher, client, whether congestion is controlled): pairs that send the same amount, of whom only some do."""
-    from penstock.content.language import parse_predicate
+    from penstock.content.language.parser import parse_predicate
 
     publishers = [client for client in scenario.client if len(client.publish) == 1]
     found = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from penstock.scenario.network import Scenario
+    from penstock.scenario.spec import Scenario
     from penstock.sim.run import RunResult
 
 WIDTH, HEIGHT = 72, 17  # characters; a character is 2 by 4 dots

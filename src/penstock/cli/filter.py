@@ -22,7 +22,7 @@ from penstock.errors import InvalidMessage, InvalidPredicate
 
 if TYPE_CHECKING:
     from penstock.content.bloom import EncodingScheme
-    from penstock.content.evaluate import Decision
+    from penstock.content.language.evaluate import Decision
     from penstock.content.message import Value
     from penstock.content.predicate import Constraint, Filter, Predicate
 
@@ -52,7 +52,7 @@ def explain_command(
     Example: penstock filter explain "symbol = 'IBM' AND (price < 120 OR price BETWEEN 200 AND 250)"
     """
     from penstock.content.bloom import EncodingScheme
-    from penstock.content.language import parse_predicate
+    from penstock.content.language.parser import parse_predicate
     from penstock.errors import InvalidEncoding
 
     try:
@@ -85,8 +85,8 @@ def match_command(
 
     Example: penstock filter test "symbol = 'IBM' AND price < 120" -a symbol=IBM -a price=110
     """
-    from penstock.content.evaluate import explain
-    from penstock.content.language import parse_expression, parse_predicate
+    from penstock.content.language.evaluate import explain
+    from penstock.content.language.parser import parse_expression, parse_predicate
     from penstock.content.message import Identity, make_message
 
     try:
@@ -141,7 +141,7 @@ def _read_value(text: str) -> Value:
 
 
 def _decision_words(decision: Decision) -> str:
-    from penstock.content.expression import constraint_text, name_text, value_text
+    from penstock.content.language.expression import constraint_text, name_text, value_text
 
     name = name_text(decision.constraint.name)
     state = f"{name} is missing" if decision.value is None else f"{name} is {value_text(decision.value)}"
@@ -149,7 +149,7 @@ def _decision_words(decision: Decision) -> str:
 
 
 def _decision_json(decision: Decision) -> dict[str, Any]:
-    from penstock.content.expression import constraint_text
+    from penstock.content.language.expression import constraint_text
 
     words = constraint_text(decision.constraint)
     return {"constraint": words, "truth": _WORDS[decision.truth], "value": decision.value}
@@ -171,7 +171,7 @@ def _explained(predicate: Predicate, scheme: EncodingScheme) -> dict[str, Any]:
 
 
 def _explained_filter(selected: Filter, scheme: EncodingScheme, unspread: set[int]) -> dict[str, Any]:
-    from penstock.content.expression import constraint_text
+    from penstock.content.language.expression import constraint_text
     from penstock.content.tags import constraint_tags, tag_text
 
     encoding = scheme.encode_filter(selected)
@@ -188,7 +188,7 @@ def _explained_filter(selected: Filter, scheme: EncodingScheme, unspread: set[in
 
 def _is_decided_by_tags(constraint: Constraint) -> bool:
     """Whether its tags say the same as the constraint, so that only false positives are left to the edge."""
-    from penstock.content.like import compile_like
+    from penstock.content.language.like import compile_like
     from penstock.content.predicate import Equals, Exists, Like
     from penstock.content.tags import PREFIX_LENGTHS
 

@@ -14,7 +14,7 @@ import typer
 from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from penstock.lab.experiment import Result
+    from penstock.lab.engine.experiment import Result
 
 app = typer.Typer(
     help="Run the papers' experiments and report on them.",
@@ -34,7 +34,7 @@ def list_command(as_json: AsJson = False) -> None:
 
     Example: penstock lab list
     """
-    from penstock.lab.registry import experiments
+    from penstock.lab.engine.registry import experiments
 
     for experiment in experiments().values():
         if as_json:
@@ -60,10 +60,10 @@ def run_command(
 
     Example: penstock lab run delay-cdf-hypoexponential-fit --scale paper --seeds 5
     """
-    from penstock.lab.experiment import SCALES
-    from penstock.lab.laboratory import run_experiments
-    from penstock.lab.registry import experiments, find
-    from penstock.lab.report import write_reports
+    from penstock.lab.engine.experiment import SCALES
+    from penstock.lab.engine.registry import experiments, find
+    from penstock.lab.engine.runner import run_experiments
+    from penstock.lab.pages.experiment_page import write_reports
     from penstock.pipeline.session import java_in_use, spark_session
 
     if live and scale != "smoke":
@@ -107,8 +107,8 @@ def sweep_command(
 
     Example: penstock lab sweep delay-cdf-hypoexponential-fit --grid loss=0.001,0.01 --seeds 20
     """
-    from penstock.lab.sweep import parse_grid, sweep
-    from penstock.lab.variants import variants, varied
+    from penstock.lab.engine.sweep import parse_grid, sweep
+    from penstock.lab.engine.variants import variants, varied
     from penstock.pipeline.session import spark_session
 
     points = parse_grid(grid)
@@ -131,7 +131,7 @@ def report_command(runs: RunsRoot = Path("runs"), as_json: AsJson = False) -> No
 
     Example: penstock lab report
     """
-    from penstock.lab.report import write_reports
+    from penstock.lab.pages.experiment_page import write_reports
 
     index = write_reports([], runs / "report")
     typer.echo(json.dumps({"report": str(index)}) if as_json else str(index))
@@ -142,7 +142,7 @@ def _show(result: Result) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.lab.report import bound_text, shown, verdict, verdict_style
+    from penstock.lab.pages.experiment_page import bound_text, shown, verdict, verdict_style
 
     title = f"{result.experiment.name}: {result.experiment.title} ({result.experiment.source}, {result.scale})"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)

@@ -17,8 +17,8 @@ from penstock.cli.clients import INTERRUPTED
 from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from penstock.live.drive import LiveResult
-    from penstock.scenario.network import Scenario
+    from penstock.live.emulation.scenario_run import LiveResult
+    from penstock.scenario.spec import Scenario
     from penstock.sim.run import RunResult
 
 
@@ -36,10 +36,10 @@ def live_command(
     from msgspec.structs import replace
 
     from penstock.cli.sim import show, summary
-    from penstock.live.drive import run_live
-    from penstock.live.plan import not_applied
-    from penstock.scenario.network import validate
+    from penstock.live.broker.plan import not_applied
+    from penstock.live.emulation.scenario_run import run_live
     from penstock.scenario.reader import read_scenario
+    from penstock.scenario.spec import validate
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     scenario = read_scenario(file)

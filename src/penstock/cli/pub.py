@@ -27,7 +27,7 @@ from penstock.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from penstock.content.message import Value
-    from penstock.transport.gate import FlowReport
+    from penstock.transport.sender.rate_limiter import FlowReport
 
 Message = tuple[dict[str, "Value"], bytes]
 DIGEST_INTERVAL = 0.2  # seconds: the last messages are told of several times while the command lingers
@@ -107,7 +107,7 @@ async def _publish(
     """Publish everything; says how many, where, and who slowed us down in the end."""
     import asyncio
 
-    from penstock.live.client import connect
+    from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
     published = 0

@@ -51,7 +51,7 @@ def report_command(
 async def _report(url: str | None, watch: float | None, listen: float, as_json: bool) -> None:
     import asyncio
 
-    from penstock.live.client import connect
+    from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
     # All that we need of the transport is an inbox.

@@ -11,7 +11,7 @@ import typer
 from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from penstock.scenario.network import Scenario
+    from penstock.scenario.spec import Scenario
     from penstock.sim.run import RunResult
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -29,7 +29,7 @@ def sim_command(
 
     Example: penstock sim networks/town.toml --seed 7
     """
-    from penstock.lab.runner import simulate_into
+    from penstock.lab.engine.simulated_runs import simulate_into
     from penstock.scenario.reader import read_scenario
     from penstock.sim.run import simulate
 

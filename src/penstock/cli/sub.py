@@ -27,7 +27,7 @@ from penstock.cli.clients import CONNECT_WITHIN, NOTHING_RECEIVED, AsJson, Url, 
 
 if TYPE_CHECKING:
     from penstock.content.message import Message
-    from penstock.live.subscription import Report
+    from penstock.live.client.subscription import Report
 
 
 def sub_command(
@@ -91,7 +91,7 @@ async def _subscribe(
     url: str | None,
     congestion: bool,
 ) -> int:
-    from penstock.live.client import connect
+    from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
     received = 0
@@ -121,7 +121,7 @@ async def _subscribe(
 
 
 def _text(message: Message) -> bytes:
-    from penstock.content.expression import name_text, value_text
+    from penstock.content.language.expression import name_text, value_text
 
     words = [f"{name_text(name)}={value_text(value)}" for name, value in message.attributes.items()]
     body = message.body.decode("utf-8", "replace") if message.body else ""

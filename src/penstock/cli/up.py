@@ -13,9 +13,9 @@ from penstock.cli.clients import AsJson
 
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
-    from penstock.live.addresses import Address
-    from penstock.scenario.network import Scenario
+    from penstock.live.wire.addresses import Address
     from penstock.scenario.runs import Outcome
+    from penstock.scenario.spec import Scenario
 
 
 def up_command(
@@ -34,10 +34,10 @@ def up_command(
 
     Examples: penstock up; penstock up networks/town.toml
     """
-    from penstock.live.plan import assign_addresses, not_applied
-    from penstock.live.running import run
-    from penstock.scenario.network import BrokerSpec, Scenario
+    from penstock.live.broker.plan import assign_addresses, not_applied
+    from penstock.live.event_loop import run
     from penstock.scenario.reader import read_scenario
+    from penstock.scenario.spec import BrokerSpec, Scenario
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
     if file is None:
@@ -61,7 +61,7 @@ def _keep_up_traced(
     """The same, in the folder of a run."""
     from time import monotonic
 
-    from penstock.live.running import run
+    from penstock.live.event_loop import run
     from penstock.scenario.runs import Outcome, make_run
 
     def make(trace: Trace) -> Outcome:
@@ -81,8 +81,8 @@ async def _keep_up(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    from penstock.live.processes import Brokers
-    from penstock.live.running import stop_on_signals
+    from penstock.live.broker.supervisor import Brokers
+    from penstock.live.event_loop import stop_on_signals
 
     stop = stop_on_signals()
     async with Brokers(scenario, addresses, trace=folder, restart=restart, verbose=verbose) as brokers:

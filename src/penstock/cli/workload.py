@@ -86,7 +86,7 @@ def sim_command(
     """
     from penstock.cli.progress import progress_bar
     from penstock.cli.sim import show, summary
-    from penstock.lab.workload import carry
+    from penstock.lab.engine.workload import carry
 
     with progress_bar("simulating") as advance:
         scenario, result = carry(folder, network, seed, progress=advance)

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 from math import inf, nextafter
 
-from penstock.content.conjoin import conjoin, constraint_class, listed_values
-from penstock.content.evaluate import holds
-from penstock.content.like import compile_like
+from penstock.content.language.conjoin import conjoin, constraint_class, listed_values
+from penstock.content.language.evaluate import holds
+from penstock.content.language.like import compile_like
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Value
 from penstock.content.predicate import (
     Constraint,

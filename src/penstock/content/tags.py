@@ -29,7 +29,7 @@ import re
 from functools import lru_cache
 from math import ceil, floor
 
-from penstock.content.conjoin import constraint_class
+from penstock.content.language.conjoin import constraint_class
 from penstock.content.message import Value
 from penstock.content.predicate import (
     Constraint,

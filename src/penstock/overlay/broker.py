@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.content.bloom import EncodingScheme
-from penstock.content.index import PredicateIndex
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
+from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Message
 from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.machine import Effect, Lane, Link, Packet, Send

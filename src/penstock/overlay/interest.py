@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from penstock.content.bloom import EncodingScheme
-from penstock.content.encoding_index import EncodingIndex
+from penstock.content.matching.encoded_index import EncodingIndex
 from penstock.overlay.packets import BrokerId, Interest
 
 ENCODINGS_PER_PACKET = 128  # 8 KiB at 512 bits

@@ -30,7 +30,7 @@ from random import Random
 import msgspec
 
 from penstock.content.bloom import EncodingScheme
-from penstock.content.encoding_index import EncodingIndex
+from penstock.content.matching.encoded_index import EncodingIndex
 from penstock.errors import InvalidEncoding
 from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
 from penstock.kernel.timers import TimerName, Timers

@@ -30,8 +30,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.content.index import PredicateIndex
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
+from penstock.content.matching.exact_index import PredicateIndex
 from penstock.kernel.trace import Published, Subscribed, Unsubscribed
 from penstock.pipeline.schema import checked, table_ddl
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from penstock.content.language import parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidScenario
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
-from penstock.scenario.network import Scenario, did_you_mean
+from penstock.scenario.spec import Scenario, did_you_mean
 
 PROBLEMS_MAX = 20  # enough to see what is wrong
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time

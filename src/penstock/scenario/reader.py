@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import InvalidScenario
 from penstock.scenario.checkers import make_checkers
-from penstock.scenario.network import (
+from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
     EncodingSpec,

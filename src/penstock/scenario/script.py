@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.content.message import Value
 from penstock.kernel.randomness import stream
-from penstock.scenario.network import ClientSpec
+from penstock.scenario.spec import ClientSpec
 from penstock.scenario.workload import attribute_source, publication_times
 
 

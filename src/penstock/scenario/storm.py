@@ -15,7 +15,7 @@ from random import Random
 
 from penstock.kernel.randomness import stream
 from penstock.scenario.checkers import CHECKERS
-from penstock.scenario.network import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 
 SAFETY = 14.0  # seconds of trouble

@@ -16,12 +16,12 @@ from penstock.kernel.machine import Link
 from penstock.kernel.randomness import stream
 from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import BrokerNode, Node, NodeConfig
-from penstock.scenario.network import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, Port
 from penstock.sim.pipes import Pipe
-from penstock.sim.tcp import TcpConfig, TcpFlow, beside
-from penstock.transport.node import TransportClientNode
+from penstock.sim.tcp.flow import TcpConfig, TcpFlow, beside
+from penstock.transport.client_service import TransportClientNode
 
 
 class Wire:

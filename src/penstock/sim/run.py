@@ -19,12 +19,12 @@ from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Published, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checkers import Checker, make_checkers
-from penstock.scenario.network import ClientSpec, Scenario, validate
+from penstock.scenario.spec import ClientSpec, Scenario, validate
 from penstock.scenario.workload import PublisherSpec, attribute_source, publication_times
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.sim.network import Network
-from penstock.transport.node import TransportClientNode
+from penstock.transport.client_service import TransportClientNode
 
 COUNT_INTERVAL = 1.0  # seconds between two counts of what the links carried
 

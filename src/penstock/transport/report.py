@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.transport.session import Session
-from penstock.transport.wishes import Wish
+from penstock.transport.subscriptions import Wish
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ find their place, and none is delivered twice.
 from __future__ import annotations
 
 from penstock.kernel.trace import Ordered
+from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.congestion import Congestion
-from penstock.transport.header import Header
-from penstock.transport.latch import make_latch
-from penstock.transport.network import TransportEffect
-from penstock.transport.ordering import Ordering
-from penstock.transport.wishes import Delivery
+from penstock.transport.ordering.latch import make_latch
+from penstock.transport.ordering.reorder_buffer import Ordering
+from penstock.transport.receiver.rate_controller import Congestion
+from penstock.transport.subscriptions import Delivery
+from penstock.transport.wire.header import Header
 
 FADING = 0.95  # how much of what was answered before still counts after the next answer
 FADING_PER_TICK = 0.98  # and after each interval without one

@@ -26,23 +26,23 @@ from penstock.errors import ForeignScheme, InvalidHeader, InvalidMessage
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver, Ticket
 from penstock.kernel.timers import TimerName, Timers
 from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected
-from penstock.transport.again import EVERYBODY, Again
+from penstock.transport.bearer import Subscribe, TransportEffect, Unsubscribe
 from penstock.transport.config import TransportConfig
-from penstock.transport.distances import Distances
-from penstock.transport.feedbacks import ControlReport, Feedbacks
-from penstock.transport.gate import FlowReport
-from penstock.transport.header import Header, decode_header, needs_own_bits
-from penstock.transport.listening import Listening
-from penstock.transport.network import Subscribe, TransportEffect, Unsubscribe
-from penstock.transport.ordering import Step, Verdict
-from penstock.transport.outgoing import Outgoing
-from penstock.transport.repairs import Repairs
+from penstock.transport.flow_query import Slowdowns
+from penstock.transport.ordering.reorder_buffer import Step, Verdict
+from penstock.transport.own_subscriptions import Listening
+from penstock.transport.receiver.feedback_scheduler import ControlReport, Feedbacks
+from penstock.transport.recovery.distance_estimator import Distances
+from penstock.transport.recovery.proactive_repair import EVERYBODY, Again
+from penstock.transport.recovery.repairs import Repairs
+from penstock.transport.recovery.requests import Requests, recovered_record
 from penstock.transport.report import TransportReport, make_report
-from penstock.transport.requests import Requests, recovered_record
-from penstock.transport.sending import Sending
+from penstock.transport.sender.publication_record import Outgoing
+from penstock.transport.sender.rate_limiter import FlowReport
+from penstock.transport.sender.send_path import Sending
 from penstock.transport.session import Session
-from penstock.transport.slowdowns import Slowdowns
-from penstock.transport.talk import (
+from penstock.transport.subscriptions import Delivery, Wish, Wishes
+from penstock.transport.wire.control_messages import (
     ANSWER,
     DIGEST,
     ECHO,
@@ -64,7 +64,7 @@ from penstock.transport.talk import (
     repaired_message,
     requests_where,
 )
-from penstock.transport.wishes import Delivery, Wish, Wishes
+from penstock.transport.wire.header import Header, decode_header, needs_own_bits
 
 TICK = ("transport", "tick")
 ASKED_WHILE_HEARD = 2.0  # ticks; a publisher that is gone is not asked for its distance for ever

@@ -5,7 +5,7 @@ Each broker adds an exponential delay and each link a constant one, which is the
 
 from __future__ import annotations
 
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 
 

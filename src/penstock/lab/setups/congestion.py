@@ -23,7 +23,7 @@ from random import Random
 from penstock.content.message import Value
 from penstock.kernel.randomness import stream
 from penstock.lab.setups.dumbbell import ACCESS_DELAY, CONTROL, DELAY, PUBLISHING_STARTS, QUEUE_PACKETS, body_bytes
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.transport.config import TransportConfig
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.content.message import Identity, Value, make_message
-from penstock.scenario.network import (
+from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
     FaultSpec,

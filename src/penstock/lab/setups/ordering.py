@@ -16,10 +16,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.kernel.randomness import stream
-from penstock.lab.experiment import Scale
+from penstock.lab.engine.experiment import Scale
+from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_WISH, attributes, thin_wishes
 from penstock.lab.setups.trees import grown_tree
-from penstock.lab.setups.wishes import HEAVY_MATCH, HEAVY_WISH, attributes, thin_wishes
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 
 SLOW_PUBLISHERS = 48

@@ -24,10 +24,10 @@ from typing import Literal, NamedTuple
 
 from penstock.content.message import Value
 from penstock.kernel.randomness import stream
-from penstock.lab.experiment import Scale
+from penstock.lab.engine.experiment import Scale
 from penstock.lab.setups.transported import with_transport
 from penstock.lab.setups.trees import grown_tree
-from penstock.scenario.network import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.transport.config import TransportConfig
 

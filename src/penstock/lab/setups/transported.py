@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.scenario.network import ClientSpec, Scenario
+from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.transport.config import TransportConfig
 
 

@@ -1,0 +1,1 @@
+"""From the text of a WHERE clause to a predicate."""

@@ -1,0 +1,1 @@
+"""Which of many predicates, or encodings, match a message: the two indexes."""

@@ -1,0 +1,1 @@
+"""How experiments are described, run and judged."""

@@ -1,0 +1,182 @@
+"""Runs experiments from end to end: simulations, pipeline, verdicts, report, for several of them in one Spark session.
+
+The runs of all experiments are made first, several at a time in processes of their own, each once: a run that two
+experiments need, or that is there from yesterday, is made only once. Then Spark looks at each seed in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from penstock.errors import NotPossibleHere
+from penstock.kernel.trace import Digest, Record, Trace
+from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
+from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.scenario.runs import Outcome, open_or_make, run_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.lab.engine.view import View
+
+Progress = Callable[[str, float], None]
+Key = tuple[str, Path, int]  # simulator, where the run belongs, seed
+
+
+def run_experiments(
+    chosen: Sequence[Experiment],
+    *,
+    scale: Scale,
+    seeds: Sequence[int],
+    runs_root: Path,
+    spark: Callable[[], SparkSession],
+    processes: int,
+    progress: Progress,
+    live: bool = False,
+) -> list[Result]:
+    """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time."""
+    plans = {experiment.name: _plans(experiment, scale, live) for experiment in chosen}
+    processes = 1 if live else processes
+    folders = _make_runs(
+        [plan for those in plans.values() for plan in those.values()], seeds, runs_root, processes, progress
+    )
+    session = spark()
+    views = _Views(session, folders)
+    results = []
+    for number, experiment in enumerate(chosen):
+        progress(f"measuring {experiment.name}", number / len(chosen))
+        criteria = [criterion.on_sockets() if live else criterion for criterion in experiment.criteria]
+        found = _judge(experiment, criteria, plans[experiment.name], scale, seeds, views)
+        results.append(replace(found, command=f"{found.command} --live") if live else found)
+    views.close()
+    progress("done", 1.0)
+    return results
+
+
+def _plans(experiment: Experiment, scale: Scale, live: bool) -> Mapping[str, Plan]:
+    if not live:
+        return experiment.plans(scale)
+    if experiment.live is None:
+        raise NotPossibleHere(f"{experiment.name} has no live version yet", "run it in the simulator, without --live")
+    return experiment.live()
+
+
+class _Views:
+    """The runs of all experiments, each opened once."""
+
+    def __init__(self, session: SparkSession, folders: Mapping[Key, Path]) -> None:
+        from penstock.lab.engine.view import View
+
+        self._make = View
+        self._session = session
+        self._folders = folders
+        self._open: dict[Key, View] = {}
+
+    def of(self, plan: Plan, seed: int) -> View:
+        """The view of one run."""
+        key = _key(plan, seed)
+        if key not in self._open:
+            self._open[key] = self._make(self._session, self._folders[key], plan.scenario)
+        return self._open[key]
+
+    def close(self) -> None:
+        for view in self._open.values():
+            view.close()
+
+
+def _judge(
+    experiment: Experiment,
+    criteria: Sequence[Criterion],
+    plans: Mapping[str, Plan],
+    scale: Scale,
+    seeds: Sequence[int],
+    views: _Views,
+) -> Result:
+    measured: dict[str, list[float]] = {}
+    figures: tuple[Figure, ...] = ()
+    names: list[str] = []
+    for seed in seeds:
+        these = Views({name: views.of(plan, seed) for name, plan in plans.items()}, seed=seed, scale=scale)
+        for name, value in experiment.measure(these).items():
+            measured.setdefault(name, []).append(value)
+        figures = figures or tuple(experiment.draw(these))
+        names += ["/".join(view.folder.parts[-2:]) for view in these.values()]
+    findings = []
+    for criterion in criteria:
+        value = fmean(measured[criterion.name])
+        findings.append(
+            Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=scale in criterion.scales)
+        )
+    seed_option = f" --seeds {len(seeds)}"
+    return Result(
+        experiment=experiment,
+        scale=scale,
+        seeds=tuple(seeds),
+        runs=tuple(names),
+        values={name: tuple(values) for name, values in measured.items()},
+        findings=tuple(findings),
+        figures=figures,
+        command=f"penstock lab run {experiment.name} --scale {scale}{seed_option}",
+    )
+
+
+def _key(plan: Plan, seed: int) -> Key:
+    """Which run it is; two scenarios of one name are two runs."""
+    return plan.simulator, run_folder(plan.scenario, seed, Path()), seed
+
+
+def _make_runs(
+    plans: Sequence[Plan], seeds: Sequence[int], runs_root: Path, processes: int, progress: Progress
+) -> dict[Key, Path]:
+    """Every run once, the longest first, so that no process is left alone with one at the end."""
+    jobs = {_key(plan, seed): (plan, seed, runs_root) for plan in plans for seed in seeds}
+    ordered = sorted(jobs.items(), key=lambda job: -job[1][0].scenario.duration * len(job[1][0].scenario.client))
+    folders = {}
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures = [(key, pool.submit(make_run, *job)) for key, job in ordered]
+        for number, (key, future) in enumerate(futures):
+            progress(f"{key[1].parent.name}, seed {key[2]}", number / len(futures))
+            folders[key] = future.result()
+    return folders
+
+
+def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
+    """One run, made now or found again; returns its folder."""
+    if plan.simulator == "best effort":
+        return simulate_run(plan.scenario, seed, runs_root).folder
+    if plan.simulator == "live":
+        from penstock.live.emulation.scenario_run import live_run
+
+        return live_run(plan.scenario, seed, runs_root).folder
+    if plan.simulator == "namespaces":
+        from penstock.live.emulation.namespace_run import namespace_run
+
+        return namespace_run(plan.scenario, seed, runs_root).folder
+
+    def store_and_forward(trace: Trace) -> Outcome:
+        from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig
+
+        digest = _Both(trace)
+        events = StoreAndForward(plan.scenario, seed, digest, StoreConfig()).run()
+        end = plan.scenario.duration + plan.scenario.drain
+        return Outcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
+
+    return open_or_make(plan.scenario, seed, runs_root, store_and_forward).folder
+
+
+class _Both(Digest):
+    """Digests and passes on."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def write(self, time: float, node: str, record: Record) -> None:
+        super().write(time, node, record)
+        self._trace.write(time, node, record)

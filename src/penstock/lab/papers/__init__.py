@@ -1,0 +1,1 @@
+"""The experiments, a file or folder for each family of figures."""

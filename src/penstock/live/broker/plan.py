@@ -1,0 +1,119 @@
+"""What one broker process must know of a scenario: its own id, where it listens, and who its neighbours are.
+
+Of two linked brokers the one that the file names first calls the other; so each pair has one connection, and a broker
+needs the addresses of those it calls only. Workers, clocks and faults of the file belong to the simulator: in real time
+the network is what it is. Rates, queues and delays are kept, so a bottleneck or a long way can be shown on one machine,
+and so are the rates and queues of the clients that the file names. Loss and jitter of datagram links need relays
+between the brokers, which whoever runs a scenario sets up (`live.impaired`); without them they are left out too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.content.bloom import EncodingScheme
+from penstock.errors import InvalidScenario
+from penstock.live.emulation.emulated_links import needs_relay
+from penstock.live.wire.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
+from penstock.overlay.egress import LinkKind
+from penstock.scenario.spec import ClientSpec, LinkSpec, Scenario, did_you_mean
+
+DEFAULT_ADDRESS = Address(LOOPBACK, DEFAULT_PORT)
+
+UNSAID_DELAY = LinkSpec(between=("", "")).delay
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A broker at the other end of a link."""
+
+    name: str
+    broker: int
+    spec: LinkSpec
+    calls: Address | None  # where we call it; None: it calls us
+
+    @property
+    def kind(self) -> LinkKind:
+        return LinkKind(self.spec.kind)
+
+    @property
+    def delay(self) -> float:
+        """Seconds to add on reception; the millisecond that a file gives without saying so stands for no distance."""
+        return self.spec.delay if self.spec.delay > UNSAID_DELAY else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerPlan:
+    """One broker, ready to be started."""
+
+    name: str
+    broker: int = 0
+    listen: Address = DEFAULT_ADDRESS
+    neighbours: tuple[Neighbour, ...] = ()
+    scheme: EncodingScheme = field(default_factory=EncodingScheme)
+    clients: Mapping[str, ClientSpec] = field(default_factory=dict)  # those of the file, for their rates and queues
+
+
+def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) -> BrokerPlan:
+    """What the broker of this name must know; `addresses` names at least itself and those it calls."""
+    numbers = {broker.name: number for number, broker in enumerate(scenario.broker)}
+    if name not in numbers:
+        raise InvalidScenario("", f"there is no broker '{name}'{did_you_mean(name, list(numbers))}")
+    neighbours = []
+    for link in scenario.link:
+        if name in link.between:
+            caller, called = link.between
+            other = called if name == caller else caller
+            calls = addresses[other] if name == caller else None
+            neighbours.append(Neighbour(other, numbers[other], link, calls))
+    return BrokerPlan(
+        name=name,
+        broker=numbers[name],
+        listen=addresses[name],
+        neighbours=tuple(neighbours),
+        scheme=EncodingScheme(bits=scenario.encoding.bits, hashes=scenario.encoding.hashes),
+        clients={client.name: client for client in scenario.client if client.broker == name},
+    )
+
+
+def assign_addresses(
+    scenario: Scenario, *, host: str = LOOPBACK, base_port: int | None = DEFAULT_PORT
+) -> dict[str, Address]:
+    """Where each broker listens: as the file says, else at consecutive ports, or at free ones if `base_port` is None.
+
+    Ports that the file gives out are passed over.
+    """
+    given = {broker.name: parse_address(broker.listen) for broker in scenario.broker if broker.listen is not None}
+    taken = {address.port for address in given.values()}
+    if base_port is None:
+        ports = iter(free_ports(len(scenario.broker), host))
+    else:
+        ports = (port for port in range(base_port, 65_536) if port not in taken)
+    addresses = {}
+    for broker in scenario.broker:
+        if broker.name in given:
+            addresses[broker.name] = given[broker.name]
+        else:
+            port = next(ports, None)
+            if port is None:
+                raise InvalidScenario("", f"not enough ports from {base_port} for all brokers; choose a smaller one")
+            addresses[broker.name] = Address(host, port)
+    return addresses
+
+
+def not_applied(scenario: Scenario, *, relayed: bool = False) -> list[str]:
+    """What the file asks for and real time does not do, in words; `relayed`: with relays for datagram links."""
+    words = []
+    left = [link for link in scenario.link if not (relayed and needs_relay(link))]
+    if any(link.jitter or link.loss for link in left):
+        words.append("jitter and loss of links" if not relayed else "jitter and loss of shaped and stream links")
+    if any(broker.service_mean or broker.workers > 1 for broker in scenario.broker):
+        words.append("workers and service times")
+    clocks = [(node.clock_offset, node.clock_drift) for node in scenario.broker]
+    clocks += [(node.clock_offset, node.clock_drift) for node in scenario.client]
+    if any(offset or drift for offset, drift in clocks):
+        words.append("clocks")
+    if scenario.fault or any(broker.joins_at for broker in scenario.broker):
+        words.append("faults")
+    return words

@@ -1,0 +1,167 @@
+"""All brokers of a network as processes of this one, started together, watched, and stopped together.
+
+A broker that dies is started again, with growing waits, unless that is not wanted; its neighbours and clients find it
+again by themselves. If this process dies, even by `kill -9`, the brokers notice that nobody holds the other end of
+their stdin, and stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from types import TracebackType
+
+import msgspec
+
+from penstock.errors import NotPossibleHere
+from penstock.live.broker.process_main import Orders
+from penstock.live.wire.addresses import Address
+from penstock.live.wire.backoff import Backoff
+from penstock.scenario.spec import Scenario
+
+log = logging.getLogger("penstock.up")
+
+READY_WITHIN = 30.0  # seconds for a broker to start; a loaded machine takes a few
+STOP_WITHIN = 10.0  # seconds to drain before it is killed
+
+
+class Brokers:
+    """The broker processes of a scenario; an asynchronous context manager."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        addresses: Mapping[str, Address],
+        *,
+        via: Mapping[tuple[str, str], Address] | None = None,  # (caller, called): where to call instead
+        before: Mapping[str, Sequence[str]] | None = None,  # words before a broker's command: where it is to run
+        trace: Path | None = None,
+        began: float | None = None,
+        restart: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.addresses = dict(addresses)
+        self._scenario = scenario
+        self._via = via or {}
+        self._before = before or {}
+        self._trace = trace
+        self._began = time.time() if began is None else began
+        self._restart = restart
+        self._verbose = verbose
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    async def __aenter__(self) -> Brokers:
+        try:
+            await asyncio.gather(*(self.start(broker.name) for broker in self._scenario.broker))
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def url(self, name: str) -> str:
+        """Where clients of this broker connect."""
+        return f"penstock://{self.addresses[name]}"
+
+    def pid(self, name: str) -> int:
+        """The process of this broker."""
+        return self._processes[name].pid
+
+    async def start(self, name: str) -> None:
+        """Start one broker; returns when it listens, raises NotPossibleHere if it cannot."""
+        orders = Orders(
+            name=name,
+            scenario=self._scenario,
+            addresses={
+                broker: str(self._via.get((name, broker), address)) for broker, address in self.addresses.items()
+            },
+            trace=str(self._trace.resolve()) if self._trace is not None else None,
+            began=self._began,
+            verbose=self._verbose,
+        )
+        process = await asyncio.create_subprocess_exec(
+            *self._before.get(name, ()),
+            sys.executable,
+            "-m",
+            "penstock.live.broker.process_main",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in the terminal is for us; we tell them
+        )
+        self._processes[name] = process
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(orders) + b"\n")
+        await self._ready(name, process)
+        self._watchers[name] = asyncio.get_running_loop().create_task(self._watch(name, process))
+
+    async def kill(self, name: str) -> None:
+        """End one broker without a word, as a crash would."""
+        process = self._processes[name]
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def stop(self) -> None:
+        """Ask all to stop, give them time to drain, and make sure that they are gone."""
+        self._stopping = True
+        for watcher in self._watchers.values():
+            watcher.cancel()
+        living = [process for process in self._processes.values() if process.returncode is None]
+        for process in living:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_WITHIN):
+                await asyncio.gather(*(process.wait() for process in living))
+        except TimeoutError:
+            for process in living:
+                with suppress(ProcessLookupError):
+                    process.kill()
+            await asyncio.gather(*(process.wait() for process in living))
+        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
+
+    async def _ready(self, name: str, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            line = b""
+        answer = msgspec.json.decode(line, type=dict[str, str]) if line else {}
+        if "listen" not in answer:
+            problem = answer.get("problem", "it did not start; its own words are above")
+            remedy = answer.get("remedy", f"try it alone: penstock broker {name}")
+            raise NotPossibleHere(f"broker {name}: {problem}", remedy)
+
+    async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
+        """Wait for the end of a process, and start another one for it."""
+        code = await process.wait()
+        if self._stopping or not self._restart:
+            return
+        log.warning("broker %s ended (%s); starting it again", name, _ending(code))
+        backoff = Backoff(Random(self._began))
+        while True:
+            await asyncio.sleep(backoff.wait())
+            try:
+                await self.start(name)  # with a watcher of its own
+                return
+            except NotPossibleHere as error:
+                log.warning("%s", error)
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"

@@ -1,0 +1,1 @@
+"""The Python client: connect, publish, subscribe."""

@@ -1,0 +1,29 @@
+"""What a client says when no broker answers: where it tried, what was wrong there, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from penstock.live.wire.addresses import Address
+
+
+def places(addresses: Sequence[Address]) -> str:
+    """The brokers of a URL, for people."""
+    return ", ".join(map(str, addresses))
+
+
+def unreachable_text(addresses: Sequence[Address], problems: Mapping[Address, str]) -> str:
+    """None of these brokers could be reached, and this is what was wrong with each."""
+    tried = "; ".join(f"{address}: {problem}" for address, problem in problems.items())
+    return (
+        f"no broker answers at {places(addresses)} ({tried or 'no answer in time'});"
+        f" start one with 'penstock up', or give the URL of another"
+    )
+
+
+def reason(error: Exception) -> str:
+    """Why a connection could not be made."""
+    if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+        return (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
+    return "no answer in time"

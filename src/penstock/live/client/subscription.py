@@ -1,0 +1,263 @@
+"""What an application holds of a subscription: an asynchronous iterator over messages, and a report.
+
+Messages wait in a bounded queue until the application takes them. When it is full the oldest goes, so that a reader
+who has fallen behind finds the present and not the past; it is counted, and whoever asked (`on_drop`) is told. The
+subscription belongs to the application, not to the connection: when the connection breaks, it waits, and goes on when
+a broker has been found again.
+
+The report has two parts: what every subscription has, and what the transport knows. On a plain subscription, one
+without order and recovery, the transport's counts are 0 and its probabilities None, because nobody measures them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import isfinite
+from time import monotonic
+from types import TracebackType
+from typing import Protocol
+
+from penstock.content.message import Message
+from penstock.errors import InvalidPredicate, PenstockError
+from penstock.transport.receiver.feedback_scheduler import ControlReport
+from penstock.transport.receiver.reader_pace import Reader
+from penstock.transport.report import TransportReport
+
+log = logging.getLogger("penstock.client")
+
+DROPS_LOGGED_EVERY = 1.0  # seconds
+TURN_EVERY = 0.01  # seconds without a turn of the event loop, after which a busy reader gives it one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How a subscription fares."""
+
+    where: str
+    ordered: bool
+    recover: bool
+    received: int  # messages that came in over the network, and the transport let through
+    dropped: int  # of those, how many the application was too slow for
+    lost_at_broker: int  # deliveries that the broker says it dropped on the way to this client, for all subscriptions
+    queue: int  # messages that wait for the application now
+    queue_max: int
+    reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
+    connected: bool
+    # The transport's; those of publishers are of all publishers of this client together.
+    delivered: int = 0  # messages that the transport handed over; on a plain subscription those received
+    late: int = 0  # of those, how many came after a later one of the same publisher
+    dropped_late: int = 0  # came too late and were left out, as configured
+    recovered: int = 0  # of those delivered, how many were lost and came as a repair
+    lost: int = 0  # losses that were detected
+    known_lost: int = 0  # of those, how many are no longer asked for: they will not come
+    pending: int = 0  # of those, how many are being asked for now
+    duplicates: int = 0  # copies that were recognised and left out
+    refused: int = 0  # messages whose header made no sense
+    without_header: int = 0  # messages of publishers without the transport: neither ordered nor recovered
+    publishers: int = 0  # that send with the transport, and were heard lately
+    detection_probability: float | None = None  # that a loss is noticed at all
+    disorder_probability: float | None = None  # that a message which waited for another still came out of order
+    delay_assigned: float = 0.0  # seconds that a message was told to wait for others, on average
+    delay_held: float = 0.0  # seconds that it really waited, on average
+    digests: int = 0  # heard
+    not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
+    untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
+    # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.
+    loss_event_rate: float | None = None
+    round_trip: float | None = None  # seconds
+    allowed_rate: float | None = None  # messages/s that the way, or the reader of this subscription, can take
+    feedbacks: int = 0  # sent, to all publishers
+
+
+class Holder(Protocol):
+    """The network that a subscription is part of."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def reconnects(self) -> int: ...
+
+    @property
+    def lost_at_broker(self) -> int: ...
+
+    async def _open(self, subscription: Subscription) -> None: ...
+
+    async def _close(self, subscription: Subscription) -> None: ...
+
+    def _dropped(self, message: Message) -> None: ...
+
+    def _reader_takes(self, number: int, rate: float) -> None: ...
+
+    def _control_report(self, number: int) -> ControlReport: ...
+
+    def _transport_report(self, subscription: Subscription) -> TransportReport | None: ...
+
+
+class Subscription:
+    """Messages that match, as they come. Made by `Network.subscribe`; open it with `async with`."""
+
+    def __init__(
+        self,
+        network: Holder,
+        number: int,
+        where: str,
+        queue_max: int,
+        on_drop: Callable[[int], None] | None,
+        *,
+        ordered: bool = False,
+        recover: bool = False,
+        priority: float = 1.0,
+        watched: bool = False,  # congestion control wants to know how fast the reader is
+    ) -> None:
+        if queue_max < 1:
+            raise ValueError("queue_max must be at least 1")
+        if not (isfinite(priority) and priority > 0.0):
+            raise ValueError("priority must be finite and above 0")
+        self.where = where
+        self.number = number
+        self.ordered = ordered
+        self.recover = recover
+        self.priority = priority
+        self._network = network
+        self._queue: deque[Message] = deque()
+        self._queue_max = queue_max
+        self._on_drop = on_drop
+        self._received = self._dropped = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = self._opened = False
+        self._logged_at = -DROPS_LOGGED_EVERY
+        self._error: PenstockError | None = None
+        self._last_told: TransportReport | None = None
+        self._reader = Reader(queue_max) if watched else None
+        self._turn_at = 0.0  # when the event loop last had its turn
+
+    async def open(self) -> Subscription:
+        """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
+        if self._opened:
+            raise PenstockError("this subscription was opened before; make another one with subscribe()")
+        self._opened = True
+        await self._network._open(self)
+        return self
+
+    async def close(self) -> None:
+        """Unsubscribe; iterating ends when the queue is empty."""
+        if not self._closed:
+            self._last_told = self._network._transport_report(self)
+            await self._network._close(self)
+            self.end(None)
+
+    async def __aenter__(self) -> Subscription:
+        return await self.open()
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise StopAsyncIteration
+            await self._wait()
+        await self._breathe()
+        if self._reader is not None:
+            self._reader.taken += 1
+        return self._queue.popleft()
+
+    async def take(self, count_max: int = 1000) -> list[Message]:
+        """At least one message and at most so many: all that wait now. An empty list means that it is closed."""
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                return []
+            await self._wait()
+        await self._breathe()
+        queue = self._queue
+        if self._reader is not None:
+            self._reader.taken += min(len(queue), count_max)
+        if len(queue) <= count_max:
+            taken = list(queue)
+            queue.clear()
+            return taken
+        return [queue.popleft() for _ in range(count_max)]
+
+    def report(self) -> Report:
+        """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
+        transport = self._network._transport_report(self) or self._last_told
+        return Report(
+            where=self.where,
+            ordered=self.ordered,
+            recover=self.recover,
+            received=self._received,
+            dropped=self._dropped,
+            lost_at_broker=self._network.lost_at_broker,
+            queue=len(self._queue),
+            queue_max=self._queue_max,
+            reconnects=self._network.reconnects,
+            connected=self._network.connected,
+            **({"delivered": self._received} if transport is None else asdict(transport)),
+            **({} if self._reader is None else asdict(self._network._control_report(self.number))),
+        )
+
+    # What the network calls.
+
+    def put(self, message: Message) -> None:
+        """A message has come."""
+        self._received += 1
+        if self._reader is not None:
+            self._watch(self._reader)
+        if len(self._queue) >= self._queue_max:
+            oldest = self._queue.popleft()
+            self._dropped += 1
+            self._network._dropped(oldest)
+            self._log_drop()
+            if self._on_drop is not None:
+                self._on_drop(self._dropped)
+        self._queue.append(message)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _watch(self, reader: Reader) -> None:
+        rate = reader.look(len(self._queue), monotonic())
+        if rate is not None:
+            self._network._reader_takes(self.number, rate)
+
+    def _log_drop(self) -> None:
+        now = monotonic()
+        if now - self._logged_at >= DROPS_LOGGED_EVERY:
+            self._logged_at = now
+            log.warning("%s: the reader is slow; %d messages dropped so far", self.where, self._dropped)
+
+    def end(self, problem: str | None) -> None:
+        """No more will come; with a problem, the reader is told once the queue is empty."""
+        self._closed = True
+        if problem is not None:
+            self._error = InvalidPredicate(problem)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _breathe(self) -> None:
+        """A reader who works long on each message, and never waits, must not keep the connection from being read."""
+        now = monotonic()
+        if now - self._turn_at > TURN_EVERY:
+            if self._turn_at:
+                await asyncio.sleep(0)
+            self._turn_at = monotonic()
+
+    async def _wait(self) -> None:
+        if self._waiter is None or self._waiter.done():
+            self._waiter = asyncio.get_running_loop().create_future()
+        # Shielded, because several readers may wait for one future and one of them may be cancelled.
+        await asyncio.shield(self._waiter)
+        self._turn_at = monotonic()

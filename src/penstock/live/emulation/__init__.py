@@ -1,0 +1,1 @@
+"""A scenario on real sockets, with links that lose, delay and are shared."""

@@ -1,0 +1,251 @@
+"""A bad network between two brokers on one machine: datagrams are lost, delayed and put out of order on purpose.
+
+Loopback loses nothing, so order and recovery could not be shown on it without root. A relay stands in the middle of
+one link. The broker that calls finds the relay where it thinks its neighbour is; the relay calls the neighbour and
+passes everything on. Brokers learn from the greeting on the TCP connection where to send datagrams, so in both
+greetings the relay puts its own two ports in that place, one for each way (`forth`: from the caller; `back`).
+
+    what                 what happens to it
+    the TCP connection   passed on as it is, without loss and without delay: control is never lost on a datagram link
+    a datagram           lost with probability `loss`; else it leaves after `delay` plus a part of `jitter` that is
+                         drawn for it alone, so a later one may overtake it; with probability `reorder` it waits
+                         REORDER_WAIT more
+
+The unit is the datagram. A link with a rate puts one packet into each, so there `loss` is that of messages; a link
+without one fills datagrams with up to `links.DATAGRAM_FILL_BYTES` of packets, which are lost together.
+
+What becomes of a datagram is drawn from a seeded stream of its way, three numbers for each in the order in which they
+come, whatever the settings and however late the loop is: the n-th datagram has the same fate in every run.
+
+State: for each way where it leads and a heap of datagrams that wait. Bounds: WAITING_MAX and WAITING_BYTES_MAX; what is
+over is dropped and counted. A connection that is made again only renews where the ways lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from random import Random
+from types import TracebackType
+from typing import cast
+
+import msgspec
+
+from penstock.errors import InvalidPacket
+from penstock.kernel.randomness import stream
+from penstock.live.wire.addresses import LOOPBACK, Address
+from penstock.live.wire.frames import GREETING_BYTES_MAX, HEAD_BYTES, decode_greeting, encode_greeting
+from penstock.live.wire.udp import datagram_socket
+
+REORDER_WAIT = 0.02  # seconds: longer than between two messages of any flow worth ordering
+WAITING_MAX = 20_000  # datagrams
+WAITING_BYTES_MAX = 64 << 20
+CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Impairment:
+    """What a relay does to datagrams, the same in both directions."""
+
+    loss: float = 0.0  # probability
+    delay: float = 0.0  # seconds, for all
+    jitter: float = 0.0  # seconds: each datagram waits a uniform part of this longer
+    reorder: float = 0.0  # probability of waiting REORDER_WAIT longer
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.loss <= 1.0 or not 0.0 <= self.reorder <= 1.0:
+            raise ValueError("loss and reorder are probabilities, between 0 and 1")
+        if not 0.0 <= self.delay < 3600.0 or not 0.0 <= self.jitter < 3600.0:
+            raise ValueError("delay and jitter are seconds, at least 0 and less than an hour")
+
+
+class Fates:
+    """What becomes of the datagrams of one way, one after the other."""
+
+    def __init__(self, impairment: Impairment, random: Random) -> None:
+        self._impairment = impairment
+        self._random = random
+
+    def next(self) -> float | None:
+        """How long the next one waits, in seconds; None if it is lost."""
+        what, random = self._impairment, self._random.random
+        lost, part, aside = random() < what.loss, random(), random() < what.reorder
+        return None if lost else what.delay + part * what.jitter + aside * REORDER_WAIT
+
+
+class Way(asyncio.DatagramProtocol):
+    """One direction: a UDP socket that takes datagrams, and sends on what is left of them."""
+
+    def __init__(self, fates: Fates) -> None:
+        self.port = 0
+        self.leads_to: tuple[str, int] | None = None
+        self.came = self.lost = self.passed = self.overtaken = self.overflowed = self.astray = 0
+        self._fates = fates
+        self._waiting: list[tuple[float, int, bytes]] = []  # when it leaves, its number, itself
+        self._waiting_bytes = 0
+        self._newest = 0  # the highest number that has left
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.DatagramTransport | None = None
+
+    async def open(self) -> None:
+        sock = datagram_socket(LOOPBACK, 0)
+        self.port = sock.getsockname()[1]
+        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=sock)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waiting.clear()
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        self.came += 1
+        wait = self._fates.next()
+        if wait is None:
+            self.lost += 1
+        elif self.leads_to is None:
+            self.astray += 1
+        elif len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(data) > WAITING_BYTES_MAX:
+            self.overflowed += 1
+        elif wait == 0.0 and not self._waiting:
+            self._send(self.came, data)
+        else:
+            heappush(self._waiting, (time.monotonic() + wait, self.came, data))
+            self._waiting_bytes += len(data)
+            self._arm()
+
+    def error_received(self, exc: Exception) -> None:
+        """Nobody listens where this way leads; the brokers find out by themselves."""
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            wait = max(0.0, self._waiting[0][0] - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._leave)
+
+    def _leave(self) -> None:
+        """Let out what is due, in the order in which it is due, also when the loop is late."""
+        self._timer = None
+        now = time.monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            _, number, data = heappop(self._waiting)
+            self._waiting_bytes -= len(data)
+            self._send(number, data)
+        self._arm()
+
+    def _send(self, number: int, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing() or self.leads_to is None:
+            return
+        self.passed += 1
+        self.overtaken += number < self._newest
+        self._newest = max(self._newest, number)
+        self._transport.sendto(data, self.leads_to)
+
+
+class Relay:
+    """Stands between a broker that calls `address` and its neighbour at `target`; an asynchronous context manager."""
+
+    def __init__(self, target: Address, impairment: Impairment, *, seed: int, name: str = "relay") -> None:
+        self.target = target
+        self.address = Address(LOOPBACK, 0)  # where to call it, once it is open
+        self.connections = 0  # so far
+        self.forth = Way(Fates(impairment, stream(seed, name, "forth")))
+        self.back = Way(Fates(impairment, stream(seed, name, "back")))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Relay:
+        try:
+            await self.forth.open()
+            await self.back.open()
+            self._server = await asyncio.start_server(self._called, LOOPBACK, 0)
+        except BaseException:
+            await self.close()
+            raise
+        self.address = Address(LOOPBACK, self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop what waits and end all connections."""
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.forth.close()
+        self.back.close()
+
+    def cut(self) -> None:
+        """End all connections without a goodbye, as a cable that is cut would; whoever calls again is let through."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._tasks.add(task)
+        self.connections += 1
+        writers = [writer]
+        try:
+            there, to_there = await asyncio.open_connection(*self.target)
+            writers.append(to_there)
+            caller = writer.get_extra_info("peername")[0]
+            await _either(
+                _pass_on(reader, to_there, self.back, caller), _pass_on(there, writer, self.forth, self.target.host)
+            )
+        except (OSError, asyncio.CancelledError):
+            pass  # the neighbour is not there, or we end: closing is all that is left to say
+        finally:
+            self._tasks.discard(task)
+            for end in writers:
+                end.close()
+
+
+async def _either(*works: Coroutine[None, None, None]) -> None:
+    """Until one of these has ended; the others are cancelled."""
+    tasks = [asyncio.get_running_loop().create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Way, host: str) -> None:
+    """Carry one direction of the TCP connection; `answers` is the way that datagrams for the speaker will take."""
+    with suppress(ConnectionError, asyncio.IncompleteReadError):
+        writer.write(await _greeting(reader, answers, host))
+        while data := await reader.read(CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+
+
+async def _greeting(reader: asyncio.StreamReader, answers: Way, host: str) -> bytes:
+    """The first frame, with our port in place of the speaker's; what is no greeting is passed on as it is."""
+    head = await reader.readexactly(HEAD_BYTES)
+    length = int.from_bytes(head, "big")
+    if length > GREETING_BYTES_MAX:
+        return head
+    payload = await reader.readexactly(length)
+    try:
+        greeting = decode_greeting(payload)
+    except InvalidPacket:
+        return head + payload
+    if not greeting.datagram_port:
+        return head + payload
+    answers.leads_to = (host, greeting.datagram_port)
+    return encode_greeting(msgspec.structs.replace(greeting, datagram_port=answers.port))

@@ -1,0 +1,303 @@
+"""A scenario in real time: its brokers as processes, its clients here, doing what the file says.
+
+The counterpart of the simulator: the same scenario and seed publish the same messages (`scenario.script`), the records
+are the same, and a run leaves the same folder behind, so the pipeline reads both. Loss and jitter of datagram links are
+made by relays in this process (`impaired`). What belongs to the simulator alone (workers, faults, clocks) is not
+applied; `plan.not_applied` says what that is for a given file.
+
+Time 0 of the run is when all brokers agree on the map and all clients are connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.content.message import Identity
+from penstock.errors import NotConnected, Unreachable
+from penstock.kernel.trace import Trace
+from penstock.live.broker.plan import assign_addresses
+from penstock.live.broker.supervisor import Brokers
+from penstock.live.client.network import Network, connect
+from penstock.live.client.subscription import Report, Subscription
+from penstock.live.emulation.emulated_links import Relays
+from penstock.live.event_loop import run
+from penstock.live.trace import LiveTrace
+from penstock.live.wire.addresses import Address
+from penstock.scenario.runs import Outcome, Run, make_run, open_or_make, run_folder
+from penstock.scenario.script import script
+from penstock.scenario.spec import ClientSpec, Scenario
+
+SETTLE_WITHIN = 30.0
+POLL_INTERVAL = 0.05
+
+
+@dataclass
+class Tally:
+    """What one client did and got."""
+
+    published: int = 0
+    refused: int = 0
+    delivered: int = 0
+    reports: dict[int, Report] = field(default_factory=dict)  # of its subscriptions, at the end
+    delays: list[float] = field(default_factory=list)
+    per_second: Counter[int] = field(default_factory=Counter)
+    deliveries: list[tuple[int, str, int]] = field(default_factory=list)  # (subscription, publisher, count)
+
+
+@dataclass
+class LiveResult:
+    """What a live run amounts to."""
+
+    clients: dict[str, Tally]
+    reports: dict[str, dict[str, Any]]  # what each broker saw at the end
+    seconds: float
+    wires: dict[tuple[str, str, str, str], int] = field(default_factory=dict)  # what the relays dropped
+
+    def drops(self) -> dict[tuple[str, str, str, str], int]:
+        """(broker, peer, place, cause) -> packets; on a wire datagrams, which at a rate carry a packet each."""
+        found = {
+            (name, drop["peer"], drop["place"], drop["cause"]): drop["packets"]
+            for name, report in self.reports.items()
+            for drop in report["drops"]
+        }
+        return dict(sorted({**found, **self.wires}.items()))
+
+    def links(self) -> dict[tuple[str, str], int]:
+        """(sender, receiver) -> bytes carried between brokers."""
+        return {
+            (name, link["peer"]): link["sent_bytes"]
+            for name, report in self.reports.items()
+            for link in report["links"]
+        }
+
+
+def run_live(
+    scenario: Scenario, seed: int, *, folder: Path | None = None, progress: Callable[[float], None] | None = None
+) -> tuple[LiveResult, Run | None]:
+    """Start the brokers, drive the clients, stop everything; with a folder, leave a run that the pipeline can read."""
+    if folder is None:
+        return run(drive(scenario, seed, progress=progress)), None
+    results = []
+
+    def make(trace: Trace) -> Outcome:
+        results.append(run(drive(scenario, seed, trace=trace, folder=folder, progress=progress)))
+        return outcome_of(results[0])
+
+    made = make_run(folder, scenario, seed, make)
+    return results[0], made
+
+
+def live_run(
+    scenario: Scenario,
+    seed: int,
+    runs_root: Path,
+    *,
+    progress: Callable[[float], None] | None = None,
+    again: bool = False,
+) -> Run:
+    """The live counterpart of a simulated run, from the cache or made now, under a name of its own."""
+    renamed = replace(scenario, name=f"{scenario.name} live")
+    folder = run_folder(renamed, seed, runs_root)
+
+    def make(trace: Trace) -> Outcome:
+        return outcome_of(run(drive(renamed, seed, trace=trace, folder=folder, progress=progress)))
+
+    return open_or_make(renamed, seed, runs_root, make, again=again)
+
+
+async def drive(
+    scenario: Scenario,
+    seed: int,
+    *,
+    trace: Trace | None = None,
+    folder: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> LiveResult:
+    """The whole run on free ports of this machine."""
+    began = time.time()
+    clients_trace = LiveTrace(trace, began=began) if trace is not None else None
+    addresses = assign_addresses(scenario, base_port=None)
+    try:
+        async with (
+            Relays(scenario, addresses, seed) as relays,
+            Brokers(relays.scenario, addresses, via=relays.via, trace=folder, began=began) as brokers,
+        ):
+            await settled(brokers.addresses, scenario)
+            result = await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
+            result.wires = relays.drops()
+            return result
+    finally:
+        if clients_trace is not None:
+            clients_trace.close()
+
+
+async def drive_clients(
+    scenario: Scenario,
+    seed: int,
+    addresses: Mapping[str, Address],
+    *,
+    trace: LiveTrace | None = None,
+    progress: Callable[[float], None] | None = None,
+    start: float | None = None,
+) -> LiveResult:
+    """Let the scenario's clients do their work on a running network, from `start` on (monotonic) or at once."""
+    began = time.monotonic()
+    sent_at: dict[Identity, float] = {}
+    async with AsyncExitStack() as stack:
+        actors = []
+        for spec in scenario.client:
+            url, transport = f"penstock://{addresses[spec.broker]}", spec.transport
+            network = await stack.enter_async_context(
+                connect(url, name=spec.name, transport=transport, trace=trace, connect_within=10.0)
+            )
+            actors.append(_Actor(spec, scenario, seed, network, sent_at))
+        start = max(start or 0.0, time.monotonic() + 0.05)
+        end = start + scenario.duration + scenario.drain
+        async with asyncio.TaskGroup() as group:
+            readers = [group.create_task(actor.read(start, number)) for actor in actors for number in actor.wishes]
+            workers = [group.create_task(actor.publish(start)) for actor in actors]
+            while (now := time.monotonic()) < end:
+                if progress is not None:
+                    progress(max(0.0, (now - start) / (end - start)))
+                if trace is not None:
+                    trace.tick()
+                await asyncio.sleep(min(0.1, end - now))
+            for actor in actors:
+                actor.report()
+            for task in (*workers, *readers):
+                task.cancel()
+        reports = await broker_reports(addresses)
+    return LiveResult({actor.spec.name: actor.tally for actor in actors}, reports, time.monotonic() - began)
+
+
+class _Actor:
+    """One client of the scenario."""
+
+    def __init__(
+        self, spec: ClientSpec, scenario: Scenario, seed: int, network: Network, sent_at: dict[Identity, float]
+    ) -> None:
+        self.spec = spec
+        self.tally = Tally()
+        self.wishes = range(len(spec.subscribe))
+        self._lines = script(spec, scenario.duration, seed)
+        self._network = network
+        self._sent_at = sent_at
+        # All made now, so that their numbers are those of the file, as in the simulator.
+        self._subscriptions: list[Subscription] = [
+            network.subscribe(wish.where, ordered=wish.ordered, recover=wish.recover, priority=wish.priority)
+            for wish in spec.subscribe
+        ]
+
+    async def read(self, start: float, number: int) -> None:
+        """Hold one subscription from its start to its stop."""
+        wish = self.spec.subscribe[number]
+        await _until(start + wish.start)
+        subscription = self._subscriptions[number]
+        async with subscription:
+            if wish.stop is not None:
+                asyncio.get_running_loop().call_later(
+                    max(0.0, start + wish.stop - time.monotonic()), lambda: asyncio.ensure_future(subscription.close())
+                )
+            async for message in subscription:
+                now = time.monotonic()
+                identity = message.identity
+                tally = self.tally
+                tally.delivered += 1
+                tally.per_second[int(now - start)] += 1
+                tally.deliveries.append((number, identity.publisher, identity.count))
+                if identity in self._sent_at:
+                    tally.delays.append(now - self._sent_at[identity])
+
+    def report(self) -> None:
+        """Keep how the subscriptions fared."""
+        self.tally.reports = {number: made.report() for number, made in enumerate(self._subscriptions)}
+
+    async def publish(self, start: float) -> None:
+        """Publish what the script says, when it says so."""
+        network = self._network
+        for line in self._lines:
+            await _until(start + line.time)
+            self.tally.published += 1
+            now = time.monotonic()
+            try:
+                identity = await network.publish(line.attributes, line.body)
+            except NotConnected:
+                self.tally.refused += 1
+            else:
+                self._sent_at[identity] = now
+
+
+async def settled(addresses: Mapping[str, Address], scenario: Scenario) -> None:
+    """Return when every link is up and linked brokers know the same; raises Unreachable if that takes too long."""
+    until = time.monotonic() + SETTLE_WITHIN
+    async with AsyncExitStack() as stack:
+        networks = {}
+        for name, address in addresses.items():
+            networks[name] = await stack.enter_async_context(connect(f"penstock://{address}", connect_within=10.0))
+        while True:
+            reports = {name: await network.broker_report() for name, network in networks.items()}
+            apart = _apart(reports, scenario)
+            if not apart:
+                return
+            if time.monotonic() > until:
+                raise Unreachable(f"the link between {apart[0]} and {apart[1]} does not come up; look at their logs")
+            await asyncio.sleep(POLL_INTERVAL)
+
+
+def _apart(reports: Mapping[str, dict[str, Any]], scenario: Scenario) -> tuple[str, str] | None:
+    """A link that is down at one end, or whose ends know different things."""
+    for link in scenario.link:
+        a, b = link.between
+        up = all(
+            found["up"]
+            for name, other in ((a, b), (b, a))
+            for found in reports[name]["links"]
+            if found["peer"] == other
+        )
+        if not up or reports[a]["digest"] != reports[b]["digest"]:
+            return a, b
+    return None
+
+
+async def broker_reports(addresses: Mapping[str, Address]) -> dict[str, dict[str, Any]]:
+    """What each broker sees now; a broker that is not there is left out."""
+    reports = {}
+    for name, address in addresses.items():
+        try:
+            async with connect(f"penstock://{address}", connect_within=2.0) as network:
+                reports[name] = await network.broker_report()
+        except Unreachable:
+            continue
+    return reports
+
+
+async def _until(at: float) -> None:
+    wait = at - time.monotonic()
+    if wait > 0:
+        await asyncio.sleep(wait)
+
+
+def outcome_of(result: LiveResult) -> Outcome:
+    """What is kept of a live run in `run.json`. There is no digest: real time never repeats itself."""
+    tallies = result.clients.values()
+    return Outcome(
+        digest="",
+        events=0,
+        virtual_seconds=result.seconds,
+        summary={
+            "live": True,
+            "published": sum(tally.published for tally in tallies),
+            "refused": sum(tally.refused for tally in tallies),
+            "delivered": sum(tally.delivered for tally in tallies),
+            "dropped": sum(result.drops().values()),
+        },
+    )

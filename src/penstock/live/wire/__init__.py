@@ -1,0 +1,1 @@
+"""Connections, frames and datagrams: what crosses a real network."""

@@ -1,0 +1,97 @@
+"""UDP for all datagram links of a broker: one socket, on the port number at which the broker listens.
+
+    datagram   8 bytes: the word that the receiver gave out for this link in its greeting
+               8 bytes: the number of the datagram, counted from 0 for each connection
+               a MessagePack array of packets, as in a frame
+
+A datagram that does not begin with a word we gave out is counted and ignored: whoever cannot read our greetings cannot
+put packets on our links. A bad one from a neighbour is refused with a record; there is no connection to close for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from penstock.errors import InvalidPacket
+from penstock.kernel.trace import InputRefused
+from penstock.overlay.codec import decode_batch
+from penstock.overlay.packets import Publication
+
+if TYPE_CHECKING:
+    from penstock.kernel.trace import Record
+    from penstock.live.wire.ports import DatagramPort
+
+HEAD_BYTES = 16
+DATAGRAM_BYTES_MAX = 60_000  # what a best-effort message must fit (architecture: Links); UDP itself ends at 65,507
+SOCKET_BYTES = 4 << 20  # asked of the kernel, which may give less
+_KINDS = frozenset([Publication])
+
+
+class DatagramEndpoint(asyncio.DatagramProtocol):
+    """The broker's UDP socket."""
+
+    def __init__(self, note: Callable[[Record], None]) -> None:
+        self.ports: dict[int, DatagramPort] = {}  # by the word that the peer must use
+        self.strangers = 0  # datagrams that began with no word of ours
+        self._note = note
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        port = self.ports.get(int.from_bytes(data[:8], "big"))
+        if port is None or len(data) <= HEAD_BYTES:
+            self.strangers += 1
+            return
+        try:
+            packets = decode_batch(memoryview(data)[HEAD_BYTES:])
+            if not _KINDS.issuperset(map(type, packets)):
+                raise InvalidPacket("a datagram carries publications and nothing else")
+        except InvalidPacket as error:
+            self._note(InputRefused(port.peer, str(error)))
+            return
+        port.arrived(int.from_bytes(data[8:HEAD_BYTES], "big"), packets)
+
+    def error_received(self, exc: Exception) -> None:
+        """The kernel reports that nobody listens at a neighbour's port; its connection will say the same."""
+
+    def send(self, address: tuple[str, int], token: int, number: int, payload: bytes) -> int:
+        """Put one datagram on the wire; returns its size."""
+        data = token.to_bytes(8, "big") + number.to_bytes(8, "big") + payload
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.sendto(data, address)
+        return len(data)
+
+    def address_of(self, connection_address: str, port: int) -> tuple[str, int]:
+        """Where a neighbour takes datagrams: the host of its connection, and the port from its greeting."""
+        return connection_address.rpartition(":")[0].strip("[]"), port
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+def datagram_socket(host: str, port: int) -> socket.socket:
+    """A bound UDP socket with large buffers."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
+        sock.setblocking(False)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def join_packets(parts: Sequence[bytes]) -> bytes:
+    """Encoded packets as one MessagePack array."""
+    count = len(parts)
+    head = bytes([0x90 | count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+    return head + b"".join(parts)

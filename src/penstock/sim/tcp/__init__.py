@@ -1,0 +1,1 @@
+"""TCP in virtual time, beside the brokers on the same pipes."""

@@ -1,0 +1,1 @@
+"""Each publisher's messages in the order in which it sent them."""

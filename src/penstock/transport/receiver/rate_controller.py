@@ -1,0 +1,405 @@
+"""The subscriber's side of congestion control: how fast may this publisher send to us? (000 III-B, Algorithm 1)
+
+A flow is what matches one of our filters (`own_flows`). For each flow the reception rate is measured; for the whole
+session the loss event rate (`loss_events`) and the round trip. Once per round trip the TCP response function says what
+rate is fair; if more comes in, the publisher is asked to send less of each flow (max-min, or by the application's
+priorities); if less, and it follows our word for some flows, those may grow. Nothing is said while nothing was lost.
+
+The round trip begins with an echo. On a message that names us as the limiting receiver it is the message's travel plus
+that of our own feedback, in which the clocks' offset cancels; on any other only the change since the echo counts
+(erratum C6). It is smoothed.
+
+Losses. A record covers the last few publications; a flow that is paced by its quota is spread thin among all others, so
+records hardly ever tell of its losses, just when it matters. So a message that names its limiting receivers also says
+the how-manieth of each flow it is, and the limiting receiver counts exactly. (002 section 6.2 proposes acknowledgements
+from limiting receivers for the same end; a count needs none.) While a flow is counted its records say nothing. All
+others go by the records, with the rule for gaps that they do not cover: a loss event if the bits are those of a filter
+of equalities, and not so many that chance may have set them; otherwise only a reason to ask for a count (`suspicion`).
+Counts begin anew when wishes change.
+
+Departures: the decision stands after the sum over all flows, not inside it (C2); an empty feedback is not sent (C3);
+a quota is never below one message per round trip (C14). Beyond the papers: a subscription whose application is behind
+says what that takes before anything is lost (`paced`), as TCP does with its window, of the flows that this subscription
+needs and of no others; the floor is `quota_floor` then, since a short round trip makes no slow reader faster. Losses of
+our own queue count all the same.
+
+State per session: flows that were heard of, each with its rate, who limits it and what is suspected of it; rates by
+subscription; loss history; round trip. Bound: OWN_FLOWS_MAX flows; FLOWS_MAX in one feedback, those that come fastest.
+Timer: ("transport", "control", publisher, incarnation), while there is something to watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from heapq import nlargest
+from math import exp, inf
+from typing import NamedTuple
+
+from penstock.content.message import Message
+from penstock.kernel.rate_estimator import RateEstimator
+from penstock.transport.config import TransportConfig
+from penstock.transport.receiver.aimd import LossWindow
+from penstock.transport.receiver.feedback_suppression import TOLERANCE
+from penstock.transport.receiver.flow_sequence import FlowCounts
+from penstock.transport.receiver.loss_intervals import LossEvents
+from penstock.transport.receiver.loss_probe import Suspicion
+from penstock.transport.receiver.quota_allocation import Reception, plan
+from penstock.transport.receiver.receiver_flows import OwnFilter, OwnFlows
+from penstock.transport.wire.control_messages import FLOWS_MAX, Asked, Feedback
+from penstock.transport.wire.header import TRAVEL_WRAPS, Control, Header
+
+RATE_ROUND_TRIPS = 4.0  # over which a reception rate is measured
+RATE_WINDOW_MIN = 0.25  # seconds, at least
+ROUND_TRIP_MIN = 0.001
+SMOOTHED_OVER = 2.0  # round trips
+LOOK_EVERY_MIN = 0.010  # seconds: however short the round trip, more feedback than this helps nobody
+SUSPECTS_LOOK_EVERY_MIN = 0.050
+REPEATED_AFTER = 2.0  # looks: a limiting receiver says so often what the publisher knows
+REPEATED_WITHIN = 0.05  # of the quota: what is nearer to the last word is no news
+PHANTOMS_MAX = 0.001  # of the messages that come, that may look lost by chance before records are only suspicious
+SUSPECTED_SHARE = 1.0 - 2.0 * TOLERANCE  # to restraint: a wish that is not granted, and not urgent
+
+
+def word_of(name: str) -> int:
+    """A subscriber's name as the four bytes that headers have room for; never 0."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=4, person=b"penstock-limit").digest(), "little") or 1
+
+
+class OwnFlow:
+    """What matches one of our filters, of one publisher."""
+
+    __slots__ = ("counted", "filter", "followed", "limiting", "paces", "rate", "suspicion")
+
+    def __init__(self, selected: OwnFilter, window: float, timeout: float) -> None:
+        self.filter = selected
+        self.rate = RateEstimator(window)
+        self.limiting = False
+        self.followed = 0  # the word of whom the publisher follows for it, 0: nobody
+        self.counted = False  # whether its last message told of losses
+        self.suspicion = Suspicion(timeout)
+        self.paces: dict[int, float] = {}  # messages/s that slow applications can take of it, by subscription
+
+
+class _Wish(NamedTuple):
+    """What the publisher should know of one flow."""
+
+    flow: OwnFlow
+    rate: float
+    quota: float
+    suspected: bool
+
+
+class Congestion:
+    """What one session knows about the way from its publisher."""
+
+    def __init__(self, config: TransportConfig, name: str, own: OwnFlows, round_trip: float) -> None:
+        self._config = config
+        self._name = name
+        self._word = word_of(name)
+        self._own = own
+        self._version = own.version
+        self.flows: dict[OwnFilter, OwnFlow] = {}  # of which a message has come
+        self.events = make_events(config)
+        self.round_trip = max(ROUND_TRIP_MIN, round_trip)
+        self._window = max(RATE_WINDOW_MIN, RATE_ROUND_TRIPS * round_trip)
+        self._echoed: tuple[float, float] | None = None  # a round trip by echo, and the travel seen at that time
+        self._travel = 0.0  # of the last message, by two clocks
+        self._publisher_rate = 0.0
+        self._base = 0
+        self._measured_at = 0.0
+        self._counts = FlowCounts()
+        self._total = RateEstimator(RATE_WINDOW_MIN)
+        self._by_subscription: dict[int, RateEstimator] = {}
+        self._paced = self._suspicious = False  # whether any flow is
+        self._wishes: list[_Wish] = []  # of the last feedback
+        self._said: dict[OwnFlow, float] = {}  # in the last one that was sent
+        self._said_at = -inf
+        self.watched = False  # whether its timer is set
+
+    # What happened.
+
+    def delivered(
+        self, header: Header, message: Message, numbers: Sequence[int], lost: Sequence[int], *, now: float
+    ) -> None:
+        """A message came for these subscriptions; it showed that messages with these encodings did not."""
+        self._follow_wishes()
+        control = header.control
+        gap = max(0, header.sequence - self._base - 1) if self._base else 0
+        self._travel = now - header.departure
+        flows = self._flows_of(numbers, message)
+        counted: bool | None = None
+        if control is not None:
+            self._publisher_rate = control.rate
+            counted = self._controlled(control, flows, now)
+        revealed = self._judge(lost, settled=counted is not None, now=now) or bool(counted)
+        for flow in flows:
+            flow.rate.add(now)
+        for number in numbers:
+            self._rate_of(number).add(now)
+        self._total.add(now)
+        if header.sequence > self._base:
+            self._base = header.sequence
+            self._grow(0 if counted is not None else gap, header.record_size, flows, revealed, now)
+
+    def _controlled(self, control: Control, flows: list[OwnFlow], now: float) -> bool | None:
+        """Whom it names; says whether counts show a loss, None if they tell nothing."""
+        ours = next((flow for flow in control.followed if flow.limiting == self._word), None)
+        if ours is not None:
+            self._measured((self._travel + ours.travel) % TRAVEL_WRAPS, now)
+        elif self._echoed is not None:
+            self._measured(self._echoed[0] + self._travel - self._echoed[1], now)
+        counted = self._counted(control)
+        if ours is not None or control.says_all:
+            self._note(flows, self._word if ours is not None else control.limiting, counted is not None)
+        return counted
+
+    def _note(self, flows: list[OwnFlow], followed: int, counted: bool) -> None:
+        """Whom the publisher follows for the flows that a message belongs to, and whether they are counted."""
+        for flow in flows:
+            flow.followed, flow.limiting, flow.counted = followed, followed == self._word, counted
+            if counted:
+                flow.suspicion.answered()
+
+    def _counted(self, control: Control) -> bool | None:
+        """By the counts of its flows: whether one of them has been lost; None if no count tells."""
+        told = [self._counts.arrived(f.flow, f.place, named=f.limiting == self._word) for f in control.followed]
+        known = [lost for lost in told if lost is not None]
+        return any(known) if known else None
+
+    def _grow(self, gap: int, record_size: int, flows: list[OwnFlow], revealed: bool, now: float) -> None:
+        """The loss history, with one more message that has come."""
+        if not all(flow.filter.certain for flow in flows):
+            gap = min(gap, record_size)  # a gap that no record covers is no surer sign of a loss than a record is
+        self.events.held_by_others = bool(flows) and all(flow.followed and not flow.limiting for flow in flows)
+        self.events.delivered(
+            gap,
+            record_size,
+            revealed,
+            match_probability=self._matched(now),
+            round_trip=self.round_trip,
+            reception_rate=self._total.rate(now),
+            now=now,
+        )
+
+    def _judge(self, encodings: Sequence[int], *, settled: bool, now: float) -> bool:
+        """Whether messages with these encodings, which have not come, were surely ours; if not, they are suspicious.
+
+        What is counted needs no records. If the message that told of them was counted itself (`settled`), they are only
+        suspicious too: whatever is short is counted soon.
+        """
+        sure = False
+        for encoding in encodings:
+            absent = ~encoding
+            matching = [one for one in self._own.kept if not one.wanted.encoding & absent]
+            flows = [self.flows[one] for one in matching if one in self.flows]
+            if not settled and any(one.certain and not self._by_chance(one, encoding, now) for one in matching):
+                sure = sure or not any(flow.counted for flow in flows)
+                continue
+            for flow in flows:
+                flow.suspicion.raised(now)
+                self._suspicious = True
+        return sure
+
+    def _by_chance(self, selected: OwnFilter, encoding: int, now: float) -> bool:
+        """Whether messages that nobody wanted here look like this one so often that they would pass for losses.
+
+        One with n of m bits has those of a filter with w bits by a chance of (n / m)^w, and of many filters one or
+        another. That counts for more, the fewer of the publisher's messages are ours.
+        """
+        bits = selected.wanted.encoding.bit_count()
+        if not bits:  # it wants everything, and nothing that it wants can be somebody else's alone
+            return False
+        chance = (encoding.bit_count() / self._config.record_bits) ** bits
+        return chance * len(self._own.kept) > PHANTOMS_MAX * self._matched(now)
+
+    def _matched(self, now: float) -> float:
+        """The share of this publisher's messages that come here."""
+        return min(1.0, self._total.rate(now) / self._publisher_rate) if self._publisher_rate > 0.0 else 1.0
+
+    def missed(self, encodings: Sequence[int], *, now: float) -> None:
+        """Messages with these encodings did not come, as we know by no message: it is a loss if they were ours."""
+        self._follow_wishes()
+        if self._judge(encodings, settled=self.limiting, now=now):
+            self.lost(now=now)
+
+    def lost(self, *, now: float) -> None:
+        """One that we wanted did not come, or came only as far as our own queue."""
+        self.events.dropped_here(round_trip=self.round_trip, reception_rate=self._total.rate(now), now=now)
+
+    def echoed(self, round_trip: float) -> None:
+        """An echo came back."""
+        if self._echoed is None:
+            self.round_trip = max(ROUND_TRIP_MIN, round_trip)
+        self._echoed = (round_trip, self._travel)
+
+    def paced(self, number: int, share: float, *, now: float) -> None:
+        """The application takes this share of what comes for this subscription; infinity: it keeps up."""
+        self._follow_wishes()
+        for one in self._own.serving(number):
+            flow = self.flows.get(one)
+            if flow is not None and share < inf:
+                flow.paces[number] = flow.rate.rate(now) * share
+            elif flow is not None:
+                flow.paces.pop(number, None)
+        self._paced = any(flow.paces for flow in self.flows.values())
+
+    # What is known.
+
+    @property
+    def limiting(self) -> bool:
+        """Whether the publisher follows us for any flow."""
+        return any(flow.limiting for flow in self.flows.values())
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to watch."""
+        return self._short or self._suspicious
+
+    @property
+    def _short(self) -> bool:
+        """Whether the way here or the application is known to be short."""
+        return self._paced or self.events.events > 0
+
+    @property
+    def look_every(self) -> float:
+        """Seconds: a round trip, unless that is too often."""
+        return max(self.round_trip, LOOK_EVERY_MIN if self._short else SUSPECTS_LOOK_EVERY_MIN)
+
+    @property
+    def allowed(self) -> float:
+        """Messages/s that the way here can take; infinity if nothing was lost."""
+        return self.events.allowed(self.round_trip)
+
+    def reception_rate(self, number: int, now: float) -> float:
+        """Messages/s that come in for this subscription."""
+        rate = self._by_subscription.get(number)
+        return 0.0 if rate is None else rate.rate(now)
+
+    # What to say.
+
+    def feedback(self, *, now: float) -> Feedback | None:
+        """Once per round trip: what the publisher should know, if anything."""
+        self._follow_wishes()
+        wishes = self._wanted(now)
+        self._suspicious = self._suspicious and any(flow.suspicion.lasts(now) for flow in self.flows.values())
+        if len(wishes) > FLOWS_MAX:
+            wishes = nlargest(FLOWS_MAX, wishes, key=lambda wish: wish.rate)
+        self._wishes = wishes
+        size = self._config.record_bits // 8
+        asked = [
+            Asked(wish.quota, b"", wish.flow.filter.where)
+            if wish.flow.filter.where
+            else Asked(wish.quota, wish.flow.filter.wanted.encoding.to_bytes(size, "little"))
+            for wish in wishes
+        ]
+        return Feedback(self._name, now, tuple(asked)) if asked else None
+
+    def told(self, *, now: float) -> None:
+        """That feedback was sent."""
+        self._said, self._said_at = {wish.flow: wish.quota for wish in self._wishes}, now
+        for wish in self._wishes:
+            if wish.suspected:
+                wish.flow.suspicion.asked(now)
+
+    def nothing_new(self, now: float) -> bool:
+        """Whether it only repeats what was said not long ago, and the publisher follows it."""
+        if not 0.0 <= now - self._said_at < REPEATED_AFTER * self.look_every or len(self._said) != len(self._wishes):
+            return False
+        return all(
+            wish.flow.limiting and abs(wish.quota - self._said.get(wish.flow, inf)) <= REPEATED_WITHIN * wish.quota
+            for wish in self._wishes
+        )
+
+    @property
+    def share(self) -> float:
+        """Of what comes, that the last feedback asked for."""
+        shares = [
+            SUSPECTED_SHARE if wish.suspected else wish.quota / max(wish.quota, wish.rate) for wish in self._wishes
+        ]
+        return min(shares, default=1.0)
+
+    @property
+    def followed(self) -> tuple[int, ...]:
+        """Who limits each of the flows in it."""
+        return tuple([wish.flow.followed for wish in self._wishes])
+
+    def _wanted(self, now: float) -> list[_Wish]:
+        flows = list(self.flows.values())
+        rates = [flow.rate.rate(now) for flow in flows]
+        quotas: list[float | None] = [None] * len(flows)
+        if self._short:
+            entries = [
+                Reception(rate, flow.limiting, flow.filter.priority, min(flow.paces.values(), default=inf))
+                for flow, rate in zip(flows, rates, strict=True)
+            ]
+            config = self._config
+            quotas = plan(entries, self.allowed, config.increase_max, 1.0 / self.round_trip, config.quota_floor)
+        found = []
+        for flow, rate, quota in zip(flows, rates, quotas, strict=True):
+            suspected = quota is None
+            said = self._suspected(flow, rate, now) if quota is None else quota
+            if said is not None:
+                found.append(_Wish(flow, rate, said, suspected))
+        return found
+
+    def _suspected(self, flow: OwnFlow, rate: float, now: float) -> float | None:
+        if not self._suspicious or (flow.counted and not flow.limiting):
+            return None
+        floor = max(self._config.quota_floor, 1.0 / self.round_trip)
+        return flow.suspicion.quota(rate, limiting=flow.limiting, followed=flow.followed != 0, floor=floor, now=now)
+
+    # Flows.
+
+    def _follow_wishes(self) -> None:
+        """If wishes have changed: flows that are still ours go on as they were, but their counts begin anew.
+
+        While a subscription was away its flow's count went on. What applications are short of they say again.
+        """
+        if self._version == self._own.version:
+            return
+        self._version = self._own.version
+        known = {flow.filter.key: flow for flow in self.flows.values()}
+        self.flows = {one: known[one.key] for one in self._own.kept if one.key in known}
+        for one, flow in self.flows.items():
+            flow.filter, flow.counted = one, False
+            flow.paces.clear()
+        self._paced = False
+        self._counts = FlowCounts()
+        self._by_subscription = {n: rate for n, rate in self._by_subscription.items() if n in self._own}
+
+    def _flows_of(self, numbers: Sequence[int], message: Message) -> list[OwnFlow]:
+        """The flows that a message for these subscriptions belongs to."""
+        found = []
+        encoding: int | None = None
+        for number in numbers:
+            for one in self._own.of(number):
+                if not one.alone:  # otherwise the network has said already that it matches
+                    if encoding is None:
+                        encoding = self._config.scheme.encode_message(message.attributes)
+                    if not one.wanted.has(encoding, message.attributes):
+                        continue
+                flow = self.flows.get(one)
+                if flow is None:
+                    flow = self.flows[one] = OwnFlow(one, self._window, self._config.flow_timeout)
+                found.append(flow)
+        return found
+
+    def _rate_of(self, number: int) -> RateEstimator:
+        rate = self._by_subscription.get(number)
+        if rate is None:
+            rate = self._by_subscription[number] = RateEstimator(self._window)
+        return rate
+
+    def _measured(self, round_trip: float, now: float) -> None:
+        if 0.0 < round_trip < 60.0:
+            weight = 1.0 - exp(-max(0.0, now - self._measured_at) / (SMOOTHED_OVER * self.round_trip))
+            self.round_trip += weight * (max(ROUND_TRIP_MIN, round_trip) - self.round_trip)
+        self._measured_at = now
+
+
+def make_events(config: TransportConfig) -> LossEvents:
+    """What becomes of losses: the equation's rate, or a window's."""
+    if config.control == "window":
+        return LossWindow(config.loss_intervals)
+    return LossEvents(config.loss_intervals, config.gap_rule)

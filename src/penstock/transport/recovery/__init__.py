@@ -1,0 +1,1 @@
+"""Requests for lost messages, and repairs."""

@@ -1,0 +1,1 @@
+"""What transports send each other: the header of a message, and control messages."""

@@ -1,0 +1,127 @@
+"""Links between live brokers: each kind carries, keeps its bound, and drops nothing in silence."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+import penstock
+from live_help import a_line, a_network, dropped, known, run, until, url
+from penstock.live.broker.server import BrokerServer, ServerConfig
+from penstock.live.wire.ports import DatagramPort, StreamPort
+
+KINDS: dict[str, dict[str, Any]] = {
+    "datagram": {"kind": "datagram"},
+    "datagram at a rate": {"kind": "datagram", "rate_bits_per_s": 20e6},
+    "shaped at a rate": {"kind": "shaped", "rate_bits_per_s": 20e6},
+    "stream": {"kind": "stream"},
+    "stream at a rate": {"kind": "stream", "rate_bits_per_s": 20e6},
+}
+
+
+async def publish_across(brokers: dict[str, BrokerServer], count: int, body_bytes: int) -> int:
+    """Publish at a, subscribe at b; returns how many arrived once all that were not have been accounted for."""
+    a, b = brokers["a"], brokers["b"]
+    async with penstock.connect(url(b)) as there, there.subscribe("n >= 0", queue_max=count) as messages:
+        await known(a, 1)
+        async with penstock.connect(url(a)) as here:
+            for n in range(count):
+                await here.publish({"n": n}, bytes(body_bytes))
+        await until(lambda: messages.report().received + dropped(a) >= count)
+        assert messages.report().received + dropped(a) == count
+        assert dropped(b) == 0
+        return messages.report().received
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_link_carries_all_that_it_has_room_for(kind: str) -> None:
+    async def carries() -> None:
+        async with a_network(a_line("a", "b", **KINDS[kind])) as brokers:
+            assert await publish_across(brokers, 300, 200) == 300
+            port = next(port for port in brokers["a"].host.ports.values() if port.peer == "b")
+            assert isinstance(port, DatagramPort if "datagram" in kind else StreamPort)
+
+    run(carries())
+
+
+@pytest.mark.parametrize(("kind", "place"), [("datagram", "pipe"), ("shaped", "egress"), ("stream", "egress")])
+def test_a_narrow_link_drops_what_its_queue_cannot_hold_and_counts_it(kind: str, place: str) -> None:
+    async def narrow() -> None:
+        link = {"kind": kind, "rate_bits_per_s": 200e3, "queue_packets": 20}
+        async with a_network(a_line("a", "b", **link)) as brokers:
+            received = await publish_across(brokers, 200, 1000)
+            assert 20 <= received < 200
+            assert dropped(brokers["a"], place=place, cause="queue full") == 200 - received
+
+    run(narrow())
+
+
+def test_what_does_not_fit_a_datagram_is_dropped_with_that_cause() -> None:
+    async def large() -> None:
+        async with a_network(a_line("a", "b", kind="datagram")) as brokers:
+            assert await publish_across(brokers, 3, 60_001) == 0
+            assert dropped(brokers["a"], place="pipe", cause="too large for a datagram") == 3
+            brokers["a"].host.drops.clear()
+            assert await publish_across(brokers, 3, 50_000) == 3
+
+    run(large())
+
+
+def test_datagrams_of_strangers_are_counted_and_ignored() -> None:
+    async def strangers() -> None:
+        async with a_network(a_line("a", "b", kind="datagram")) as brokers:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                for data in (b"", b"short", bytes(100), b"\xff" * 2000):
+                    sock.sendto(data, brokers["a"].address)
+            await until(lambda: brokers["a"].endpoint.strangers == 4)
+            assert await publish_across(brokers, 10, 10) == 10
+
+    run(strangers())
+
+
+def test_a_bad_datagram_from_a_neighbour_is_refused_and_the_link_goes_on() -> None:
+    async def bad() -> None:
+        async with a_network(a_line("a", "b", kind="datagram")) as brokers:
+            (token,) = brokers["a"].endpoint.ports
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.sendto(token.to_bytes(8, "big") + bytes(8) + b"\xc1nonsense", brokers["a"].address)
+            await until(lambda: brokers["a"].host.refusals == 1)
+            assert await publish_across(brokers, 10, 10) == 10
+
+    run(bad())
+
+
+def test_control_overtakes_data_on_a_narrow_link() -> None:
+    async def overtakes() -> None:
+        link = {"kind": "shaped", "rate_bits_per_s": 200e3, "queue_packets": 1000}
+        async with a_network(a_line("a", "b", **link), ServerConfig(drain_within=0.1)) as brokers:
+            a, b = brokers["a"], brokers["b"]
+            async with penstock.connect(url(b)) as there, there.subscribe("n >= 0") as messages:
+                await known(a, 1)
+                async with penstock.connect(url(a)) as here:
+                    for n in range(100):  # four seconds' worth
+                        await here.publish({"n": n}, bytes(1000))
+                    async with here.subscribe("reply = 1"):
+                        await known(b, 1)
+                        assert messages.report().received < 100
+
+    run(overtakes())
+
+
+def test_a_broker_that_stops_lets_out_what_waits_first() -> None:
+    async def drains() -> None:
+        link = {"kind": "stream", "rate_bits_per_s": 2e6, "queue_packets": 1000}
+        async with a_network(a_line("a", "b", **link)) as brokers:
+            a, b = brokers["a"], brokers["b"]
+            async with penstock.connect(url(b)) as there, there.subscribe("n >= 0") as messages:
+                await known(a, 1)
+                async with penstock.connect(url(a)) as here:
+                    for n in range(200):
+                        await here.publish({"n": n}, bytes(1000))
+                    await until(lambda: sum(connection.packets_in for connection in a.connections) > 200)
+                    await a.stop()
+                await until(lambda: messages.report().received == 200)
+
+    run(drains())

@@ -1,0 +1,89 @@
+"""The same scenario in both worlds: the same deliveries, message by message, and the same kind of trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.kernel.trace import Delivered, Published, Record
+from penstock.live.emulation.scenario_run import run_live
+from penstock.scenario.reader import read_scenario
+from penstock.scenario.runs import open_run
+from penstock.scenario.spec import Scenario
+from penstock.sim.run import simulate
+
+SEED = 7
+BEGIN = 1.5  # by then every subscription is known to every broker, in both worlds
+
+
+@pytest.fixture(scope="module")
+def calm_town() -> Scenario:
+    """The town without loss, faults and overload: best effort then delivers everything, in either world."""
+    town = read_scenario(Path(__file__).parents[2] / "networks" / "town.toml")
+    links = tuple(replace(link, loss=0.0, jitter=0.0, delay=0.001, rate_bits_per_s=None) for link in town.link)
+    clients = tuple(
+        replace(
+            client,
+            subscribe=tuple(replace(wish, start=0.0, stop=None) for wish in client.subscribe),
+            publish=tuple(replace(flow, start=BEGIN, stop=None) for flow in client.publish),
+        )
+        for client in town.client
+    )
+    return replace(town, name="calm town", duration=3.5, drain=0.8, link=links, client=clients, fault=())
+
+
+def test_simulated_equals_live(calm_town: Scenario, tmp_path: Path) -> None:
+    simulated: Counter[tuple[str, int, str, int]] = Counter()
+    attributes: dict[tuple[str, int], str] = {}
+
+    class Kept:
+        def write(self, time: float, node: str, record: Record) -> None:
+            if isinstance(record, Delivered):
+                simulated[node, record.subscription, record.publisher, record.count] += 1
+            elif isinstance(record, Published):
+                attributes[record.publisher, record.count] = record.attributes
+
+    result = simulate(calm_town, SEED, trace=Kept())
+    assert result.drops == {}
+    folder = tmp_path / "run"
+    live, run = run_live(calm_town, SEED, folder=folder)
+    assert live.drops() == {}
+    delivered = Counter(
+        (name, number, publisher, count)
+        for name, tally in live.clients.items()
+        for number, publisher, count in tally.deliveries
+    )
+    assert len(delivered) > 400
+    assert delivered == simulated
+    assert run is not None
+    _trace_tells_the_same(folder, delivered, attributes)
+
+
+def _trace_tells_the_same(
+    folder: Path, delivered: Counter[tuple[str, int, str, int]], attributes: dict[tuple[str, int], str]
+) -> None:
+    """The run's folder is a run like any other: complete, with the records of all processes."""
+    from pyarrow import parquet
+
+    info = open_run(folder).info
+    assert info.complete
+    assert info.outcome is not None
+    assert info.outcome.summary["delivered"] == sum(delivered.values())
+
+    def rows(kind: str) -> list[dict[str, object]]:
+        files = sorted((folder / "trace" / kind).glob("part-*.parquet"))
+        return [row for file in files for row in parquet.read_table(file).to_pylist()]
+
+    assert Counter((r["node"], r["subscription"], r["publisher"], r["count"]) for r in rows("delivered")) == delivered
+    assert {(r["publisher"], r["count"]): r["attributes"] for r in rows("published")} == attributes
+    brokers = {broker.name for broker in info.scenario.broker}
+    clients = {client.name for client in info.scenario.client}
+    assert {row["node"] for row in rows("node_started")} == brokers | clients
+    assert {row["node"] for row in rows("node_stopped")} == brokers | clients
+    assert {row["node"] for row in rows("neighbour_changed")} == brokers
+    assert brokers <= {row["node"] for row in rows("counted")}
+    times = [row["time"] for kind in ("published", "delivered", "counted") for row in rows(kind)]
+    assert all(isinstance(time, float) and 0.0 < time < 60.0 for time in times)

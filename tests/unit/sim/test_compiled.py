@@ -1,0 +1,87 @@
+"""Compiled or not, and whatever the hash seed, a run is the same run.
+
+The copy is compiled with the modules that take a few seconds; bench/simulator.py compares the digests with all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+QUICK_TO_COMPILE = [
+    "content/matching/vocabulary.py",
+    "kernel/queue.py",
+    "kernel/timers.py",
+    "overlay/client.py",
+    "overlay/egress.py",
+    "overlay/topology.py",
+    "sim/engine.py",
+    "sim/pipes.py",
+]
+
+# Ten seconds of the town, among them the failure of a link; prints the digest and where each module came from.
+RUN = """
+import sys
+from importlib import import_module
+from pathlib import Path
+from msgspec.structs import replace
+from penstock.scenario.reader import read_scenario
+from penstock.sim.run import simulate
+
+result = simulate(replace(read_scenario(Path(sys.argv[1])), duration=10.0, drain=1.0), 7)
+assert result.records["Delivered"] > 1000 and not result.problems
+print(result.digest)
+for module in sys.argv[2:]:
+    print(import_module("penstock." + module.removesuffix(".py").replace("/", ".")).__file__)
+"""
+
+
+def hot_modules() -> list[str]:
+    """The list in setup.py, read without running it."""
+    for statement in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "HOT_MODULES":
+            return list(ast.literal_eval(statement.value))
+    raise AssertionError("setup.py has no HOT_MODULES")
+
+
+def run_town(package: Path, hash_seed: int) -> list[str]:
+    command = [sys.executable, "-c", RUN, str(ROOT / "networks" / "town.toml"), *QUICK_TO_COMPILE]
+    environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONHASHSEED": str(hash_seed)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_digest_is_the_same_compiled_or_not_and_under_another_hash_seed(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "tools" / "compile.py"), str(tmp_path), "--level", "0"]
+    done = subprocess.run([*command, "--modules", *QUICK_TO_COMPILE], capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    digest, *files = run_town(ROOT / "src", hash_seed=1)
+    assert all(file.endswith(".py") for file in files)
+    compiled_digest, *compiled_files = run_town(tmp_path, hash_seed=2)
+    assert all(Path(file).is_relative_to(tmp_path) and not file.endswith(".py") for file in compiled_files)
+    assert compiled_digest == digest
+
+
+def test_digest_is_the_same_under_another_hash_seed() -> None:
+    assert run_town(ROOT / "src", hash_seed=1)[0] == run_town(ROOT / "src", hash_seed=2)[0]
+
+
+@pytest.mark.parametrize("module", hot_modules())
+def test_hot_modules_hold_no_class_that_compiling_would_change(module: str) -> None:
+    """mypyc ignores options in a class line, such as msgspec's frozen=True; such classes live in plain modules."""
+    for node in ast.walk(ast.parse((ROOT / "src" / "penstock" / module).read_text())):
+        if isinstance(node, ast.ClassDef):
+            assert not node.keywords, f"{module}: class {node.name} has options, and mypyc would ignore them"
+
+
+def test_modules_compiled_here_are_hot() -> None:
+    assert set(QUICK_TO_COMPILE) <= set(hot_modules())

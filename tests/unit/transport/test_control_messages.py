@@ -1,0 +1,279 @@
+"""What transports say to each other: who hears it, what comes back from bytes, and what is refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf, nan
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.content.bloom import DEFAULT_SCHEME, matches
+from penstock.content.envelope import kind_of, opened
+from penstock.content.language.parser import parse_predicate
+from penstock.content.message import DEFAULT_LIMITS, Attributes, Identity, Message, Value, make_message
+from penstock.errors import InvalidHeader
+from penstock.transport.config import TransportConfig
+from penstock.transport.wire.control_messages import (
+    ANSWER,
+    ANY,
+    BITS_MAX,
+    DIGEST,
+    ECHO,
+    REPAIR,
+    REQUEST,
+    TO,
+    Answer,
+    Echo,
+    Key,
+    Repair,
+    Request,
+    Voice,
+    about_where,
+    answer_message,
+    decode_talk,
+    digest_message,
+    digests_where,
+    echo_message,
+    inbox_where,
+    repair_to_all,
+    repair_to_requester,
+    repaired_message,
+    request_to_peers,
+    request_to_publisher,
+    requests_where,
+)
+from pump import a_message
+
+SCHEME = TransportConfig().scheme
+KEY = Key("p", 1, 7)
+encode = msgspec.msgpack.encode
+
+
+def a_request(key: Key = KEY, *, requester: str = "a") -> Request:
+    return Request(key, requester, 12.5, 0.1, 2.0, 2.0, 1)
+
+
+def a_voice() -> Voice:
+    return Voice("a", 3)
+
+
+def asked(attributes: Attributes, *, domain: str = "", publisher: str = "p") -> Message:
+    """A request for a message with these attributes."""
+    return request_to_peers(a_voice(), a_request(Key(publisher, 1, 7)), SCHEME.encode_message(attributes), domain)
+
+
+def hears(where: str, message: Message) -> bool:
+    return parse_predicate(where).matches(message.attributes)
+
+
+def test_every_word_has_an_identity_of_its_own_that_no_application_has() -> None:
+    voice = a_voice()
+    said = [echo_message(voice, "b", Echo("a", 1.0)), echo_message(voice, "b", Echo("a", 1.0))]
+    assert [message.identity for message in said] == [Identity("~a", 3, 1), Identity("~a", 3, 2)]
+
+
+WHERES = [
+    "symbol = 'IBM'",
+    "symbol = 'IBM' AND price < 120",
+    "symbol IN ('IBM', 'AMD') OR volume > 70",
+    "NOT urgent",
+    "urgent",
+    "volume IS NULL",
+    "TRUE",
+    "symbol LIKE 'I%' AND NOT (urgent OR price > 100)",
+    "price BETWEEN 90 AND 110 OR symbol <> 'IBM'",
+]
+ATTRIBUTES = st.fixed_dictionaries(
+    {},
+    optional={
+        "symbol": st.sampled_from(["IBM", "AMD", "SAP"]),
+        "price": st.floats(80, 140),
+        "volume": st.integers(0, 100),
+        "urgent": st.booleans(),
+    },
+)
+
+
+@given(ATTRIBUTES, st.sampled_from(WHERES))
+def test_a_request_reaches_everybody_who_may_have_the_message(attributes: dict[str, Value], where: str) -> None:
+    """Protocols section 4: bits(F) is a subset of bits(m) whenever m matches F, so there is no false negative."""
+    predicate = parse_predicate(where)
+    listening = requests_where(SCHEME.routing_encodings(predicate), "")
+    if predicate.matches(attributes):
+        assert hears(listening, asked(attributes))
+
+
+@given(ATTRIBUTES, st.sampled_from(WHERES))
+def test_a_request_finds_its_way_through_a_network_of_encodings_too(attributes: dict[str, Value], where: str) -> None:
+    """The overlay routes by the encoding of the request, whose attributes are bits themselves (erratum B6)."""
+    predicate = parse_predicate(where)
+    listening = parse_predicate(requests_where(SCHEME.routing_encodings(predicate), ""))
+    if predicate.matches(attributes):
+        bits = DEFAULT_SCHEME.encode_message(asked(attributes).attributes)
+        assert any(matches(one, bits) for one in DEFAULT_SCHEME.routing_encodings(listening))
+
+
+def test_a_request_reaches_nobody_who_cannot_have_the_message() -> None:
+    def listening(where: str) -> str:
+        return requests_where(SCHEME.routing_encodings(parse_predicate(where)), "")
+
+    request = asked({"symbol": "IBM", "price": 119.5})
+    assert not hears(listening("symbol = 'AMD'"), request)
+    assert not hears(listening("volume > 3"), request)
+    assert hears(listening("symbol = 'IBM'"), request)
+
+
+def test_requests_stay_in_their_domain() -> None:
+    for mine, theirs in (("", ""), ("east", "east"), ("east", "west"), ("", "east"), ("east", "")):
+        where = requests_where(SCHEME.routing_encodings(parse_predicate("n = 1")), mine)
+        request = asked({"n": 1}, domain=theirs)
+        assert hears(where, request) == (mine == theirs)
+        assert hears(about_where("p", mine), request) == (mine == theirs)
+
+
+def test_a_publisher_hears_requests_about_itself_whatever_they_are_for() -> None:
+    assert hears(about_where("p", ""), asked({"n": 1}))
+    assert not hears(about_where("q", ""), asked({"n": 1}))
+
+
+def test_a_message_with_too_many_bits_is_asked_for_from_everybody() -> None:
+    attributes: dict[str, Value] = {f"a{number}": number for number in range(40)}
+    assert SCHEME.encode_message(attributes).bit_count() > BITS_MAX
+    request = asked(attributes)
+    assert ANY in request.attributes
+    for where in ("a3 = 3", "other = 1"):
+        assert hears(requests_where(SCHEME.routing_encodings(parse_predicate(where)), ""), request)
+
+
+def test_the_largest_request_still_is_a_message() -> None:
+    encoding = (1 << BITS_MAX) - 1
+    request = request_to_peers(a_voice(), a_request(), encoding, "d" * 100)
+    assert len(request.attributes) == BITS_MAX + 3 <= DEFAULT_LIMITS.attributes_max
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        " OR ".join(f"a{number} = {number}" for number in range(64)),
+        "symbol IN (" + ", ".join(f"'s{number}'" for number in range(64)) + ")",
+        " OR ".join(f"(a = {n} AND b = {n} AND c = {n} AND d = {n} AND e = {n})" for n in range(40)),
+    ],
+    ids=["64 filters", "64 values", "40 long filters"],
+)
+def test_the_largest_subscription_can_still_listen_for_requests(where: str) -> None:
+    """A subscription that a broker takes leads to one for requests that it takes as well."""
+    listening = requests_where(SCHEME.routing_encodings(parse_predicate(where)), "")
+    assert hears(listening, asked({"a0": 0, "symbol": "s0", "a": 0, "b": 0, "c": 0, "d": 0, "e": 0}))
+
+
+def test_who_wants_nothing_that_can_be_listens_for_next_to_nothing() -> None:
+    encodings = SCHEME.routing_encodings(parse_predicate("a = 1 AND a = 2"))
+    assert not hears(requests_where(encodings, ""), asked({"a": 1}))
+
+
+@pytest.mark.parametrize("name", ["plain", "it's", 'a "quoted" one', "naïve", "x' OR TRUE OR 'x", "\\", "%"])
+def test_names_are_quoted(name: str) -> None:
+    echo = echo_message(a_voice(), name, Echo("a", 1.0))
+    assert hears(inbox_where(name), echo)
+    assert not hears(inbox_where(name + "x"), echo)
+    assert not hears(inbox_where("x"), echo)
+    assert hears(digests_where(name), digest_message(a_voice(), name, b""))
+    assert not hears(digests_where("x"), digest_message(a_voice(), name, b""))
+    assert hears(about_where(name, name), asked({"n": 1}, publisher=name, domain=name))
+
+
+def test_what_goes_to_one_inbox_is_heard_by_nobody_else() -> None:
+    """Not even by somebody who subscribed to everything the message says."""
+    repair = repair_to_requester(a_voice(), Repair(KEY, 7, 1.0, "b"), a_message(7, {"n": 1}))
+    straight = request_to_publisher(a_voice(), a_request())
+    assert hears(inbox_where("b"), repair)
+    assert hears(inbox_where("p"), straight)
+    everybody_else = [
+        inbox_where("c"),
+        "n = 1",
+        requests_where(SCHEME.routing_encodings(parse_predicate("n = 1")), ""),
+        about_where("p", ""),
+        digests_where("p"),
+    ]
+    assert not any(hears(where, message) for where in everybody_else for message in (repair, straight))
+
+
+def test_a_repair_for_all_takes_the_way_of_the_original() -> None:
+    original = a_message(7, {"n": 1, "x": "y"}, body=b"body")
+    repair = repair_to_all(a_voice(), Repair(KEY, 7, 1.0, "b"), original)
+    assert kind_of(repair) == REPAIR
+    assert hears("n = 1 AND x = 'y'", repair)
+
+
+@pytest.mark.parametrize("say", [repair_to_all, repair_to_requester])
+def test_a_repair_holds_the_message_as_it_was(say: object) -> None:
+    original = make_message(Identity("p", 1, 9), {"n": 1, "x": "ÿ", "f": 0.5, "b": True}, b"body")
+    said = say(a_voice(), Repair(KEY, 9, 1.0, "b"), original)  # type: ignore[operator]
+    header, inside = opened(said)
+    repair = decode_talk(header, Repair)
+    assert repair.key == KEY
+    assert repaired_message(repair, inside) == original
+
+
+SAID = [
+    (REQUEST, request_to_publisher(a_voice(), a_request()), a_request()),
+    (ECHO, echo_message(a_voice(), "b", Echo("a", 1.5)), Echo("a", 1.5)),
+    (ANSWER, answer_message(a_voice(), "b", Answer("a", 1.5, -2.5)), Answer("a", 1.5, -2.5)),
+]
+
+
+@pytest.mark.parametrize(("kind", "message", "expected"), SAID)
+def test_what_is_said_is_heard(kind: str, message: Message, expected: Any) -> None:
+    assert kind_of(message) == kind
+    assert decode_talk(opened(message)[0], type(expected)) == expected
+
+
+def test_a_digest_is_a_header_by_itself() -> None:
+    digest = digest_message(a_voice(), "a", b"bytes")
+    assert (kind_of(digest), opened(digest)[0]) == (DIGEST, b"bytes")
+
+
+BAD: dict[str, Any] = {
+    "a distance below nothing": Request(KEY, "a", 1.0, -1.0, 2.0, 2.0, 1),
+    "a distance that is no number": Request(KEY, "a", 1.0, nan, 2.0, 2.0, 1),
+    "an endless spread": Request(KEY, "a", 1.0, 0.1, 2.0, inf, 1),
+    "a first wait below nothing": Request(KEY, "a", 1.0, 0.1, -2.0, 2.0, 1),
+    "a time that is no number": Request(KEY, "a", nan, 0.1, 2.0, 2.0, 1),
+    "an attempt below nothing": Request(KEY, "a", 1.0, 0.1, 2.0, 2.0, -1),
+    "a sequence number below nothing": Request(Key("p", 1, -7), "a", 1.0, 0.1, 2.0, 2.0, 1),
+    "a sequence number beyond all": Request(Key("p", 1, 1 << 63), "a", 1.0, 0.1, 2.0, 2.0, 1),
+    "a life below nothing": Request(Key("p", -1, 7), "a", 1.0, 0.1, 2.0, 2.0, 1),
+    "a count below nothing": Repair(KEY, -1, 1.0, "b"),
+    "an endless departure": Repair(KEY, 1, inf, "b"),
+    "an echo from no time": Echo("a", nan),
+    "an answer from no time": Answer("a", 1.0, -inf),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_is_refused(name: str) -> None:
+    said = BAD[name]
+    with pytest.raises(InvalidHeader, match="cannot be"):
+        decode_talk(encode(said), type(said))
+
+
+@pytest.mark.parametrize("kind", [Request, Repair, Echo, Answer])
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_talk_or_refused(kind: type[Request], data: bytes) -> None:
+    with suppress(InvalidHeader):
+        assert isinstance(decode_talk(data, kind), kind)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"_to": "x"}, {"": 1}, {"n": nan}, {"n": 1 << 63}, {f"a{n}": n for n in range(65)}, {"n": "x" * 5000}],
+    ids=["a reserved name", "no name", "no number", "a number too large", "too many", "too long"],
+)
+def test_a_repair_of_no_possible_message_is_refused(attributes: dict[str, Value]) -> None:
+    repair = Repair(KEY, 7, 1.0, "b", attributes)
+    with pytest.raises(InvalidHeader, match="no possible message"):
+        repaired_message(repair, Message(Identity("~a", 1, 1), {TO: "b"}, b"", 30))

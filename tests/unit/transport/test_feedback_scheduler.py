@@ -1,0 +1,393 @@
+"""Who tells a publisher what, and when: the timer of a session, and restraint where many are short of the same."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.content.envelope import kind_of, opened, wrap
+from penstock.content.language.parser import parse_predicate
+from penstock.content.message import Identity, Message, make_message
+from penstock.kernel.timers import Timers
+from penstock.kernel.trace import LimitReached
+from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.config import TransportConfig
+from penstock.transport.own_subscriptions import INBOX
+from penstock.transport.receiver.feedback_suppression import GROWS, Restraint
+from penstock.transport.receiver.rate_controller import word_of
+from penstock.transport.receiver.receiver_flows import OWN_FLOWS_MAX
+from penstock.transport.transport import Transport
+from penstock.transport.wire.control_messages import (
+    ANSWER,
+    ECHO,
+    FEEDBACK,
+    TO,
+    Answer,
+    Echo,
+    Feedback,
+    Voice,
+    answer_message,
+    decode_talk,
+)
+from penstock.transport.wire.header import Control, encode_header
+
+CONFIG = TransportConfig(congestion=True, record_entries=0, publisher_answers=False)
+TRIP = 0.08
+
+
+class Subscriber:
+    """A transport that gets messages of `p`, or of another publisher, whose clock is the same."""
+
+    def __init__(
+        self, *wheres: str, config: TransportConfig = CONFIG, answers: bool = True, trip: float = TRIP
+    ) -> None:
+        self.trip = trip
+        self.timers = Timers()
+        self.transport = Transport("s", 1, config, self.timers, Random(1), publishes=False)
+        self.now = 0.0
+        self.answers = answers
+        self.said: list[tuple[float, Feedback]] = []
+        self.told: dict[str, Feedback] = {}  # the last one, by publisher
+        self.echoes = 0
+        self.sequences: dict[str, int] = {}
+        for number, where in enumerate(wheres, start=1):
+            self.do(
+                self.transport.subscribe(number, parse_predicate(where), ordered=False, recover=False, now=self.now)
+            )
+
+    def do(self, effects: list[TransportEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Publish):
+                self._heard_by_publisher(effect.message)
+
+    def _heard_by_publisher(self, message: Message) -> None:
+        header, _ = opened(message)
+        if kind_of(message) == FEEDBACK:
+            said = decode_talk(header, Feedback)
+            self.said.append((self.now, said))
+            self.told[str(message.attributes[TO])] = said
+        elif kind_of(message) == ECHO:
+            self.echoes += 1
+            if self.answers:
+                asked = decode_talk(header, Echo)
+                to = str(message.attributes[TO])
+                back = answer_message(Voice(to, 1), "s", Answer(to, asked.sent_at, asked.sent_at))
+                assert kind_of(back) == ANSWER
+                self.do(self.transport.arrived((INBOX,), back, now=self.now + self.trip))
+
+    def get(
+        self,
+        *,
+        publisher: str = "p",
+        limiting: str = "",
+        place: int = 0,
+        after: float = 0.01,
+        numbers: tuple[int, ...] = (1,),
+        **attributes: int | bool,
+    ) -> Message:
+        self.run(self.now + after)
+        sequence = self.sequences[publisher] = self.sequences.get(publisher, 0) + 1
+        message = make_message(Identity(publisher, 1, sequence), attributes or {"a": True})
+        control = Control(100.0, word_of(limiting) if limiting else 0, self.trip / 2.0, 1 if limiting else 0, place)
+        ages = [after] if sequence > 1 else []
+        header = encode_header(sequence, self.now - self.trip / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
+        self.do(self.transport.arrived(numbers, wrap(message, header), now=self.now))
+        return message
+
+    def quotas(self) -> dict[str, float]:
+        """What each publisher was last asked for."""
+        return {publisher: said.flows[0].quota for publisher, said in self.told.items()}
+
+    def lose(self) -> None:
+        """The application's own queue was full."""
+        self.transport.dropped_here(self.get(), now=self.now)
+
+    def run(self, until: float) -> None:
+        while (deadline := self.timers.deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            while (timer := self.timers.pop_due(self.now)) is not None:
+                self.do(self.transport.expired(timer, now=self.now))
+        self.now = until
+
+
+def test_nothing_lost_nothing_said() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(300):
+        subscriber.get()
+    assert subscriber.said == []
+
+
+def test_a_loss_is_told_a_round_trip_later_and_then_once_per_round_trip() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    subscriber.lose()
+    lost_at = subscriber.now
+    while len(subscriber.said) < 3:
+        subscriber.get()
+    times = [time for time, _ in subscriber.said]
+    assert times[0] - lost_at == pytest.approx(TRIP, rel=0.1)
+    assert times[1] - times[0] == pytest.approx(TRIP, rel=0.1)
+    (asked,) = subscriber.said[0][1].flows
+    assert asked.quota < 60.0
+
+
+def test_a_publisher_that_has_fallen_silent_is_told_nothing() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get(limiting="s")
+    subscriber.lose()
+    subscriber.run(subscriber.now + 60.0)
+    assert subscriber.said[-1][0] < subscriber.now - 57.0
+    told = len(subscriber.said)
+    for _ in range(20):
+        subscriber.get(limiting="s")
+    assert len(subscriber.said) > told  # and when it speaks again, so do we
+
+
+def test_an_echo_that_was_lost_is_asked_for_again() -> None:
+    """Erratum C6: who is not the limiting receiver needs one."""
+    subscriber = Subscriber("a", answers=False)
+    subscriber.get()
+    assert subscriber.echoes == 1
+    for _ in range(10):
+        subscriber.get()
+    subscriber.lose()
+    for _ in range(400):
+        subscriber.get()
+    assert subscriber.echoes >= 2
+
+
+def test_a_message_without_control_says_that_its_publisher_obeys_nobody() -> None:
+    subscriber = Subscriber("a")
+    for sequence in range(1, 50):
+        message = make_message(Identity("p", 1, sequence), {"a": True})
+        header = encode_header(sequence, sequence * 0.01, [0.01] if sequence > 1 else [], [], flags=0, entry_bytes=32)
+        subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
+        subscriber.transport.dropped_here(message, now=sequence * 0.01)
+    subscriber.run(5.0)
+    assert subscriber.said == []
+
+
+def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
+    subscriber = Subscriber("a")
+    for place in range(1, 200):
+        subscriber.get(limiting="s", place=place)
+    (session,) = subscriber.transport._sessions.values()
+    assert session.congestion is not None
+    (before,) = session.congestion.flows.values()
+    subscriber.transport.subscribe(2, parse_predicate("b"), ordered=False, recover=False, now=subscriber.now)
+    subscriber.get(limiting="s", place=200)
+    assert list(session.congestion.flows.values()) == [before]
+    assert before.limiting
+    assert before.rate.rate(subscriber.now) == pytest.approx(100.0, rel=0.05)
+
+
+def test_the_timer_of_a_session_goes_with_it() -> None:
+    subscriber = Subscriber("a", config=TransportConfig(congestion=True, record_entries=0, session_idle=5.0))
+    for _ in range(100):
+        subscriber.get()
+    subscriber.lose()
+    subscriber.run(60.0)
+    assert subscriber.timers.deadline() is None
+    assert subscriber.transport._feedbacks._restraints == {}
+
+
+# --- The reader's pace.
+
+
+def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_again_while_it_lasts_though_nothing_is_lost() -> None:
+    """What is no news is said every other round trip, so that the flow does not become free."""
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    subscriber.transport.reader_takes(1, 30.0, now=subscriber.now)
+    began = subscriber.now
+    while len(subscriber.said) < 3:
+        subscriber.get(limiting="s")
+    times = [time for time, _ in subscriber.said]
+    assert times[0] - began == pytest.approx(TRIP, rel=0.1)
+    assert times[1] - times[0] == pytest.approx(2.0 * TRIP, rel=0.1)
+    assert subscriber.quotas() == {"p": pytest.approx(30.0)}
+    report = subscriber.transport.control()
+    assert (report.loss_event_rate, report.allowed_rate, report.feedbacks) == (0.0, 30.0, 3)
+
+
+def test_the_last_word_about_the_reader_counts_and_infinity_ends_it() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    for rate in (30.0, 60.0, 20.0):
+        subscriber.transport.reader_takes(1, rate, now=subscriber.now)
+        for _ in range(30):
+            subscriber.get(limiting="s")
+        assert subscriber.quotas() == {"p": pytest.approx(rate)}
+    subscriber.transport.reader_takes(1, inf, now=subscriber.now)
+    told = len(subscriber.said)
+    for _ in range(300):
+        subscriber.get(limiting="s")
+    last_words = [said.flows[0].quota for _, said in subscriber.said[told:]]
+    assert len(last_words) <= 1  # then nothing, so that the publisher's entry grows old
+    assert all(quota > 100.0 for quota in last_words)  # and no less than comes
+    assert subscriber.transport.control().allowed_rate is None
+
+
+def test_what_the_reader_takes_is_shared_by_publishers_as_they_send() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get(publisher="much", after=0.004)
+        subscriber.get(publisher="much", after=0.003)
+        subscriber.get(publisher="little", after=0.003)
+    subscriber.transport.reader_takes(1, 90.0, now=subscriber.now)
+    for _ in range(20):
+        subscriber.get(publisher="much", after=0.004)
+        subscriber.get(publisher="much", after=0.003)
+        subscriber.get(publisher="little", after=0.003)
+    assert subscriber.quotas() == {"much": pytest.approx(60.0, rel=0.05), "little": pytest.approx(30.0, rel=0.05)}
+    assert sum(subscriber.quotas().values()) == pytest.approx(90.0)
+
+
+def test_a_reader_that_takes_more_than_comes_has_nothing_to_ask_for() -> None:
+    subscriber = Subscriber("a")
+    for _ in range(200):
+        subscriber.get()
+    subscriber.transport.reader_takes(1, 150.0, now=subscriber.now)
+    for _ in range(100):
+        subscriber.get()
+    assert subscriber.said == []
+
+
+def test_a_reader_that_is_slow_in_one_subscription_leaves_the_others_alone_and_ends_with_its_own() -> None:
+    subscriber = Subscriber("a", "b")
+    for _ in range(200):
+        subscriber.get(a=True, b=True, numbers=(1, 2))
+    subscriber.transport.reader_takes(2, 30.0, now=subscriber.now)
+    assert subscriber.transport.control(1).allowed_rate is None
+    assert subscriber.transport.control(2).allowed_rate == subscriber.transport.control().allowed_rate == 30.0
+    for _ in range(20):
+        subscriber.get(a=True, b=True, numbers=(1, 2))
+    (asked,) = subscriber.told["p"].flows
+    assert asked.where == "b = TRUE"
+    assert asked.quota == pytest.approx(30.0)
+    subscriber.transport.unsubscribe(2, now=subscriber.now)
+    told = len(subscriber.said)
+    for _ in range(100):
+        subscriber.get(a=True, b=True)
+    assert len(subscriber.said) == told
+    assert subscriber.transport.control().allowed_rate is None
+    subscriber.transport.reader_takes(2, 30.0, now=subscriber.now)  # too late
+    assert subscriber.transport.control().allowed_rate is None
+
+
+def test_however_short_the_round_trip_feedback_is_not_sent_more_often_than_every_ten_milliseconds() -> None:
+    subscriber = Subscriber("a", trip=0.0002)
+    for _ in range(500):
+        subscriber.get(after=0.001, limiting="s")
+    subscriber.transport.reader_takes(1, 30.0, now=subscriber.now)
+    for _ in range(500):
+        subscriber.get(after=0.001, limiting="s")
+    times = [time for time, _ in subscriber.said]
+    assert len(times) > 15
+    assert min(after - before for before, after in pairwise(times)) >= 0.01 - 1e-9
+
+
+def test_own_flows_have_a_bound_and_a_record_says_when_it_is_hit() -> None:
+    subscriber = Subscriber("a")
+    records = []
+    for number in range(2, OWN_FLOWS_MAX + 5):
+        where = parse_predicate(f"n = {number}")
+        records += subscriber.transport.subscribe(number, where, ordered=False, recover=False, now=0.0)
+    assert [record for record in records if isinstance(record, LimitReached)] == [
+        LimitReached("own flows", OWN_FLOWS_MAX)
+    ]
+
+
+def test_a_publisher_without_control_or_before_its_first_message_is_told_nothing() -> None:
+    subscriber = Subscriber("a")
+    subscriber.transport.reader_takes(1, 10.0, now=0.0)  # nobody publishes yet
+    for sequence in range(1, 100):
+        message = make_message(Identity("p", 1, sequence), {"a": True})
+        header = encode_header(sequence, sequence * 0.01, [0.01] if sequence > 1 else [], [], flags=0, entry_bytes=32)
+        subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
+        subscriber.transport.reader_takes(1, 10.0, now=sequence * 0.01)
+    subscriber.run(5.0)
+    assert subscriber.said == []
+
+
+# --- Restraint.
+
+
+def restraint(patience: float = 0.0, seed: int = 1) -> Restraint:
+    made = Restraint(6.0, Random(seed))
+    made.patience = patience
+    return made
+
+
+def test_who_has_no_company_speaks_at_once() -> None:
+    assert restraint().wish(0.5, (0,), TRIP, 10.0) == 10.0
+    assert restraint().wish(0.5, (7,), TRIP, 10.0) == 10.0
+
+
+def test_a_wish_that_is_as_good_as_granted_is_not_told() -> None:
+    quiet = restraint()
+    assert quiet.wish(0.95, (7,), TRIP, 10.0) == 10.0 + TRIP
+    assert quiet.silent == 1
+    assert quiet.wish(0.95, (0,), TRIP, 11.0) == 11.0  # nobody limits the flow yet
+    assert quiet.wish(0.95, (7, 0), TRIP, 12.0) == 12.0  # or only one of two
+
+
+def test_who_was_not_followed_has_company_and_grows_patient() -> None:
+    one = restraint()
+    for turn in range(1, 6):
+        now = float(turn)
+        while one.wish(0.5, (7,), TRIP, now) > now:
+            now += 0.01
+        one.look(limiting=False, round_trip=TRIP, now=now + TRIP)  # too early to tell
+        one.look(limiting=False, round_trip=TRIP, now=now + 2.0 * TRIP)
+        assert one.patience == min(6.0, turn * GROWS)
+    one.wish(0.5, (7,), TRIP, one.wish(0.5, (7,), TRIP, 90.0))
+    one.look(limiting=True, round_trip=TRIP, now=91.0)
+    assert one.patience == 3.0
+
+
+def test_who_waits_keeps_silent_when_the_publisher_begins_to_follow_another() -> None:
+    one = restraint(6.0)
+    until = one.wish(0.5, (0,), TRIP, 10.0)
+    assert until > 10.0
+    assert one.wish(0.5, (7,), TRIP, until) == until + TRIP
+    assert one.silent == 1
+
+
+def test_a_wait_that_passed_without_a_wish_is_forgotten() -> None:
+    one = restraint(6.0)
+    until = one.wish(0.5, (0,), TRIP, 10.0)
+    assert one.wish(0.5, (0,), TRIP, until + 50.0) > until + 50.0
+
+
+def test_of_many_only_few_come_early() -> None:
+    """Outside: TFMCC."""
+    waits = sorted(restraint(6.0, seed).wish(0.5, (0,), 1.0, 0.0) for seed in range(2000))
+    first = waits[0]
+    assert len([wait for wait in waits if wait < first + 1.0]) < 60  # a round trip later all know
+    assert 0.0 <= first < waits[-1] <= 6.0
+
+
+@given(share=st.floats(0.0, 1.0), patience=st.floats(0.0, 6.0), now=st.floats(-1e6, 1e6), seed=st.integers(0, 50))
+def test_no_wait_is_longer_than_patience_and_in_the_end_a_lasting_wish_is_told(
+    share: float, patience: float, now: float, seed: int
+) -> None:
+    one = restraint(patience, seed)
+    until = one.wish(share, (0,), TRIP, now)
+    assert now <= until <= now + patience * TRIP + 1e-9
+    assert one.wish(share, (0,), TRIP, until) == until
+
+
+def test_no_patience_no_suppression() -> None:
+    eager = Restraint(0.0, Random(1))
+    for now in range(100):
+        assert eager.wish(0.99, (7,), TRIP, float(now)) == float(now)
