@@ -102,7 +102,7 @@ def codec_target() -> Callable[[bytes], None]:
 def scenario_target() -> Callable[[bytes], None]:
     from penstock.errors import InvalidScenario
     from penstock.scenario.reader import parse_scenario
-    from penstock.scenario.spec import validate
+    from penstock.scenario.validate import validate
 
     def target(data: bytes) -> None:
         try:

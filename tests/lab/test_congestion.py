@@ -22,7 +22,7 @@ from penstock.lab.papers.congestion.setting import jain, rate, time_until
 from penstock.lab.setups.congestion import large_wishes
 from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, Pair, Stretch, body_bytes, dumbbell
 from penstock.overlay.packets import Publication
-from penstock.scenario.spec import validate
+from penstock.scenario.validate import validate
 from penstock.sim.run import simulate
 from penstock.transport.wire.header import Control, encode_header
 

@@ -16,7 +16,7 @@ from penstock.lab.setups import (
 )
 from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_WISH
 from penstock.overlay.topology import Topology
-from penstock.scenario.spec import validate
+from penstock.scenario.validate import validate
 from penstock.scenario.workload import attribute_source
 from penstock.transport.config import TransportConfig
 

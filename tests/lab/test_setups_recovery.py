@@ -9,7 +9,7 @@ from penstock.content.language.parser import parse_predicate
 from penstock.kernel.randomness import stream
 from penstock.lab.setups import recovery_network
 from penstock.lab.setups.recovery import match_probabilities, receivers_of_classes
-from penstock.scenario.spec import validate
+from penstock.scenario.validate import validate
 from penstock.scenario.workload import attribute_source, publication_times
 from penstock.transport.config import TransportConfig
 

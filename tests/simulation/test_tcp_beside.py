@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from penstock.errors import InvalidScenario
 from penstock.kernel.trace import Counted, Record
-from penstock.scenario.spec import BrokerSpec, FaultSpec, LinkSpec, Scenario, TcpSpec, validate
+from penstock.scenario.spec import BrokerSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
+from penstock.scenario.validate import validate
 from penstock.sim.run import simulate
 
 PAIR = Scenario(

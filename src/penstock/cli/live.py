@@ -39,7 +39,7 @@ def live_command(
     from penstock.live.broker.plan import not_applied
     from penstock.live.emulation.scenario_run import run_live
     from penstock.scenario.reader import read_scenario
-    from penstock.scenario.spec import validate
+    from penstock.scenario.validate import validate
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     scenario = read_scenario(file)

@@ -22,7 +22,8 @@ from penstock.content.predicate import Predicate
 from penstock.errors import InvalidScenario
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
-from penstock.scenario.spec import Scenario, did_you_mean
+from penstock.scenario.spec import Scenario
+from penstock.scenario.validate import did_you_mean
 
 PROBLEMS_MAX = 20  # enough to see what is wrong
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time

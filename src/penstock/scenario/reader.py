@@ -24,9 +24,8 @@ from penstock.scenario.spec import (
     Scenario,
     SubscriptionSpec,
     TcpSpec,
-    did_you_mean,
-    validate,
 )
+from penstock.scenario.validate import did_you_mean, validate
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.transport.config import TransportConfig
 

@@ -34,7 +34,8 @@ import penstock
 from penstock.errors import InvalidRun
 from penstock.kernel.trace import Trace
 from penstock.kernel.trace_files import TraceFiles
-from penstock.scenario.spec import Scenario, validate
+from penstock.scenario.spec import Scenario
+from penstock.scenario.validate import validate
 
 RUN_FILE = "run.json"
 CODE_THAT_DECIDES = ("content", "kernel", "overlay", "transport", "streams", "pricing", "retrieval", "scenario", "sim")

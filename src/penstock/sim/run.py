@@ -19,7 +19,8 @@ from penstock.kernel.randomness import stream
 from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Published, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checkers import Checker, make_checkers
-from penstock.scenario.spec import ClientSpec, Scenario, validate
+from penstock.scenario.spec import ClientSpec, Scenario
+from penstock.scenario.validate import validate
 from penstock.scenario.workload import PublisherSpec, attribute_source, publication_times
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidScenario
 from penstock.scenario.reader import FILE_BYTES_MAX, parse_scenario, read_scenario
-from penstock.scenario.spec import BROKERS_MAX, BrokerSpec, Scenario, validate
+from penstock.scenario.spec import BrokerSpec, Scenario
+from penstock.scenario.validate import BROKERS_MAX, validate
 
 ROOT = Path(__file__).parents[3]
 GOOD = """

@@ -17,7 +17,8 @@ from penstock.errors import InvalidScenario
 from penstock.live.emulation.emulated_links import needs_relay
 from penstock.live.wire.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
 from penstock.overlay.egress import LinkKind
-from penstock.scenario.spec import ClientSpec, LinkSpec, Scenario, did_you_mean
+from penstock.scenario.spec import ClientSpec, LinkSpec, Scenario
+from penstock.scenario.validate import did_you_mean
 
 DEFAULT_ADDRESS = Address(LOOPBACK, DEFAULT_PORT)
 

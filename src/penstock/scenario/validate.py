@@ -1,0 +1,193 @@
+"""What makes a scenario sensible beyond its types: no link to nowhere, no two nodes of one name, no rate below zero.
+
+`validate` reports the first mistake, with its place and how to mend it. Whoever reads, makes or runs a scenario calls
+it.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from itertools import pairwise
+from math import isfinite
+
+from penstock.content.language.parser import parse_predicate
+from penstock.errors import InvalidPredicate, InvalidScenario
+from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
+from penstock.scenario.workload import validate_publisher
+
+BROKERS_MAX = 2_000  # more than ten times any network in the papers; a larger number is a slip of the keyboard
+CLIENTS_MAX = 100_000
+LINKS_MAX = 20_000
+DURATION_MAX = 86_400.0
+
+
+def validate(scenario: Scenario) -> None:
+    """Raise InvalidScenario at the first thing that makes no sense."""
+    _number("duration", scenario.duration, low=0.0, high=DURATION_MAX, open_low=True)
+    _number("drain", scenario.drain, low=0.0, high=DURATION_MAX)
+    _number("settled_after", scenario.settled_after, low=0.0, high=DURATION_MAX)
+    _number("settle", scenario.settle, low=0.0, high=DURATION_MAX)
+    _count("broker", len(scenario.broker), 1, BROKERS_MAX)
+    _count("link", len(scenario.link), 0, LINKS_MAX)
+    _count("client", len(scenario.client), 0, CLIENTS_MAX)
+    if scenario.encoding.bits not in range(64, 4097, 64):
+        raise InvalidScenario("encoding.bits", "must be a multiple of 64 between 64 and 4096")
+    _count("encoding.hashes", scenario.encoding.hashes, 1, 16)
+    _unique_names(scenario)
+    brokers = {broker.name: None for broker in scenario.broker}
+    for index, broker in enumerate(scenario.broker):
+        _validate_broker(f"broker[{index}] ({broker.name})", broker)
+    pairs: dict[tuple[str, ...], int] = {}
+    for index, link in enumerate(scenario.link):
+        _validate_link(f"link[{index}]", link, brokers, pairs, index)
+    for index, client in enumerate(scenario.client):
+        _validate_client(f"client[{index}] ({client.name})", client, brokers)
+    kinds = {tuple(sorted(link.between)): link for link in scenario.link}
+    for index, flow in enumerate(scenario.tcp):
+        _validate_tcp(f"tcp[{index}] ({flow.name})", flow, brokers, kinds)
+    for index, fault in enumerate(scenario.fault):
+        _validate_fault(f"fault[{index}]", fault, brokers, pairs)
+
+
+def _unique_names(scenario: Scenario) -> None:
+    seen: dict[str, str] = {}
+    places = [(f"broker[{i}].name", b.name) for i, b in enumerate(scenario.broker)]
+    places += [(f"client[{i}].name", c.name) for i, c in enumerate(scenario.client)]
+    places += [(f"tcp[{i}].name", flow.name) for i, flow in enumerate(scenario.tcp)]
+    for where, name in places:
+        if not name.isprintable() or not 1 <= len(name.encode()) <= 64:  # a lone surrogate is not printable
+            raise InvalidScenario(where, "a name has between 1 and 64 bytes, of characters that can be printed")
+        if name in seen:
+            raise InvalidScenario(where, f"'{name}' is taken by {seen[name]}; every node needs a name of its own")
+        seen[name] = where
+
+
+def _validate_broker(where: str, broker: BrokerSpec) -> None:
+    _count(f"{where}.workers", broker.workers, 1, 1_000)
+    _count(f"{where}.ingress_packets", broker.ingress_packets, 1, 10_000_000)
+    _number(f"{where}.service_mean", broker.service_mean, low=0.0, high=60.0)
+    _number(f"{where}.delivery_cost", broker.delivery_cost, low=0.0, high=60.0)
+    _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
+    _validate_clock(where, broker.clock_offset, broker.clock_drift)
+    if broker.listen is not None:
+        _validate_address(f"{where}.listen", broker.listen)
+
+
+def _validate_address(where: str, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65_535):
+        raise InvalidScenario(where, f"'{address}' is no address; write host:port, such as 127.0.0.1:7420")
+
+
+def _validate_link(
+    where: str, link: LinkSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int], index: int
+) -> None:
+    for name in link.between:
+        _known(f"{where}.between", name, brokers)
+    if link.between[0] == link.between[1]:
+        raise InvalidScenario(f"{where}.between", f"joins '{link.between[0]}' to itself")
+    pair = tuple(sorted(link.between))
+    if pair in pairs:
+        raise InvalidScenario(f"{where}.between", f"link[{pairs[pair]}] joins these two already")
+    pairs[pair] = index
+    if link.rate_bits_per_s is not None:
+        _number(f"{where}.rate_bits_per_s", link.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
+    _number(f"{where}.delay", link.delay, low=0.0, high=3600.0)
+    _number(f"{where}.jitter", link.jitter, low=0.0, high=link.delay)
+    _number(f"{where}.loss", link.loss, low=0.0, high=1.0)
+    _count(f"{where}.queue_packets", link.queue_packets, 1, 10_000_000)
+    _count(f"{where}.cost", link.cost, 1, 65_535)
+
+
+def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -> None:
+    _known(f"{where}.broker", client.broker, brokers)
+    _number(f"{where}.access_delay", client.access_delay, low=0.0, high=3600.0)
+    if client.access_rate_bits_per_s is not None:
+        _number(f"{where}.access_rate_bits_per_s", client.access_rate_bits_per_s, low=0.0, high=1e12, open_low=True)
+    _count(f"{where}.queue_packets", client.queue_packets, 1, 10_000_000)
+    _validate_clock(where, client.clock_offset, client.clock_drift)
+    for index, subscription in enumerate(client.subscribe):
+        place = f"{where}.subscribe[{index}]"
+        try:
+            parse_predicate(subscription.where)
+        except InvalidPredicate as error:
+            raise InvalidScenario(f"{place}.where", str(error)) from None
+        _span(place, subscription.start, subscription.stop)
+        _number(f"{place}.priority", subscription.priority, low=0.0, high=1e6, open_low=True)
+    for index, publisher in enumerate(client.publish):
+        validate_publisher(f"{where}.publish[{index}]", publisher)
+        _span(f"{where}.publish[{index}]", publisher.start, publisher.stop)
+
+
+def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]) -> None:
+    if len(flow.path) < 2:
+        raise InvalidScenario(f"{where}.path", "name at least two brokers, such as path = ['a', 'b']")
+    for name in flow.path:
+        _known(f"{where}.path", name, brokers)
+    for pair in pairwise(flow.path):
+        link = links.get(tuple(sorted(pair)))
+        if link is None:
+            raise InvalidScenario(f"{where}.path", f"no link joins '{pair[0]}' and '{pair[1]}'")
+        if link.kind != "datagram":  # elsewhere there is no queue on the wire that a TCP could share
+            raise InvalidScenario(f"{where}.path", f"the link of '{pair[0]}' and '{pair[1]}' must be a datagram link")
+    _span(where, flow.start, flow.stop)
+    _count(f"{where}.segment_bytes", flow.segment_bytes, 40, 65_535)
+    _count(f"{where}.acknowledge_every", flow.acknowledge_every, 1, 16)
+    _number(f"{where}.access_delay", flow.access_delay, low=0.0, high=60.0)
+
+
+def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]) -> None:
+    _number(f"{where}.at", fault.at, low=0.0, high=DURATION_MAX)
+    if fault.kind in ("crash", "leave", "restart", "clock_step"):
+        if fault.broker is None:
+            raise InvalidScenario(f"{where}.broker", f"a {fault.kind} needs the name of a broker")
+        _known(f"{where}.broker", fault.broker, brokers)
+    if fault.kind == "link_rate":
+        _number(f"{where}.rate_bits_per_s", fault.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
+    if fault.kind in ("link_down", "link_up", "link_rate"):
+        if fault.link is None:
+            raise InvalidScenario(f"{where}.link", f"a {fault.kind} needs a link, such as link = ['a', 'b']")
+        for name in fault.link:
+            _known(f"{where}.link", name, brokers)
+        if tuple(sorted(fault.link)) not in pairs:
+            raise InvalidScenario(f"{where}.link", f"no link joins '{fault.link[0]}' and '{fault.link[1]}'")
+    if fault.kind == "partition":
+        if not fault.group:
+            raise InvalidScenario(f"{where}.group", "a partition needs the brokers of one side, as group = [...]")
+        for name in fault.group:
+            _known(f"{where}.group", name, brokers)
+    if fault.kind == "clock_step":
+        _number(f"{where}.seconds", fault.seconds, low=-3600.0, high=3600.0)
+
+
+def _validate_clock(where: str, offset: float, drift: float) -> None:
+    _number(f"{where}.clock_offset", offset, low=-1e9, high=1e9)
+    _number(f"{where}.clock_drift", drift, low=-0.1, high=0.1)
+
+
+def _span(where: str, start: float, stop: float | None) -> None:
+    _number(f"{where}.start", start, low=0.0, high=DURATION_MAX)
+    if stop is not None:
+        _number(f"{where}.stop", stop, low=start, high=DURATION_MAX)
+
+
+def _known(where: str, name: str, brokers: dict[str, None]) -> None:
+    if name not in brokers:
+        raise InvalidScenario(where, f"there is no broker '{name}'{did_you_mean(name, list(brokers))}")
+
+
+def _number(where: str, value: float, *, low: float, high: float, open_low: bool = False) -> None:
+    if not isfinite(value) or value < low or value > high or (open_low and value == low):
+        least = f"more than {low:g}" if open_low else f"at least {low:g}"
+        raise InvalidScenario(where, f"is {value:g}; it must be {least} and at most {high:g}")
+
+
+def _count(where: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidScenario(where, f"is {value}; it must be between {low} and {high}")
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """A suggestion to append to an error, or nothing."""
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
