@@ -20,7 +20,9 @@ import pytest
 
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
-from penstock.sim.tcp.flow import Give, TcpConfig, TcpFlow, beside
+from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.flow import TcpFlow
+from penstock.sim.tcp.packets import Give, beside
 
 ROUND_TRIP = 0.1
 LOSSES = [0.001, 0.003, 0.01, 0.02, 0.05]
@@ -66,7 +68,7 @@ def lossy(p: float, round_trip: float = ROUND_TRIP, every: int = 1) -> tuple[flo
     engine.run(seconds)
     counts = flow.counts()
     return (
-        flow.measured.delivered_segments / seconds,
+        flow.statistics.delivered_segments / seconds,
         counts["loss events"] / counts["segments sent"],
         counts["timeouts"],
     )
@@ -83,7 +85,7 @@ def shared(delays: list[float], seconds: float, *, queue: int = 50, every: int =
         backward: list[Give] = [back.send, pipe(engine, delay=delay).send]
         flows.append(TcpFlow(engine, forward, backward, config, start=0.3 * number, random=Random(number)))
     engine.run(seconds)
-    return [flow.measured.rate_bits_per_s(0.0, seconds) / MBIT for flow in flows]
+    return [flow.statistics.rate_bits_per_s(0.0, seconds) / MBIT for flow in flows]
 
 
 @pytest.mark.parametrize(
@@ -174,5 +176,5 @@ def test_against_a_flow_without_control_tcp_gets_next_to_nothing() -> None:
     engine.run(60.0)
     content = sum(time >= 25.0 for time in arrived) * 280 * 8 / 35.0
     assert content > 0.85 * MBIT
-    assert flow.measured.rate_bits_per_s(25.0, 60.0) < 0.15 * MBIT
-    assert flow.measured.timeouts > 3
+    assert flow.statistics.rate_bits_per_s(25.0, 60.0) < 0.15 * MBIT
+    assert flow.statistics.timeouts > 3

@@ -20,7 +20,9 @@ from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, 
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, Port
 from penstock.sim.pipes import Pipe
-from penstock.sim.tcp.flow import TcpConfig, TcpFlow, beside
+from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.flow import TcpFlow
+from penstock.sim.tcp.packets import beside
 from penstock.transport.client_service import TransportClientNode
 
 

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
-from penstock.sim.tcp.flow import Alarm, ProcessingDelay, RoundTrip, TcpConfig, TcpFlow, TcpPacket, beside
+from penstock.sim.tcp.alarm import Alarm
+from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.flow import TcpFlow
+from penstock.sim.tcp.packets import ProcessingDelay, TcpPacket, beside
+from penstock.sim.tcp.sender import RoundTrip
 
 EACH = TcpConfig(acknowledge_every=1)  # without delayed acknowledgements: one segment, one acknowledgement
 MBIT = 1e6
@@ -103,7 +107,7 @@ def test_the_receivers_window_bounds_what_is_under_way() -> None:
     flow = line.flow(replace(EACH, receive_window=8))
     line.engine.run(10.0)
     assert flow.sender.window == 8.0
-    assert flow.measured.rate_bits_per_s(2.0, 10.0) == pytest.approx(8 * 280 * 8 / 0.1, rel=0.01)
+    assert flow.statistics.rate_bits_per_s(2.0, 10.0) == pytest.approx(8 * 280 * 8 / 0.1, rel=0.01)
 
 
 def test_an_unused_window_does_not_grow() -> None:
@@ -122,15 +126,15 @@ def test_one_flow_fills_a_link_whose_queue_holds_a_round_trip(queue: int, every:
     line = Line(queue=queue)
     flow = line.flow(replace(EACH, acknowledge_every=every))
     line.engine.run(40.0)
-    assert flow.measured.rate_bits_per_s(0.0, 40.0) > 0.95 * MBIT
-    assert flow.measured.rate_bits_per_s(10.0, 40.0) > 0.99 * MBIT
+    assert flow.statistics.rate_bits_per_s(0.0, 40.0) > 0.95 * MBIT
+    assert flow.statistics.rate_bits_per_s(10.0, 40.0) > 0.99 * MBIT
 
 
 def test_two_equal_flows_share_a_link_without_any_randomness() -> None:
     line = Line()
     flows = [line.flow(start=0.37 * number) for number in range(2)]
     line.engine.run(100.0)
-    rates = [flow.measured.rate_bits_per_s(0.0, 100.0) for flow in flows]
+    rates = [flow.statistics.rate_bits_per_s(0.0, 100.0) for flow in flows]
     assert jain(rates) > 0.97
     assert sum(rates) > 0.95 * MBIT
 
@@ -147,7 +151,7 @@ def test_a_lost_segment_is_sent_again_after_three_duplicates_and_halves_the_wind
     first, second = line.times(100)
     assert second - first < 0.12  # about a round trip
     assert flow.sender.threshold == pytest.approx(12.0, abs=1.0)  # it had grown to about 24
-    assert (flow.measured.retransmissions, flow.measured.loss_events, flow.measured.timeouts) == (1, 1, 0)
+    assert (flow.statistics.retransmissions, flow.statistics.loss_events, flow.statistics.timeouts) == (1, 1, 0)
 
 
 def test_a_burst_of_losses_is_mended_without_a_timeout_and_is_one_event() -> None:
@@ -160,7 +164,7 @@ def test_a_burst_of_losses_is_mended_without_a_timeout_and_is_one_event() -> Non
     assert [len(line.times(number)) for number in range(299, 305)] == [1, 2, 2, 2, 2, 1]
     again = [line.times(number)[1] for number in range(300, 304)]
     assert all(0.03 < later - earlier < 0.2 for earlier, later in itertools.pairwise(again))  # one per round trip
-    assert (flow.measured.timeouts, flow.measured.fast_recoveries) == (0, 1)
+    assert (flow.statistics.timeouts, flow.statistics.fast_recoveries) == (0, 1)
 
 
 @pytest.mark.parametrize(("last", "window", "then"), [(12, 5.0, [16]), (16, 2.0, [16, 17])])
@@ -193,8 +197,8 @@ def test_many_losses_in_one_window_wait_for_the_timeout_only_if_impatient(impati
     flow.sender.threshold = 25.0
     line.engine.run(6.0)
     assert flow.receiver.expected > 2300
-    assert flow.measured.timeouts == impatient
-    assert flow.measured.loss_events == 1
+    assert flow.statistics.timeouts == impatient
+    assert flow.statistics.loss_events == 1
     assert flow.sender.threshold < 36.0  # half of the 70 before the loss, not half of what the recovery inflated
 
 
@@ -203,7 +207,7 @@ def test_limited_transmit_mends_a_loss_in_a_window_of_three() -> None:
     line.lose_once(0)
     flow = line.flow()
     line.engine.run(1.0)
-    assert flow.measured.timeouts == 0
+    assert flow.statistics.timeouts == 0
     assert flow.receiver.expected > 20
 
 
@@ -214,7 +218,7 @@ def test_a_retransmission_that_is_lost_too_ends_in_a_timeout() -> None:
     flow = line.flow()
     line.engine.run(3.0)
     assert len(line.times(50)) == 3
-    assert (flow.measured.timeouts, flow.measured.loss_events) == (1, 1)
+    assert (flow.statistics.timeouts, flow.statistics.loss_events) == (1, 1)
     assert flow.receiver.expected > 100
 
 
@@ -237,7 +241,7 @@ def test_what_follows_the_end_of_a_recovery_can_be_lost_too() -> None:
     line.drop = drop
     line.engine.run(4.0)
     assert len(ends) == 2
-    assert (flow.measured.fast_recoveries, flow.measured.timeouts) == (2, 0)
+    assert (flow.statistics.fast_recoveries, flow.statistics.timeouts) == (2, 0)
 
 
 def test_the_last_segment_of_a_transfer_is_mended_by_the_timeout() -> None:
@@ -245,8 +249,9 @@ def test_the_last_segment_of_a_transfer_is_mended_by_the_timeout() -> None:
     line.lose_once(99)
     flow = line.flow(replace(EACH, segments_max=100))
     line.engine.run(10.0)
-    assert flow.measured.finished_at is not None
-    assert (flow.measured.timeouts, flow.measured.delivered_segments, flow.measured.retransmissions) == (1, 100, 1)
+    assert flow.statistics.finished_at is not None
+    found = flow.statistics
+    assert (found.timeouts, found.delivered_segments, found.retransmissions) == (1, 100, 1)
 
 
 def test_lost_acknowledgements_cost_little() -> None:
@@ -255,7 +260,7 @@ def test_lost_acknowledgements_cost_little() -> None:
     flow = line.flow()
     line.engine.run(30.0)
     assert flow.acknowledgements.lost_packets > 1000
-    assert flow.measured.rate_bits_per_s(5.0, 30.0) > 0.95 * MBIT
+    assert flow.statistics.rate_bits_per_s(5.0, 30.0) > 0.95 * MBIT
 
 
 # Timeouts.
@@ -289,9 +294,9 @@ def test_a_cut_link_makes_the_waits_double_and_the_flow_comes_back() -> None:
     waits = [later - earlier for earlier, later in itertools.pairwise(line.times(missing))]
     assert waits[-4:] == pytest.approx([0.4, 0.8, 1.6, 3.2], rel=0.02)
     assert 25.0 < line.times(missing)[-1] < 27.0
-    assert flow.measured.rate_bits_per_s(21.0, 25.0) == 0.0
-    assert flow.measured.rate_bits_per_s(28.0, 40.0) > 0.99 * MBIT
-    assert flow.receiver.expected == flow.measured.delivered_segments
+    assert flow.statistics.rate_bits_per_s(21.0, 25.0) == 0.0
+    assert flow.statistics.rate_bits_per_s(28.0, 40.0) > 0.99 * MBIT
+    assert flow.receiver.expected == flow.statistics.delivered_segments
 
 
 def test_the_wait_is_bounded_however_long_the_link_is_cut() -> None:
@@ -301,14 +306,14 @@ def test_the_wait_is_bounded_however_long_the_link_is_cut() -> None:
     line.engine.run(220.0)
     times = [time for time, _ in line.sent if 50.0 < time < 190.0]
     assert {round(later - earlier, 6) for earlier, later in itertools.pairwise(times)} == {10.0}
-    assert flow.measured.rate_bits_per_s(212.0, 220.0) > 0.95 * MBIT
+    assert flow.statistics.rate_bits_per_s(212.0, 220.0) > 0.95 * MBIT
 
 
 def test_a_segment_sent_twice_gives_no_sample() -> None:
     line = Line(rate=None, delay=0.3)  # the round trip is longer than the first timeout, so segment 0 is sent twice
     flow = line.flow(replace(EACH, timeout_initial=0.2, segments_max=1))
     line.engine.run(5.0)
-    assert flow.measured.timeouts == 1
+    assert flow.statistics.timeouts == 1
     assert flow.sender.round_trip.smoothed is None
     assert flow.sender.round_trip.timeout == 0.4
     flow.offer(1)
@@ -346,7 +351,7 @@ def test_a_gap_is_told_at_once_and_so_is_its_end() -> None:
     for number in (1, 2, 0, 2, 3):
         flow.receiver.take(number)
     assert [number for _, number in line.answers] == [0, 0, 3, 3]  # the last waits for a second
-    assert flow.measured.delivered_segments == 4
+    assert flow.statistics.delivered_segments == 4
 
 
 # A flow's life.
@@ -358,8 +363,8 @@ def test_a_flow_starts_and_stops_when_told() -> None:
     line.engine.run(30.0)
     assert line.sent[0][0] == 3.0
     assert line.sent[-1][0] < 10.0
-    assert flow.measured.bins[:3] == [0, 0, 0]
-    assert len(flow.measured.bins) == 11  # what was on its way at 10 s still arrives
+    assert flow.statistics.bins[:3] == [0, 0, 0]
+    assert len(flow.statistics.bins) == 11  # what was on its way at 10 s still arrives
 
 
 def test_a_finite_transfer_ends_and_goes_on_when_there_is_more() -> None:
@@ -368,14 +373,14 @@ def test_a_finite_transfer_ends_and_goes_on_when_there_is_more() -> None:
     seen: list[int] = []
     flow.receiver.progress = seen.append
     line.engine.run(10.0)
-    ended = flow.measured.finished_at or 0.0
+    ended = flow.statistics.finished_at or 0.0
     assert 500 * SEGMENT_SECONDS < ended < 500 * SEGMENT_SECONDS + 0.5
     flow.offer(100)
-    again = flow.measured.finished_at
+    again = flow.statistics.finished_at
     assert again is None
     line.engine.run(20.0)
-    assert (flow.measured.finished_at or 0.0) > 10.0
-    assert seen[-1] == flow.receiver.expected == flow.measured.delivered_segments == 600
+    assert (flow.statistics.finished_at or 0.0) > 10.0
+    assert seen[-1] == flow.receiver.expected == flow.statistics.delivered_segments == 600
     assert seen == sorted(seen)
 
 
@@ -404,7 +409,7 @@ def test_a_path_may_have_several_pipes() -> None:
     )
     first.engine.run(1.0)
     there, back = 0.05 + 2 * SEGMENT_SECONDS, 0.05 + 2 * 40 * 8 / MBIT
-    assert flow.measured.finished_at == pytest.approx(there + TcpConfig().acknowledgement_delay + back)
+    assert flow.statistics.finished_at == pytest.approx(there + TcpConfig().acknowledgement_delay + back)
 
 
 def test_a_processing_delay_keeps_the_order_and_its_bound() -> None:
@@ -422,7 +427,7 @@ def test_the_same_run_comes_out_the_same() -> None:
         line = Line(loss=0.01)
         flow = line.flow(TcpConfig(processing_delay_max=0.002), random=Random(seed))
         line.engine.run(20.0)
-        return flow.counts(), flow.measured.bins
+        return flow.counts(), flow.statistics.bins
 
     assert run(1) == run(1)
     assert run(1) != run(2)
@@ -449,11 +454,11 @@ def test_nothing_grows_with_time() -> None:
         line.engine.run(float(until))
         assert len(line.engine._heap) < 300
         assert len(flow.receiver._early) < 200
-        assert len(flow.measured.window_trace) < 100
-        assert len(flow.measured.bins) <= 30
-    assert flow.measured.unbinned_bytes > 0
-    assert flow.measured.unbinned_bytes + sum(flow.measured.bins) == flow.counts()["delivered bytes"]
-    times = [time for time, _ in flow.measured.window_trace]
+        assert len(flow.statistics.window_trace) < 100
+        assert len(flow.statistics.bins) <= 30
+    assert flow.statistics.unbinned_bytes > 0
+    assert flow.statistics.unbinned_bytes + sum(flow.statistics.bins) == flow.counts()["delivered bytes"]
+    times = [time for time, _ in flow.statistics.window_trace]
     assert times == sorted(times)
     assert times[0] < 1.0
     assert times[-1] > 90.0
@@ -500,9 +505,9 @@ def test_whatever_is_lost_everything_arrives_once_and_in_the_end(
 
     flow.acknowledgements.gives = (drop_some,)
     line.engine.run(1000.0)
-    assert flow.measured.finished_at is not None
-    assert flow.receiver.expected == flow.measured.delivered_segments == flow.sender.acknowledged == segments
-    assert flow.segments.sent_packets == segments + flow.measured.retransmissions
+    assert flow.statistics.finished_at is not None
+    assert flow.receiver.expected == flow.statistics.delivered_segments == flow.sender.acknowledged == segments
+    assert flow.segments.sent_packets == segments + flow.statistics.retransmissions
     assert not flow.receiver._early
     assert not line.engine._heap
 
