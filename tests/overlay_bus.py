@@ -19,7 +19,7 @@ from penstock.overlay.packets import Publish
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
-from penstock.sim.network import Network
+from penstock.sim.network import SimulatedNetwork
 from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.feedback_scheduler import ControlReport
@@ -43,7 +43,7 @@ class OverlayBus:
         self._clients: dict[str, ClientSpec] = {}
         self._wheres: dict[tuple[str, int], str] = {}
         self._wishes: list[Callable[[], None]] = []
-        self._network: Network | None = None
+        self._network: SimulatedNetwork | None = None
         self._delivered: list[tuple[str, int, Message]] = []
         self._records: list[tuple[str, Record]] = []
         self._counts: dict[str, int] = {}
@@ -139,7 +139,7 @@ class OverlayBus:
             ),
             client=tuple(self._clients.values()),
         )
-        self._network = Network(scenario, self._seed, self._engine, self)
+        self._network = SimulatedNetwork(scenario, self._seed, self._engine, self)
         self._network.start(scenario)
         self._engine.run(1.0)
         for wish in self._wishes:

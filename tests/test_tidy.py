@@ -90,6 +90,25 @@ PUBLIC = [
     "connect_blocking",
 ]
 
+# --- One word, one meaning: no two public classes have one name. These are being renamed.
+
+SHARED_NAMES = (
+    "Answer",
+    "Asked",
+    "Delivery",
+    "Network",
+    "Outcome",
+    "Port",
+    "Publish",
+    "Step",
+    "Subscribe",
+    "Summary",
+    "Unsubscribe",
+    "Wanted",
+    "Way",
+    "Withheld",
+)
+
 # --- Heavy imports that a broker must not wait for.
 
 HEAVY = ("lark", "networkx", "numba", "pyspark", "rich", "typer")
@@ -226,6 +245,16 @@ def test_every_module_says_what_it_is_and_stays_readable(module: str) -> None:
     assert header, f"{module} has no header"
     assert len(header.splitlines()[0]) > 15, f"{module}: a header says what the file is about"
     assert text.count("\n") <= LINES_MAX, f"{module} is longer than {LINES_MAX} lines; it holds two concepts"
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    shared = {name: modules for name, modules in homes.items() if len(modules) > 1 and name not in SHARED_NAMES}
+    assert shared == {}, "a reader cannot tell which one is meant"
 
 
 TEXTS = [

@@ -20,7 +20,7 @@ from penstock.lab.engine.runner import run_experiments
 from penstock.lab.papers.congestion import EXPERIMENTS, large_network, load, theory
 from penstock.lab.papers.congestion.setting import jain, rate, time_until
 from penstock.lab.setups.congestion import large_wishes
-from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, Pair, Stretch, body_bytes, dumbbell
+from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, DumbbellPair, Stretch, body_bytes, dumbbell
 from penstock.overlay.packets import Publication
 from penstock.scenario.validate import validate
 from penstock.sim.run import simulate
@@ -52,7 +52,7 @@ def test_a_message_has_280_bytes_on_the_wire_with_and_without_control(header):
 def test_without_control_a_flow_loses_what_the_link_cannot_take_and_with_control_hardly_anything():
     drops = []
     for controlled in (False, True):
-        pair = Pair(1.0, (Stretch(0.0, 8.0, 400.0),))
+        pair = DumbbellPair(1.0, (Stretch(0.0, 8.0, 400.0),))
         scenario = dumbbell("short", [pair], rate_bits_per_s=500e3, duration=8.0, controlled=controlled)
         result = simulate(scenario, 1)
         drops.append(sum(result.drops.values()))

@@ -15,7 +15,7 @@ from penstock.kernel.trace import Counted, Trace
 from penstock.lab.engine.simulated_runs import simulate_into, simulate_run
 from penstock.scenario import runs
 from penstock.scenario.reader import parse_scenario
-from penstock.scenario.runs import Outcome, code_hash, make_run, open_or_make, open_run, run_folder
+from penstock.scenario.runs import RunOutcome, code_hash, make_run, open_or_make, open_run, run_folder
 from penstock.scenario.spec import BrokerSpec, Scenario
 from penstock.sim.run import simulate
 
@@ -41,9 +41,9 @@ class Maker:
 
     def __init__(self, **outcome: Any) -> None:
         self.made = 0
-        self.outcome = Outcome(**{"digest": "d", "events": 3, "virtual_seconds": 1.0, **outcome})
+        self.outcome = RunOutcome(**{"digest": "d", "events": 3, "virtual_seconds": 1.0, **outcome})
 
-    def __call__(self, trace: Trace) -> Outcome:
+    def __call__(self, trace: Trace) -> RunOutcome:
         self.made += 1
         trace.write(0.5, "a", Counted("x", "", self.made))
         return self.outcome
@@ -83,7 +83,7 @@ def test_a_run_can_be_made_again(tmp_path: Path) -> None:
 
 
 def test_a_crash_leaves_an_incomplete_run_that_can_be_read_and_is_made_again(tmp_path: Path) -> None:
-    def crash(trace: Trace) -> Outcome:
+    def crash(trace: Trace) -> RunOutcome:
         trace.write(0.5, "a", Counted("x", "", 99))
         raise ZeroDivisionError
 
@@ -107,7 +107,7 @@ def test_two_who_want_one_run_make_it_once(tmp_path: Path) -> None:
     make = Maker()
     began, go_on = threading.Event(), threading.Event()
 
-    def slowly(trace: Trace) -> Outcome:
+    def slowly(trace: Trace) -> RunOutcome:
         began.set()
         assert go_on.wait(30)
         return make(trace)

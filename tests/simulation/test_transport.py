@@ -23,7 +23,7 @@ from penstock.kernel.trace import Delivered, Record
 from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.scenario.storm import storm
 from penstock.sim import run
-from penstock.sim.network import Network
+from penstock.sim.network import SimulatedNetwork
 from penstock.sim.run import RunResult, simulate
 from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
@@ -88,20 +88,22 @@ class Order:
             self._highest[stream_of] = max(highest, record.count)
 
 
-def watched(scenario: Scenario, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RunResult, Order, Network]:
+def watched(
+    scenario: Scenario, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RunResult, Order, SimulatedNetwork]:
     """A run, what its trace says about order, and the network as it is at the end."""
-    networks: list[Network] = []
+    networks: list[SimulatedNetwork] = []
 
-    def kept(*arguments: object) -> Network:
-        networks.append(Network(*arguments))  # type: ignore[arg-type]
+    def kept(*arguments: object) -> SimulatedNetwork:
+        networks.append(SimulatedNetwork(*arguments))  # type: ignore[arg-type]
         return networks[0]
 
-    monkeypatch.setattr(run, "Network", kept)
+    monkeypatch.setattr(run, "SimulatedNetwork", kept)
     order = Order()
     return simulate(scenario, seed, trace=order), order, networks[0]
 
 
-def check_order(scenario: Scenario, order: Order, network: Network) -> None:
+def check_order(scenario: Scenario, order: Order, network: SimulatedNetwork) -> None:
     for client in scenario.client:
         node = network.hosts[client.name].machine
         assert isinstance(node, TransportClientNode)

@@ -14,7 +14,7 @@ from penstock.cli.clients import AsJson
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
     from penstock.live.wire.addresses import Address
-    from penstock.scenario.runs import Outcome
+    from penstock.scenario.runs import RunOutcome
     from penstock.scenario.spec import Scenario
 
 
@@ -62,12 +62,12 @@ def _keep_up_traced(
     from time import monotonic
 
     from penstock.live.event_loop import run
-    from penstock.scenario.runs import Outcome, make_run
+    from penstock.scenario.runs import RunOutcome, make_run
 
-    def make(trace: Trace) -> Outcome:
+    def make(trace: Trace) -> RunOutcome:
         began = monotonic()
         run(_keep_up(scenario, addresses, folder, restart, verbose, as_json))
-        return Outcome(digest="", events=0, virtual_seconds=monotonic() - began, summary={"live": True})
+        return RunOutcome(digest="", events=0, virtual_seconds=monotonic() - began, summary={"live": True})
 
     make_run(folder, scenario, 0, make)
     typer.echo(f"the run is in {folder}", err=True)

@@ -29,7 +29,7 @@ from penstock.kernel.trace_files import write_parquet
 from penstock.pipeline.read import Tables, find_damage, find_runs, read_runs, trace_bytes
 from penstock.pipeline.schema import checked
 from penstock.pipeline.session import FAST_BYTES_MAX, java_in_use, spark_session
-from penstock.pipeline.steps import STEPS, Inputs, Step
+from penstock.pipeline.steps import STEPS, Inputs, MetricStep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ GRACE = 1.0  # seconds that a subscription may take to be known everywhere, wher
 
 
 @dataclass(frozen=True)
-class Summary:
+class PipelineSummary:
     """What came of it: for each run a row of numbers (None where it was not asked for), and what the checks found."""
 
     runs: list[dict[str, Any]]
@@ -67,7 +67,7 @@ def run_pipeline(
     grace: float | None = None,
     only: Sequence[str] = (),
     progress: Callable[[float], None] | None = None,
-) -> Summary:
+) -> PipelineSummary:
     """Read the runs, compute everything (or `only` these results), write it beside the traces.
 
     Raises InvalidRun for a run that cannot be read, and PipelineError for anything that Spark cannot do.
@@ -96,7 +96,7 @@ def run_pipeline(
     return _summary(tables, results)
 
 
-def _chosen(only: Sequence[str]) -> list[Step]:
+def _chosen(only: Sequence[str]) -> list[MetricStep]:
     unknown = [name for name in only if name not in [step.name for step in STEPS]]
     if unknown:
         listed = ", ".join(step.name for step in STEPS)
@@ -141,7 +141,7 @@ _NUMBERS = {
 _DELAYS = {"delay_p50": "p50", "delay_p99": "p99"}
 
 
-def _summary(tables: Tables, results: dict[str, pa.Table]) -> Summary:
+def _summary(tables: Tables, results: dict[str, pa.Table]) -> PipelineSummary:
     rows = []
     for run in tables.runs:
         own = {name: _of_run(table, run.run) for name, table in results.items()}
@@ -154,7 +154,7 @@ def _summary(tables: Tables, results: dict[str, pa.Table]) -> Summary:
             row[name] = delays[0][column] if delays else None
         rows.append({**row, "folder": str(run.folder / METRICS_FOLDER)})
     found = results["checks"].to_pylist() if "checks" in results else []
-    return Summary(rows, found, list(tables.warnings), java_in_use(), list(results))
+    return PipelineSummary(rows, found, list(tables.warnings), java_in_use(), list(results))
 
 
 # As a program.
@@ -173,7 +173,7 @@ _HEADINGS = {
 }
 
 
-def as_text(summary: Summary) -> str:
+def as_text(summary: PipelineSummary) -> str:
     """The summary for people: a row for each run, then what the checks found."""
     rows = [("run", *_HEADINGS.values())]
     for run in summary.runs:

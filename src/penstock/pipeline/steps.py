@@ -81,7 +81,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Step:
+class MetricStep:
     """A metric: its name, the schema of its result, and how it is made."""
 
     name: str
@@ -90,58 +90,60 @@ class Step:
 
 
 STEPS = (
-    Step("missed", losses.MISSED, lambda i: metrics.missed(i.truth, i.packs)),
-    Step("false_negatives", losses.FALSE_NEGATIVES, lambda i: i.false_negatives),
-    Step("false_positives", losses.FALSE_POSITIVES, lambda i: i.false_positives),
-    Step("duplicates", losses.DUPLICATES, lambda i: metrics.duplicates(i.packs)),
-    Step("fifo_violations", order.VIOLATIONS, lambda i: metrics.fifo_violations(i.packs)),
-    Step(
+    MetricStep("missed", losses.MISSED, lambda i: metrics.missed(i.truth, i.packs)),
+    MetricStep("false_negatives", losses.FALSE_NEGATIVES, lambda i: i.false_negatives),
+    MetricStep("false_positives", losses.FALSE_POSITIVES, lambda i: i.false_positives),
+    MetricStep("duplicates", losses.DUPLICATES, lambda i: metrics.duplicates(i.packs)),
+    MetricStep("fifo_violations", order.VIOLATIONS, lambda i: metrics.fifo_violations(i.packs)),
+    MetricStep(
         "fifo_violations_per_second",
         order.VIOLATIONS_PER_SECOND,
         lambda i: metrics.fifo_violations_per_second(i.packs),
     ),
-    Step(
+    MetricStep(
         "delay_percentiles",
         delay.percentiles_ddl(),
         lambda i: metrics.delay_percentiles(i.packs, i.publications),
     ),
-    Step(
+    MetricStep(
         "delay_percentiles_per_run",
         delay.percentiles_ddl(()),
         lambda i: metrics.delay_percentiles(i.packs, i.publications, ()),
     ),
-    Step(
+    MetricStep(
         "delay_histogram",
         delay.histogram_ddl(),
         lambda i: metrics.delay_histogram(i.packs, i.publications, HISTOGRAM_WIDTH),
     ),
-    Step("rates", per_second.RATES, lambda i: metrics.rates(i.tables.published, i.tables.delivered, i.false_negatives)),
-    Step(
+    MetricStep(
+        "rates", per_second.RATES, lambda i: metrics.rates(i.tables.published, i.tables.delivered, i.false_negatives)
+    ),
+    MetricStep(
         "published_per_second",
         per_second.per_second_ddl(("publisher",), "published"),
         lambda i: metrics.published_per_second(i.tables.published),
     ),
-    Step(
+    MetricStep(
         "delivered_per_second",
         per_second.per_second_ddl(("client",), "delivered"),
         lambda i: metrics.delivered_per_second(i.tables.delivered),
     ),
-    Step(
+    MetricStep(
         "missed_per_second",
         per_second.per_second_ddl(("client",), "missed"),
         lambda i: metrics.missed_per_second(i.false_negatives),
     ),
-    Step("drops", losses.DROPS, lambda i: metrics.drops(i.tables.dropped)),
-    Step("link_use", per_second.LINK_USE, lambda i: metrics.link_use(i.tables.counted)),
-    Step("queue_lengths", per_second.QUEUE_LENGTHS, lambda i: metrics.queue_lengths(i.tables.counted)),
-    Step(
+    MetricStep("drops", losses.DROPS, lambda i: metrics.drops(i.tables.dropped)),
+    MetricStep("link_use", per_second.LINK_USE, lambda i: metrics.link_use(i.tables.counted)),
+    MetricStep("queue_lengths", per_second.QUEUE_LENGTHS, lambda i: metrics.queue_lengths(i.tables.counted)),
+    MetricStep(
         "fairness",
         fairness.JAIN_INDEX,
         lambda i: metrics.jain_index(metrics.fifo_violations(i.packs), "received"),
     ),
-    Step("difference_scales", models.DIFFERENCE_SCALE_SCHEMA, lambda i: models.difference_scales(i.delays)),
-    Step("pair_models", models.PAIR_MODEL_SCHEMA, lambda i: models.pair_models(i.delays, phases=MODEL_PHASES)),
-    Step(
+    MetricStep("difference_scales", models.DIFFERENCE_SCALE_SCHEMA, lambda i: models.difference_scales(i.delays)),
+    MetricStep("pair_models", models.PAIR_MODEL_SCHEMA, lambda i: models.pair_models(i.delays, phases=MODEL_PHASES)),
+    MetricStep(
         "checks",
         CHECKS,
         lambda i: checks(Evidence(i.tables, i.packs, i.publications, i.false_positives)),

@@ -71,7 +71,7 @@ class Standings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class SubscriptionSpans:
     """All subscriptions of all runs, as the workers get them."""
 
     texts: tuple[str, ...]
@@ -88,15 +88,15 @@ def truth(published: DataFrame, subscribed: DataFrame, unsubscribed: DataFrame, 
     published = checked(published, table_ddl(Published), "published")
     subscribed = checked(subscribed, table_ddl(Subscribed), "subscribed")
     unsubscribed = checked(unsubscribed, table_ddl(Unsubscribed), "unsubscribed")
-    wanted = collect_wanted(subscribed, unsubscribed, grace=grace)
-    sent = published.sparkSession.sparkContext.broadcast(wanted)
+    spans = collect_subscriptions(subscribed, unsubscribed, grace=grace)
+    sent = published.sparkSession.sparkContext.broadcast(spans)
     identity = ["run", "publisher", "incarnation", "count"]
     # Hash partitioning spreads a run that stands in one file; adaptive execution keeps a small one in one piece.
     spread = published.select(*identity, "time", "attributes").repartition(*identity)
     return spread.mapInArrow(partial(_judge, sent, grace), TRUTH_SCHEMA)
 
 
-def collect_wanted(subscribed: DataFrame, unsubscribed: DataFrame, *, grace: float) -> Wanted:
+def collect_subscriptions(subscribed: DataFrame, unsubscribed: DataFrame, *, grace: float) -> SubscriptionSpans:
     """What everybody wanted and when, brought to the driver."""
     changes: dict[tuple[str, str, int], list[tuple[float, str | None]]] = defaultdict(list)
     key = ["run", "node", "subscription", "time"]
@@ -114,7 +114,7 @@ def collect_wanted(subscribed: DataFrame, unsubscribed: DataFrame, *, grace: flo
     for run, node, number, span in spans:
         by_run[run].append((node, number, span))
     numbers = {text: index for index, text in enumerate(texts)}
-    return Wanted(texts=texts, runs={run: _standings(some, numbers) for run, some in by_run.items()})
+    return SubscriptionSpans(texts=texts, runs={run: _standings(some, numbers) for run, some in by_run.items()})
 
 
 def active_spans(changes: Iterable[tuple[float, str | None]], *, grace: float) -> list[Span]:
@@ -169,19 +169,21 @@ def _standings(spans: list[tuple[str, int, Span]], numbers: dict[str, int]) -> S
 # In the workers ---------------------------------------------------------------------------------------------------
 
 
-def _judge(sent: Broadcast[Wanted], grace: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judge(
+    sent: Broadcast[SubscriptionSpans], grace: float, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted = sent.value
+    spans = sent.value
     for batch in batches:
         table = pa.table(batch)
         for run in table["run"].unique().to_pylist():
-            if run in wanted.runs:
+            if run in spans.runs:
                 of_run = table.filter(pc.equal(table["run"], run))
                 for begin in range(0, of_run.num_rows, MESSAGES_PER_MATCH):
                     part = of_run.slice(begin, MESSAGES_PER_MATCH)
-                    yield from _judge_part(part, _index_of(wanted.texts), wanted.runs[run], grace)
+                    yield from _judge_part(part, _index_of(spans.texts), spans.runs[run], grace)
 
 
 def _judge_part(part: pa.Table, index: PredicateIndex, standings: Standings, grace: float) -> list[pa.RecordBatch]:

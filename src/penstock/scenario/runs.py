@@ -41,7 +41,7 @@ RUN_FILE = "run.json"
 CODE_THAT_DECIDES = ("content", "kernel", "overlay", "transport", "streams", "pricing", "retrieval", "scenario", "sim")
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class RunOutcome(Struct, frozen=True, kw_only=True):
     """What the maker of a run says when it is over."""
 
     digest: str
@@ -63,7 +63,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     started: str  # UTC
     finished: str | None = None
     complete: bool = False
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
 
 
 class Run(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Run(Struct, frozen=True):
 
 
 def open_or_make(
-    scenario: Scenario, seed: int, runs_root: Path, make: Callable[[Trace], Outcome], *, again: bool = False
+    scenario: Scenario, seed: int, runs_root: Path, make: Callable[[Trace], RunOutcome], *, again: bool = False
 ) -> Run:
     """The complete run of this scenario and seed, made now if it is not there, or if it is wanted `again`."""
     folder = run_folder(scenario, seed, runs_root)
@@ -83,7 +83,7 @@ def open_or_make(
         return run or make_run(folder, scenario, seed, make)
 
 
-def make_run(folder: Path, scenario: Scenario, seed: int, make: Callable[[Trace], Outcome]) -> Run:
+def make_run(folder: Path, scenario: Scenario, seed: int, make: Callable[[Trace], RunOutcome]) -> Run:
     """Make a run in this very folder. What an earlier run left there goes; anything else is refused."""
     validate(scenario)
     _clear(folder)

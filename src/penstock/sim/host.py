@@ -54,7 +54,7 @@ class Clock:
         return (local_time - self.offset) / self._rate
 
 
-class Port:
+class SimulatedPort:
     """One end of a wire: where this host sends on a link, and where packets come in."""
 
     def __init__(self, host: Host, link: Link, peer: str, kind: LinkKind) -> None:
@@ -103,7 +103,7 @@ class Host:
         self.role = role
         self.machine: Node | None = None
         self.incarnation = 0
-        self.ports: dict[Link, Port] = {}
+        self.ports: dict[Link, SimulatedPort] = {}
         self.clock = clock
         self.answered: Callable[[int, Outcome], None] | None = None
         self._engine = engine
@@ -260,18 +260,18 @@ class Host:
             if port.limited and not port.ready_scheduled:
                 self._ask_for_room(port, port.out)
 
-    def _ask_for_room(self, port: Port, out: Pipe) -> None:
+    def _ask_for_room(self, port: SimulatedPort, out: Pipe) -> None:
         port.ready_scheduled = True
         at = out.idle_at() if port.kind is LinkKind.SHAPED else out.room_at()
         self._engine.at(at, self._ready, (port.connection, port))
 
-    def _ready(self, call: tuple[int, Port]) -> None:
+    def _ready(self, call: tuple[int, SimulatedPort]) -> None:
         connection, port = call
         if self.machine is not None and connection == port.connection:
             port.ready_scheduled = False
             self._link_ready(port)
 
-    def _link_ready(self, port: Port) -> None:
+    def _link_ready(self, port: SimulatedPort) -> None:
         assert self.machine is not None
         assert port.out is not None
         room = UNLIMITED_ROOM_BYTES

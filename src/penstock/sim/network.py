@@ -18,7 +18,7 @@ from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import BrokerNode, Node, NodeConfig
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
 from penstock.sim.engine import Engine
-from penstock.sim.host import Clock, Host, Observer, Port
+from penstock.sim.host import Clock, Host, Observer, SimulatedPort
 from penstock.sim.pipes import Pipe
 from penstock.sim.tcp.config import TcpConfig
 from penstock.sim.tcp.flow import TcpFlow
@@ -29,7 +29,7 @@ from penstock.transport.client_service import TransportClientNode
 class Wire:
     """Both directions of one link."""
 
-    def __init__(self, near: Port, far: Port, there: Pipe, back: Pipe) -> None:
+    def __init__(self, near: SimulatedPort, far: SimulatedPort, there: Pipe, back: Pipe) -> None:
         self.near = near
         self.far = far
         self.there = there
@@ -49,7 +49,7 @@ class Wire:
         return not self.cut and self.near.host.machine is not None and self.far.host.machine is not None
 
 
-class Network:
+class SimulatedNetwork:
     """All hosts and wires of a scenario."""
 
     def __init__(self, scenario: Scenario, seed: int, engine: Engine, observer: Observer) -> None:
@@ -239,11 +239,11 @@ class Network:
         far.join(back, limited=spec.rate_bits_per_s is not None)
         self.wires[spec.between] = Wire(near, far, there, back)
 
-    def _port(self, name: str, peer: str, spec: LinkSpec) -> Port:
+    def _port(self, name: str, peer: str, spec: LinkSpec) -> SimulatedPort:
         host, kind = self.hosts[name], LinkKind(spec.kind)
         link = len(host.ports)
         self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets)
-        port = host.ports[link] = Port(host, link, peer, kind)
+        port = host.ports[link] = SimulatedPort(host, link, peer, kind)
         return port
 
     def _add_tcp(self, spec: TcpSpec) -> TcpFlow:
@@ -271,7 +271,7 @@ class Network:
             reliable=False,
         )
 
-    def _pipe(self, spec: LinkSpec, sender: Port, receiver: Port) -> Pipe:
+    def _pipe(self, spec: LinkSpec, sender: SimulatedPort, receiver: SimulatedPort) -> Pipe:
         arrive: Callable[[Any], None] = receiver.arrive
         lost: Callable[[Any, str], None] = sender.lost
         if spec.between in self._shared or spec.between[::-1] in self._shared:

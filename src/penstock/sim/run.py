@@ -24,7 +24,7 @@ from penstock.scenario.validate import validate
 from penstock.scenario.workload import PublisherSpec, attribute_source, publication_times
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
-from penstock.sim.network import Network
+from penstock.sim.network import SimulatedNetwork
 from penstock.transport.client_service import TransportClientNode
 
 COUNT_INTERVAL = 1.0  # seconds between two counts of what the links carried
@@ -146,7 +146,7 @@ def simulate(
     engine = Engine()
     checkers = make_checkers(scenario)
     watch = _Watch(engine, checkers, trace)
-    network = Network(scenario, seed, engine, watch)
+    network = SimulatedNetwork(scenario, seed, engine, watch)
     watch.broker_ids = network.broker_ids
     watch.clients = {client.name: ClientTally() for client in scenario.client}
     network.start(scenario)
@@ -316,7 +316,7 @@ def _replay(publications: Iterator[Drawn], engine: Engine, actors: dict[str, _Ac
     schedule()
 
 
-def _bytes_carried(network: Network) -> dict[tuple[str, str], int]:
+def _bytes_carried(network: SimulatedNetwork) -> dict[tuple[str, str], int]:
     carried = {}
     for wire in network.wires.values():
         a, b = wire.near.host.name, wire.far.host.name
@@ -324,7 +324,7 @@ def _bytes_carried(network: Network) -> dict[tuple[str, str], int]:
     return carried
 
 
-def _count_links(engine: Engine, network: Network, watch: _Watch) -> None:
+def _count_links(engine: Engine, network: SimulatedNetwork, watch: _Watch) -> None:
     """Once per interval, record what each direction of each wire has carried, and what waits at each node."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     tcp_counted: dict[tuple[str, str], int] = {}

@@ -11,7 +11,7 @@ from penstock.overlay.node import BrokerNode
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.engine import Engine
-from penstock.sim.network import Network
+from penstock.sim.network import SimulatedNetwork
 from penstock.sim.run import RunResult, simulate
 
 
@@ -57,7 +57,7 @@ class Bench:
     def __init__(self, scenario: Scenario) -> None:
         self.engine = Engine()
         self.watch = Watch(self.engine)
-        self.network = Network(scenario, 1, self.engine, self.watch)
+        self.network = SimulatedNetwork(scenario, 1, self.engine, self.watch)
         self.network.start(scenario)
 
     def strike(self, kind: Any, **fields: Any) -> None:

@@ -20,7 +20,7 @@ from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Hello, Publish
 from penstock.sim.engine import Engine
-from penstock.sim.host import Clock, Host, Port
+from penstock.sim.host import Clock, Host, SimulatedPort
 from penstock.sim.pipes import Pipe
 from pump import a_message
 
@@ -101,7 +101,7 @@ class Bench:
             return Node((self.parts[-1],), {0: LinkInfo("peer", kind)}, timers, QueueConfig())
 
         self.host = Host(self.engine, "n", "broker", make, self.watch, clock=clock or Clock(), random=Random(1), **spec)
-        self.port = self.host.ports[0] = Port(self.host, 0, "peer", kind)
+        self.port = self.host.ports[0] = SimulatedPort(self.host, 0, "peer", kind)
         self.pipe = Pipe(
             self.engine,
             Random(2),

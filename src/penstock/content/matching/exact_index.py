@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from penstock.content.matching.compiled import usable
 from penstock.content.matching.exact_plan import Registration, give_back, register
-from penstock.content.matching.vocabulary import Said, Vocabulary
+from penstock.content.matching.vocabulary import TranslatedBatch, Vocabulary
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Attributes
 from penstock.content.predicate import Predicate
 
@@ -78,8 +78,8 @@ class PredicateIndex:
             few = [(key, predicate.matches) for key, predicate in sorted(self._predicates.items(), key=_key_of)]
             return [[key for key, matches in few if matches(message)] for message in batch]
         self._use_kernels_if_large()
-        said = self._vocabulary.say(batch)
-        sure, unsure = self._table.match(said)
+        translated = self._vocabulary.translate(batch)
+        sure, unsure = self._table.match(translated)
         predicates = self._predicates
         if sure is None:
             return [
@@ -144,11 +144,11 @@ class DictTable:
         if not bucket:
             del self._buckets[access]
 
-    def match(self, said: Said) -> tuple[None, list[list[int]]]:
+    def match(self, translated: TranslatedBatch) -> tuple[None, list[list[int]]]:
         candidates: list[list[int]] = []
-        buckets, atoms = self._buckets, said.atoms
+        buckets, atoms = self._buckets, translated.atoms
         start = 0
-        for end in said.atom_ends[1:]:
+        for end in translated.atom_ends[1:]:
             found: list[int] = []
             for atom in atoms[start:end]:
                 if atom in buckets:
@@ -166,7 +166,7 @@ def warm_up() -> None:
     """Import and compile what large indexes need, now instead of at an inconvenient time."""
     from penstock.content.matching.exact_table import KernelTable
 
-    KernelTable(Vocabulary()).match(Vocabulary().say([{}]))
+    KernelTable(Vocabulary()).match(Vocabulary().translate([{}]))
 
 
 def _contains(keys: list[int], key: int) -> bool:

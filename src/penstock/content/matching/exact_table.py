@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from penstock.content.matching.compiled_loops import match_messages
 from penstock.content.matching.exact_plan import CHECKS, Check, Registration
-from penstock.content.matching.vocabulary import CONSTANT_COLUMN, Said, Vocabulary
+from penstock.content.matching.vocabulary import CONSTANT_COLUMN, TranslatedBatch, Vocabulary
 
 BUCKET = np.dtype([("start", "i4"), ("count", "i4"), ("room", "i4"), ("column", "i4")])
 BUCKET_STRUCT = Struct("=4i")
@@ -141,17 +141,17 @@ class KernelTable:
         self._set_bucket(bucket, start, count - 1, room, column)
         self._records_free.append(slot)
 
-    def match(self, said: Said) -> tuple[list[list[int]], list[list[int]] | None]:
+    def match(self, translated: TranslatedBatch) -> tuple[list[list[int]], list[list[int]] | None]:
         """For each message the keys that match, and those that may match (None: there are none); sorted, distinct."""
-        messages = len(said.atom_ends) - 1
+        messages = len(translated.atom_ends) - 1
         self._reserve_scratch()
-        atoms = np.array(said.atoms, np.int32)
-        atom_ends = np.array(said.atom_ends, np.int32)
-        number_columns = np.array(said.number_columns, np.int32)
-        number_bounds = np.array((said.number_lows, said.number_highs), np.float64)
-        number_ends = np.array(said.number_ends, np.int32)
+        atoms = np.array(translated.atoms, np.int32)
+        atom_ends = np.array(translated.atom_ends, np.int32)
+        number_columns = np.array(translated.number_columns, np.int32)
+        number_bounds = np.array((translated.number_lows, translated.number_highs), np.float64)
+        number_ends = np.array(translated.number_ends, np.int32)
         inexact = np.zeros(messages, np.bool_)
-        inexact[said.inexact] = True
+        inexact[translated.inexact] = True
         sure_ends, unsure_ends = np.zeros((2, messages + 1), np.int64)
         place = 0
         while place < messages:

@@ -35,7 +35,7 @@ UNREAD_COLUMN = 1  # written by atoms that no check reads
 FLOAT_EXACT_MAX = 2**53  # up to here every integer is a float
 
 
-class Said(NamedTuple):
+class TranslatedBatch(NamedTuple):
     """A batch of messages in the terms of the vocabulary; `*_ends[i]` ends the part of message i - 1."""
 
     atoms: list[int]
@@ -197,7 +197,7 @@ class Vocabulary:
 
     # Messages ----------------------------------------------------------------------------------------------------
 
-    def say(self, batch: Sequence[Attributes]) -> Said:
+    def translate(self, batch: Sequence[Attributes]) -> TranslatedBatch:
         """The batch in terms of the vocabulary. The innermost loop runs for each attribute: it is written flat."""
         atoms: list[int] = []
         atom_ends = [0]
@@ -240,7 +240,7 @@ class Vocabulary:
                 append(ALWAYS)
             atom_ends.append(len(atoms))
             number_ends.append(len(columns))
-        return Said(atoms, atom_ends, columns, lows, highs, number_ends, inexact)
+        return TranslatedBatch(atoms, atom_ends, columns, lows, highs, number_ends, inexact)
 
 
 def floats_around(value: int | float) -> tuple[float, float]:

@@ -7,12 +7,12 @@ it. What is replayed is `transport.ordering.Ordering` itself, with its own deadl
 
 A header is not made as bytes. `ReplayedHeader` looks like one and takes what it is asked for out of arrays. Its
 entries are not encodings but the answer to the only question that is put to one: 1 if the client's own encodings match
-it, 0 if not, worked out for all messages at once (`relevance`); the ordering then is told that `bool` decides.
+it, 0 if not, worked out for all messages at once (`relevance`); the ordering is then given `bool` to decide.
 
 Beside the instances stand two that need no machine. *None* hands over what comes, as it comes. The *oracle* knows which
 messages are still to come and holds each message until all earlier ones that ever arrive are there, and no longer: what
 an instance holds a message beyond that is counted as unnecessary. What static latches leave is known without a machine
-as well (`Pair.late_by`).
+as well (`RecordedPair.late_by`).
 
 Of a message that came twice the first arrival counts; several at one moment came in the order of sending.
 """
@@ -55,7 +55,7 @@ class Instance:
     violations_only: bool = False
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """How the messages of one pair fared under one instance. Seconds are sums over the messages."""
 
     messages: int
@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pair:
+class RecordedPair:
     """What one client received of one publisher, in the order of reception."""
 
     departures: list[float]  # of all the publisher's messages; the first has the number 1
@@ -136,12 +136,12 @@ class Pair:
 
 def make_pair(
     departures: list[float], sequences: NDArray[np.int64], arrivals: Floats, relevant: Mapping[Shape, bytes]
-) -> Pair:
+) -> RecordedPair:
     """The pair with its arrivals sorted, each message once."""
     order = np.lexsort((sequences, arrivals))
     sequences, arrivals = sequences[order], arrivals[order]
     first = np.sort(np.unique(sequences, return_index=True)[1])
-    return Pair(departures, sequences[first], arrivals[first], relevant)
+    return RecordedPair(departures, sequences[first], arrivals[first], relevant)
 
 
 class ReplayedHeader:
@@ -178,7 +178,7 @@ class ReplayedHeader:
 Watcher = Callable[[float, Ordering[int]], None]  # is shown the machine after each arrival
 
 
-def replay(pair: Pair, config: TransportConfig, watcher: Watcher | None = None) -> Outcome:
+def replay(pair: RecordedPair, config: TransportConfig, watcher: Watcher | None = None) -> ReplayOutcome:
     """Feed the arrivals of a pair to a new machine of this configuration."""
     latch = make_latch(config, config.hops or HOPS_UNKNOWN)
     ordering: Ordering[int] = Ordering(config, latch)
@@ -196,7 +196,7 @@ def replay(pair: Pair, config: TransportConfig, watcher: Watcher | None = None) 
     while due < inf:
         tally.add(ordering.expired(now=due))
         due = _deadline(ordering)
-    return Outcome(
+    return ReplayOutcome(
         len(headers),
         tally.violations,
         ordering.late,
@@ -242,10 +242,10 @@ class _Tally:
                     self.unnecessary += beyond
 
 
-def outcomes(pair: Pair, instances: Sequence[Instance]) -> Iterable[tuple[str, Outcome]]:
+def outcomes(pair: RecordedPair, instances: Sequence[Instance]) -> Iterable[tuple[str, ReplayOutcome]]:
     """The pair under no ordering, under the oracle, and under every instance."""
     messages, late, published = len(pair.arrivals), int(pair.late.sum()), len(pair.departures)
-    nothing = Outcome(messages, 0, 0, 0, 0.0, 0.0, 0.0, 0, int(pair.gaps.sum()), 0.0, 0, published)
+    nothing = ReplayOutcome(messages, 0, 0, 0, 0.0, 0.0, 0.0, 0, int(pair.gaps.sum()), 0.0, 0, published)
     yield NONE, nothing._replace(violations=late, late=late, late_by=pair.late_by.astype("<f8").tobytes())
     held = float(pair.oracle.sum())
     yield ORACLE, nothing._replace(latched=int((pair.oracle > 0.0).sum()), assigned=held, held=held)

@@ -8,7 +8,7 @@ made once, whatever the number of clients. A client's own encodings come from it
 would make them. Machines are slow beside array code, a few microseconds for each message, so the job is divided into
 many more tasks than there are cores: the pairs of fast publishers hold half of the work.
 
-Incarnations are not told apart: set-ups whose publishers restart must not be replayed.
+Incarnations are not kept apart: set-ups whose publishers restart must not be replayed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from penstock.lab.engine.replay import (
     NONE,
     Floats,
     Instance,
-    Outcome,
-    Pair,
+    RecordedPair,
+    ReplayOutcome,
     Shape,
     Words,
     make_pair,
@@ -69,7 +69,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Said:
+class ReplayInputs:
     """What the workers know of a run."""
 
     sent: dict[str, Sent]
@@ -79,14 +79,13 @@ class Said:
 def replay_run(tables: Tables, instances: Sequence[Instance]) -> DataFrame:
     """REPLAYED: a row for each pair and instance, among them none and the oracle; see `replay.outcomes`."""
     spark = tables.delivered.sparkSession
-    said = said_in(tables, instances)
-    sent: Broadcast[Said] = spark.sparkContext.broadcast(said)
+    inputs: Broadcast[ReplayInputs] = spark.sparkContext.broadcast(replay_inputs(tables, instances))
     chosen = tuple(instances)
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         listed = list(batches)
         if listed:
-            rows = _replay_packs(pa.Table.from_batches(listed), sent.value, chosen)
+            rows = _replay_packs(pa.Table.from_batches(listed), inputs.value, chosen)
             yield from pa.Table.from_pylist(rows, schema=_SCHEMA).to_batches()
 
     tasks = min(TASKS_MAX, 1 + tables.delivered.count() // DELIVERIES_PER_TASK)
@@ -94,35 +93,37 @@ def replay_run(tables: Tables, instances: Sequence[Instance]) -> DataFrame:
     return packs.mapInArrow(work, REPLAYED)
 
 
-def read_pairs(tables: Tables, instances: Sequence[Instance]) -> dict[tuple[str, str], Pair]:
+def read_pairs(tables: Tables, instances: Sequence[Instance]) -> dict[tuple[str, str], RecordedPair]:
     """All pairs of a small run, here and now."""
     packs = pack_deliveries(tables.delivered).toArrow()
-    return dict(_pairs(packs, said_in(tables, instances)))
+    return dict(_pairs(packs, replay_inputs(tables, instances)))
 
 
-def said_in(tables: Tables, instances: Sequence[Instance]) -> Said:
+def replay_inputs(tables: Tables, instances: Sequence[Instance]) -> ReplayInputs:
     """What was published and who wanted what, brought to the driver."""
     shapes = {shape_of(one.config): one.config for one in instances if one.config.record_entries}
-    return Said(_publications(tables.published, shapes), _wishes(tables.subscribed, shapes))
+    return ReplayInputs(_publications(tables.published, shapes), _subscriptions(tables.subscribed, shapes))
 
 
-def _replay_packs(packs: pa.Table, said: Said, instances: Sequence[Instance]) -> list[dict[str, Any]]:
+def _replay_packs(packs: pa.Table, inputs: ReplayInputs, instances: Sequence[Instance]) -> list[dict[str, Any]]:
     return [
         {"publisher": publisher, "client": client, "instance": name, **outcome._asdict()}
-        for (publisher, client), pair in _pairs(packs, said)
+        for (publisher, client), pair in _pairs(packs, inputs)
         for name, outcome in outcomes(pair, instances)
     ]
 
 
-def _pairs(packs: pa.Table, said: Said) -> Iterator[tuple[tuple[str, str], Pair]]:
+def _pairs(packs: pa.Table, inputs: ReplayInputs) -> Iterator[tuple[tuple[str, str], RecordedPair]]:
     numbers, first = number_rows(packs, DELIVERY_KEYS)
     rows = unpack(packs, numbers, PUBLICATION_LAYOUT)
     ends = np.searchsorted(rows.number, np.arange(len(first)), side="right")
     keys = packs.select(["publisher", "node"]).take(pa.array(first)).to_pylist()
     for key, begin, end in zip(keys, [0, *ends[:-1]], ends, strict=True):
         publisher, client = key["publisher"], key["node"]
-        sent = said.sent[publisher]
-        relevant = {bits: relevance(encodings, said.wanted[client][bits]) for bits, encodings in sent.encodings.items()}
+        sent = inputs.sent[publisher]
+        relevant = {
+            bits: relevance(encodings, inputs.wanted[client][bits]) for bits, encodings in sent.encodings.items()
+        }
         sequences = np.searchsorted(sent.counts, rows["count"][begin:end]) + 1
         yield (publisher, client), make_pair(sent.departures, sequences, rows["time"][begin:end], relevant)
 
@@ -152,9 +153,9 @@ def _encoder(configs: Mapping[str, TransportConfig]) -> Callable[[Iterable[pa.Re
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = {name: batch.column(name) for name in ("publisher", "count", "time")}
-            said = [msgspec.json.decode(text) for text in batch.column("attributes").to_pylist()]
+            published = [msgspec.json.decode(text) for text in batch.column("attributes").to_pylist()]
             for name, config in configs.items():
-                made = [config.scheme.to_bytes(config.scheme.encode_message(attributes)) for attributes in said]
+                made = [config.scheme.to_bytes(config.scheme.encode_message(attributes)) for attributes in published]
                 columns[name] = pa.array(made, pa.binary())
             yield pa.RecordBatch.from_pydict(columns)
 
@@ -165,7 +166,7 @@ def _words(cells: list[bytes], bits: int) -> Words:
     return np.frombuffer(b"".join(cells), dtype="<u8").reshape(-1, bits // 64)
 
 
-def _wishes(subscribed: DataFrame, shapes: Mapping[Shape, TransportConfig]) -> dict[str, dict[Shape, Words]]:
+def _subscriptions(subscribed: DataFrame, shapes: Mapping[Shape, TransportConfig]) -> dict[str, dict[Shape, Words]]:
     """Each client's encodings, of all it ever subscribed to."""
     texts: dict[str, list[str]] = {}
     for row in subscribed.select("node", "where").toArrow().to_pylist():
@@ -236,4 +237,4 @@ class Replayed:
         return extra if chosen is None else extra[chosen]
 
 
-assert tuple(_SCHEMA.names) == (*KEYS, *Outcome._fields)
+assert tuple(_SCHEMA.names) == (*KEYS, *ReplayOutcome._fields)

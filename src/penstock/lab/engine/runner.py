@@ -18,7 +18,7 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
 from penstock.lab.engine.simulated_runs import simulate_run
-from penstock.scenario.runs import Outcome, open_or_make, run_folder
+from penstock.scenario.runs import RunOutcome, open_or_make, run_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,13 +159,13 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
 
         return namespace_run(plan.scenario, seed, runs_root).folder
 
-    def store_and_forward(trace: Trace) -> Outcome:
+    def store_and_forward(trace: Trace) -> RunOutcome:
         from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig
 
         digest = _Both(trace)
         events = StoreAndForward(plan.scenario, seed, digest, StoreConfig()).run()
         end = plan.scenario.duration + plan.scenario.drain
-        return Outcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
+        return RunOutcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
 
     return open_or_make(plan.scenario, seed, runs_root, store_and_forward).folder
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.kernel.trace import Trace
-from penstock.scenario.runs import Outcome, Run, make_run, open_or_make
+from penstock.scenario.runs import Run, RunOutcome, make_run, open_or_make
 from penstock.scenario.spec import Scenario
 from penstock.sim.run import RunResult, simulate
 
@@ -22,7 +22,7 @@ def simulate_run(
 ) -> Run:
     """The complete run of this scenario and seed, from the cache or made now."""
 
-    def make(trace: Trace) -> Outcome:
+    def make(trace: Trace) -> RunOutcome:
         return outcome(simulate(scenario, seed, trace=trace, progress=progress))
 
     return open_or_make(scenario, seed, runs_root, make, again=again)
@@ -34,16 +34,16 @@ def simulate_into(
     """Make a run in this very folder, and hand out what the simulator says of it."""
     results = []
 
-    def make(trace: Trace) -> Outcome:
+    def make(trace: Trace) -> RunOutcome:
         results.append(simulate(scenario, seed, trace=trace, progress=progress))
         return outcome(results[0])
 
     return make_run(folder, scenario, seed, make), results[0]
 
 
-def outcome(result: RunResult) -> Outcome:
+def outcome(result: RunResult) -> RunOutcome:
     """What is kept of a simulation in `run.json`."""
-    return Outcome(
+    return RunOutcome(
         digest=result.digest,
         events=result.events,
         virtual_seconds=result.virtual_seconds,

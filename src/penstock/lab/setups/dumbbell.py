@@ -51,7 +51,7 @@ class Stretch(NamedTuple):
     rate_end: float | None = None
 
 
-class Pair(NamedTuple):
+class DumbbellPair(NamedTuple):
     """A publisher, and how much of it its subscriber wants."""
 
     match: float
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
 
 def dumbbell(
     name: str,
-    pairs: Sequence[Pair],
+    pairs: Sequence[DumbbellPair],
     *,
     rate_bits_per_s: float,
     duration: float,
@@ -106,7 +106,7 @@ def body_bytes(sample: dict[str, Value], publisher: str, *, brokers: int = 1, he
     return left
 
 
-def _pair(number: int, pair: Pair, transport: TransportConfig | None) -> tuple[ClientSpec, ClientSpec]:
+def _pair(number: int, pair: DumbbellPair, transport: TransportConfig | None) -> tuple[ClientSpec, ClientSpec]:
     publisher, source = f"p{number}", f"s{number}"
     attributes: dict[str, Value | Recipe] = {"source": source, "wanted": Recipe(chance=pair.match)}
     body = body_bytes({"source": source, "wanted": True}, publisher, header=transport is not None)

@@ -51,7 +51,7 @@ TOPICS, PLACES = 20, 10
 CLASSES = TOPICS * PLACES
 POPULARITY_EXPONENT = 0.9  # so skewed that more than half of the classes have one or two receivers
 
-Wanted = dict[int, int]  # so many classes -> are wanted by so many subscribers
+ClassesWanted = dict[int, int]  # so many classes -> are wanted by so many subscribers
 
 
 class _Network(NamedTuple):
@@ -60,7 +60,7 @@ class _Network(NamedTuple):
     diameter: int
     publishers: int
     spike_rate_messages_per_s: float
-    wanted: Wanted
+    wanted: ClassesWanted
 
 
 NETWORKS: dict[Size, _Network] = {
@@ -76,7 +76,7 @@ def recovery_network(
     loss: float = 0.01,
     transport: TransportConfig | None = None,
     ordered: bool = False,
-    wanted: Wanted | None = None,
+    wanted: ClassesWanted | None = None,
 ) -> Scenario:
     """SETUP-REC12 or SETUP-REC46. With a transport all clients use it, and all subscriptions ask for recovery.
 
@@ -121,7 +121,7 @@ def receivers_of_classes(brokers: Size) -> list[int]:
 # Clients.
 
 
-def _clients(brokers: Size, wanted: Wanted) -> tuple[ClientSpec, ...]:
+def _clients(brokers: Size, wanted: ClassesWanted) -> tuple[ClientSpec, ...]:
     """Five at each broker; where a publisher is, it is the last of the five."""
     network = NETWORKS[brokers]
     homes = {number * brokers // network.publishers: None for number in range(network.publishers)}
@@ -170,7 +170,7 @@ def _text(classes: list[int]) -> str:
 # Popularity.
 
 
-def _wishes(brokers: Size, wanted: Wanted) -> list[list[int]]:
+def _wishes(brokers: Size, wanted: ClassesWanted) -> list[list[int]]:
     """The classes that each subscriber wants."""
     random = stream(0, "recovery", brokers, "wishes")
     left = [classes for classes, wanting in wanted.items() for _ in range(wanting)]
@@ -195,7 +195,7 @@ def _draw_distinct(left: list[int], count: int, random: Random) -> list[int]:
     return sorted(place for _, place in sorted(keys, reverse=True)[:count])
 
 
-def _popularity(wanted: Wanted) -> list[int]:
+def _popularity(wanted: ClassesWanted) -> list[int]:
     """How many want each class: a power of its rank, scaled so that the sum is what all subscribers want together."""
     most = sum(wanted.values())
     together = sum(classes * wanting for classes, wanting in wanted.items())

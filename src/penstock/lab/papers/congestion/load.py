@@ -24,7 +24,7 @@ from penstock.lab.papers.congestion.setting import (
     rate,
     time_until,
 )
-from penstock.lab.setups.dumbbell import Pair, Stretch, dumbbell
+from penstock.lab.setups.dumbbell import DumbbellPair, Stretch, dumbbell
 from penstock.scenario.spec import Scenario
 
 LINK = ("left", "right")
@@ -67,7 +67,7 @@ def _load(scale: Scale, controlled: bool) -> Scenario:
     )
     return dumbbell(
         f"variable-load-{scale}",
-        [Pair(MATCH * fewer, scaled)],
+        [DumbbellPair(MATCH * fewer, scaled)],
         rate_bits_per_s=LOAD_BITS,
         duration=END / shorter,
         controlled=controlled,
@@ -126,7 +126,7 @@ def bandwidth_plans(scale: Scale) -> Mapping[str, Plan]:
         name: Plan(
             scenario=dumbbell(
                 f"variable-bandwidth-{scale}",
-                [Pair(match, (Stretch(0.0, ALTERNATES[scale], published),))],
+                [DumbbellPair(match, (Stretch(0.0, ALTERNATES[scale], published),))],
                 rate_bits_per_s=LOW_BITS,
                 duration=ALTERNATES[scale],
                 controlled=name == CONTROLLED,

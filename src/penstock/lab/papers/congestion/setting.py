@@ -48,17 +48,17 @@ def in_namespaces(plans: Mapping[str, Plan]) -> Mapping[str, Plan]:
     return {name: replace(plan, simulator="namespaces") for name, plan in plans.items()}
 
 
-_measured: WeakKeyDictionary[View, Measured] = WeakKeyDictionary()
+_measured: WeakKeyDictionary[View, RunCounts] = WeakKeyDictionary()
 
 
-def measured(view: View) -> Measured:
+def measured(view: View) -> RunCounts:
     """The counts of this run, made once."""
     if view not in _measured:
-        _measured[view] = Measured(view)
+        _measured[view] = RunCounts(view)
     return _measured[view]
 
 
-class Measured:
+class RunCounts:
     """Counts of one run."""
 
     def __init__(self, view: View) -> None:
@@ -84,19 +84,19 @@ class Measured:
         return self._bins(self._tables.published, "publisher")
 
     @cached_property
-    def _by_wish(self) -> dict[str, Floats]:
+    def _by_kind(self) -> dict[str, Floats]:
         table = self._tables.published
         return self._bins(table.withColumn("kind", table.attributes.contains('"wanted":true').cast("string")), "kind")
 
     @property
     def wanted(self) -> Floats:
         """Messages with `wanted` that left, in bins: those of the dumbbell's flows."""
-        return self._by_wish.get("true", np.zeros(self.seconds * BINS_PER_SECOND))
+        return self._by_kind.get("true", np.zeros(self.seconds * BINS_PER_SECOND))
 
     @property
     def unwanted(self) -> float:
         """How many others left."""
-        return float(sum(bins.sum() for kind, bins in self._by_wish.items() if kind != "true"))
+        return float(sum(bins.sum() for kind, bins in self._by_kind.items() if kind != "true"))
 
     @cached_property
     def missed(self) -> Floats:

@@ -26,7 +26,7 @@ from penstock.lab.papers.congestion.setting import (
     rate,
     time_until,
 )
-from penstock.lab.setups.dumbbell import PUBLISHING_STARTS, Pair, Stretch, dumbbell
+from penstock.lab.setups.dumbbell import PUBLISHING_STARTS, DumbbellPair, Stretch, dumbbell
 
 # Figure 9. At smoke scale all that is published is wanted, so that there is less to simulate.
 MATCHES = (0.40, 0.20, 0.15)
@@ -53,9 +53,9 @@ def fairness_plans(scale: Scale) -> Mapping[str, Plan]:
     phase = PHASE[scale]
     end = phase * len(PHASE_BITS)
     pairs = [
-        Pair(match, (Stretch(0.0, end, PUBLISHED),))
+        DumbbellPair(match, (Stretch(0.0, end, PUBLISHED),))
         if scale == "paper"
-        else Pair(1.0, (Stretch(0.0, end, PUBLISHED * match),))
+        else DumbbellPair(1.0, (Stretch(0.0, end, PUBLISHED * match),))
         for match in MATCHES
     ]
     return {
@@ -126,7 +126,7 @@ def friendliness_plans(scale: Scale) -> Mapping[str, Plan]:
         name: Plan(
             scenario=dumbbell(
                 f"tcp-friendliness-{scale}",
-                [Pair(match, (Stretch(0.0, TCP_ENDS[scale], published),))],
+                [DumbbellPair(match, (Stretch(0.0, TCP_ENDS[scale], published),))],
                 rate_bits_per_s=TCP_BITS,
                 duration=TCP_ENDS[scale],
                 controlled=name == CONTROLLED,

@@ -4,7 +4,7 @@ latch of t milliseconds.
 The percentages that the paper reports fit the appendix's form of the quantile and not the right one (erratum O1), so
 both are run: names that end in `exact` have the right one, the others the appendix's. Entries have 128 bits as in
 chapter 3, and the ring holds 25 delay differences. The instances of one network are replayed together, once for all
-experiments. Static latches need no replay (`replay.Pair.late_by`).
+experiments. Static latches need no replay (`replay.RecordedPair.late_by`).
 
 What several experiments ask of the pairs is here as well.
 """

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.kernel.randomness import derive
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
-from penstock.lab.engine.replay import Outcome, Pair, make_pair, replay, shape_of
+from penstock.lab.engine.replay import RecordedPair, ReplayOutcome, make_pair, replay, shape_of
 from penstock.lab.pages import style
 from penstock.transport.config import LatchName, TransportConfig
 
@@ -28,7 +28,7 @@ MESSAGES = {"paper": 40_000, "smoke": 4_000}
 CONFIG = TransportConfig(record_entries=25, hops=STAGES)
 
 
-def _arrivals(seed: int, messages: int) -> Pair:
+def _arrivals(seed: int, messages: int) -> RecordedPair:
     """A client that wants some of the messages, and gets all of those."""
     random = np.random.default_rng(derive(seed, "fifo-multipath"))
     departures = np.arange(1, messages + 1) / RATE
@@ -39,7 +39,7 @@ def _arrivals(seed: int, messages: int) -> Pair:
     return make_pair(departures.tolist(), np.flatnonzero(wanted) + 1, arrivals[wanted], relevant)
 
 
-def _outcomes(pair: Pair) -> dict[str, Outcome]:
+def _outcomes(pair: RecordedPair) -> dict[str, ReplayOutcome]:
     return {name: replay(pair, _with_latch(name)) for name in LATCHES}
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from penstock.lab import setups
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
-from penstock.lab.engine.replay import Pair, replay
+from penstock.lab.engine.replay import RecordedPair, replay
 from penstock.lab.engine.replay_runs import read_pairs
 from penstock.lab.engine.view import Floats, View
 from penstock.lab.pages import style
@@ -65,7 +65,7 @@ class Frames:
     latched: int  # messages that got one
 
 
-def _frames(pair: Pair, config: TransportConfig, seconds: int) -> Frames:
+def _frames(pair: RecordedPair, config: TransportConfig, seconds: int) -> Frames:
     sums = np.zeros((4, seconds))  # gaps, chance, latched, assigned, each summed over the seconds
     before = [0.0] * 4
 
@@ -81,7 +81,7 @@ def _frames(pair: Pair, config: TransportConfig, seconds: int) -> Frames:
         return Frames(chance / gaps, assigned / np.maximum(1.0, latched), outcome.latched)
 
 
-def _pair(view: View) -> tuple[Pair, int]:
+def _pair(view: View) -> tuple[RecordedPair, int]:
     (pair,) = read_pairs(view.tables, (BASIC, ENHANCED)).values()
     return pair, int(view.scenario.duration)
 

@@ -22,12 +22,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.lab.engine.experiment import Plan, Scale
-from penstock.lab.setups.recovery import Size, Wanted, recovery_network
+from penstock.lab.setups.recovery import ClassesWanted, Size, recovery_network
 from penstock.transport.config import TransportConfig
 
-FEW_12: Wanted = {18: 6, 15: 1, 1: 5, 2: 12, 3: 5, 4: 5, 5: 5, 6: 5, 7: 5, 8: 5}
-FEW_46: Wanted = {15: 22, 3: 50, 2: 68, 1: 80}
-RARE_12: Wanted = {2: 40, 9: 14}  # forty subscribers with match probability 0.01, for the experiment on digests
+FEW_12: ClassesWanted = {18: 6, 15: 1, 1: 5, 2: 12, 3: 5, 4: 5, 5: 5, 6: 5, 7: 5, 8: 5}
+FEW_46: ClassesWanted = {15: 22, 3: 50, 2: 68, 1: 80}
+RARE_12: ClassesWanted = {2: 40, 9: 14}  # forty subscribers with match probability 0.01, for the experiment on digests
 WAITS: Mapping[Size, Mapping[str, Any]] = {
     12: {"request_first": 0.5, "request_spread": 1.0, "repair_first": 0.0, "repair_spread": 0.1},
     46: {
@@ -63,13 +63,19 @@ def sizes(scale: Scale) -> tuple[Size, ...]:
     return NETWORKS if scale == "paper" else (12,)
 
 
-def without(brokers: Size, scale: Scale, *, loss: float = 0.01, wanted: Wanted | None = None) -> Plan:
+def without(brokers: Size, scale: Scale, *, loss: float = 0.01, wanted: ClassesWanted | None = None) -> Plan:
     """The network without a transport."""
     return Plan(scenario=recovery_network(brokers, scale=scale, loss=loss, wanted=wanted or _wanted(brokers)))
 
 
 def recovering(
-    brokers: Size, scale: Scale, entries: int = RECORD, *, loss: float = 0.01, wanted: Wanted | None = None, **more: Any
+    brokers: Size,
+    scale: Scale,
+    entries: int = RECORD,
+    *,
+    loss: float = 0.01,
+    wanted: ClassesWanted | None = None,
+    **more: Any,
 ) -> Plan:
     """The same with recovery; `more` are settings of the transport."""
     settings = {"record_entries": entries, "echo_interval": ECHO_INTERVAL, **WAITS[brokers], **more}
@@ -96,5 +102,5 @@ def silent(scale: Scale) -> Mapping[str, Plan]:
     return {"12, publishers silent": recovering(12, scale, publisher_answers=False)}
 
 
-def _wanted(brokers: Size) -> Wanted:
+def _wanted(brokers: Size) -> ClassesWanted:
     return FEW_12 if brokers == 12 else FEW_46
