@@ -42,7 +42,7 @@ class OverlayBus:
         self._engine = Engine()
         self._clients: dict[str, ClientSpec] = {}
         self._wheres: dict[tuple[str, int], str] = {}
-        self._wishes: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], None]] = []
         self._network: SimulatedNetwork | None = None
         self._delivered: list[tuple[str, int, Message]] = []
         self._records: list[tuple[str, Record]] = []
@@ -74,7 +74,7 @@ class OverlayBus:
             host.apply(node.subscribe(number, where, ticket=ticket, now=now, ordered=ordered, recover=recover))
 
         self._wheres[name, number] = where
-        self._wishes.append(do) if self._network is None else do()
+        self._waiting.append(do) if self._network is None else do()
 
     def publish(self, name: str, attributes: Attributes, body: bytes = b"", *, at: float) -> None:
         """The client publishes."""
@@ -142,8 +142,8 @@ class OverlayBus:
         self._network = SimulatedNetwork(scenario, self._seed, self._engine, self)
         self._network.start(scenario)
         self._engine.run(1.0)
-        for wish in self._wishes:
-            wish()
+        for do in self._waiting:
+            do()
 
     def _publish(self, name: str, attributes: Attributes, body: bytes) -> None:
         host, node = self._host(name)

@@ -19,7 +19,7 @@ from penstock.lab.engine.registry import find
 from penstock.lab.engine.runner import run_experiments
 from penstock.lab.papers.congestion import EXPERIMENTS, large_network, load, theory
 from penstock.lab.papers.congestion.setting import jain, rate, time_until
-from penstock.lab.setups.congestion import large_wishes
+from penstock.lab.setups.congestion import large_subscriptions
 from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, DumbbellPair, Stretch, body_bytes, dumbbell
 from penstock.overlay.packets import Publication
 from penstock.scenario.validate import validate
@@ -43,8 +43,8 @@ def test_a_message_has_280_bytes_on_the_wire_with_and_without_control(header):
     sample = {"source": "s1", "wanted": True}
     message = make_message(Identity("p1", 1, 1), sample, bytes(body_bytes(sample, "p1", header=header)))
     if header:
-        said = encode_header(9, 1.0, [0.1, 0.2], [bytes(32)] * 2, flags=0, entry_bytes=32, control=Control(1.0))
-        bare, message = message.size_bytes, wrap(message, said)
+        header = encode_header(9, 1.0, [0.1, 0.2], [bytes(32)] * 2, flags=0, entry_bytes=32, control=Control(1.0))
+        bare, message = message.size_bytes, wrap(message, header)
         assert message.size_bytes - bare == HEADER_BYTES
     assert Publication((1,), 8, message).size_bytes() == WIRE_BYTES
 
@@ -69,9 +69,9 @@ def test_the_load_has_the_rates_of_figure_7():
 
 
 def test_a_few_subscribers_of_the_large_network_want_much_and_filters_have_one_to_five_constraints():
-    wishes = large_wishes(758)
-    counts = [wish.count("=") for wish in wishes]
-    assert len(wishes) == 758
+    subscriptions = large_subscriptions(758)
+    counts = [subscription.count("=") for subscription in subscriptions]
+    assert len(subscriptions) == 758
     assert set(counts) <= {1, 2, 3, 4, 5}
     assert counts.count(1) < 20
 

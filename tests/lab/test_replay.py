@@ -92,12 +92,12 @@ def test_a_replayed_header_means_what_a_real_one_means(case, seed):
     random = Random(seed)
     departures = case[0]
     scheme = RECORDED.scheme
-    wish = parse_predicate("topic = 'a' OR topic = 'b'")
-    wanted = scheme.routing_encodings(wish)
+    subscription = parse_predicate("topic = 'a' OR topic = 'b'")
+    wanted = scheme.routing_encodings(subscription)
     encodings = [scheme.encode_message({"topic": random.choice("abcde")}) for _ in departures]
     rows = np.stack([words_of(one, RECORDED.record_bits) for one in encodings])
-    wishes = np.stack([words_of(one, RECORDED.record_bits) for one in wanted])
-    relevant = relevance(rows, wishes)
+    subscriptions = np.stack([words_of(one, RECORDED.record_bits) for one in wanted])
+    relevant = relevance(rows, subscriptions)
     assert list(relevant) == [any(bloom.matches(one, message) for one in wanted) for message in encodings]
     pair = pair_of(case, {shape_of(RECORDED): relevant})
     for config in (RECORDED, BASIC):
@@ -187,15 +187,15 @@ def test_a_run_on_spark_gives_what_a_plain_loop_gives(view, scenario):
     replayed = view.replayed(INSTANCES)
     trace = Kept()
     simulate(scenario, 1, trace=trace)
-    wishes = {client.name: parse_predicate(client.subscribe[0].where) for client in scenario.client[1:]}
+    subscriptions = {client.name: parse_predicate(client.subscribe[0].where) for client in scenario.client[1:]}
     sent = [(time, record) for time, _, record in trace.records if type(record) is Published]
-    for client, wish in wishes.items():
+    for client, subscription in subscriptions.items():
         got = [(r.count, time) for time, node, r in trace.records if type(r) is Delivered and node == client]
         pair = make_pair(
             [time for time, _ in sent],
             np.array([count for count, _ in got]),
             np.array([time for _, time in got]),
-            {shape_of(RECORDED): relevant_bytes(wish, [record.attributes for _, record in sent])},
+            {shape_of(RECORDED): relevant_bytes(subscription, [record.attributes for _, record in sent])},
         )
         expected = dict(outcomes(pair, INSTANCES))
         for name, outcome in expected.items():
@@ -204,9 +204,9 @@ def test_a_run_on_spark_gives_what_a_plain_loop_gives(view, scenario):
         assert expected[NONE].violations > 5
 
 
-def relevant_bytes(wish, attributes):
+def relevant_bytes(subscription, attributes):
     scheme = RECORDED.scheme
-    wanted = scheme.routing_encodings(wish)
+    wanted = scheme.routing_encodings(subscription)
     encodings = [scheme.encode_message(msgspec.json.decode(text)) for text in attributes]
     return bytes(any(bloom.matches(one, message) for one in wanted) for message in encodings)
 

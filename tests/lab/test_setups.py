@@ -14,7 +14,7 @@ from penstock.lab.setups import (
     forty_six_brokers,
     with_transport,
 )
-from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_WISH
+from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_SUBSCRIPTION
 from penstock.overlay.topology import Topology
 from penstock.scenario.validate import validate
 from penstock.scenario.workload import attribute_source
@@ -55,9 +55,13 @@ def test_a_message_has_as_many_receivers_as_reported(network, fast, expected):
     scenario = network("smoke")
     flow = next(f for c in scenario.client for f in c.publish if (f.rate_messages_per_s == FAST_RATE) is fast)
     draw = attribute_source(flow, stream(1, "sample"))
-    wishes = [parse_predicate(wish.where) for client in scenario.client for wish in client.subscribe]
+    subscriptions = [
+        parse_predicate(subscription.where) for client in scenario.client for subscription in client.subscribe
+    ]
     samples = [draw() for _ in range(600)]
-    receivers = sum(wish.matches(attributes) for attributes in samples for wish in wishes) / len(samples)
+    receivers = sum(subscription.matches(attributes) for attributes in samples for subscription in subscriptions) / len(
+        samples
+    )
     assert receivers == pytest.approx(expected, rel=0.06)
 
 
@@ -79,12 +83,12 @@ def test_the_larger_network_is_that_of_section_3_5_2():
 
 def test_four_subscribers_of_the_larger_network_are_heavy():
     scenario = forty_six_brokers("smoke")
-    heavy = [client for client in scenario.client if client.subscribe[0].where == HEAVY_WISH]
+    heavy = [client for client in scenario.client if client.subscribe[0].where == HEAVY_SUBSCRIPTION]
     assert len({client.broker for client in heavy}) == 4
     flow = next(f for c in scenario.client for f in c.publish if f.rate_messages_per_s == FAST_RATE)
     draw = attribute_source(flow, stream(1, "sample"))
-    wish = parse_predicate(HEAVY_WISH)
-    assert sum(wish.matches(draw()) for _ in range(2_000)) / 2_000 == pytest.approx(HEAVY_MATCH, abs=0.02)
+    subscription = parse_predicate(HEAVY_SUBSCRIPTION)
+    assert sum(subscription.matches(draw()) for _ in range(2_000)) / 2_000 == pytest.approx(HEAVY_MATCH, abs=0.02)
 
 
 def test_set_ups_are_the_same_each_time_they_are_made():
@@ -97,7 +101,9 @@ def test_a_transport_can_be_put_on_all_clients(scenario):
     made = with_transport(scenario, config, ordered=True)
     validate(made)
     assert {client.transport for client in made.client} == {config}
-    assert {(wish.ordered, wish.recover) for client in made.client for wish in client.subscribe} == {(True, False)}
+    assert {
+        (subscription.ordered, subscription.recover) for client in made.client for subscription in client.subscribe
+    } == {(True, False)}
     assert [client.publish for client in made.client] == [client.publish for client in scenario.client]
 
 

@@ -65,8 +65,8 @@ def test_loss_is_a_parameter_and_stands_in_the_name(brokers):
 def test_messages_have_ten_attributes_and_filters_two_constraints(scenario):
     assert {len(flow.attributes) for flow in flows(scenario)} == {10}
     for client in scenario.client:
-        for wish in client.subscribe:
-            assert all(len(filter_.constraints) >= 2 for filter_ in parse_predicate(wish.where).filters)
+        for subscription in client.subscribe:
+            assert all(len(filter_.constraints) >= 2 for filter_ in parse_predicate(subscription.where).filters)
 
 
 def test_half_of_the_messages_have_at_most_two_receivers(brokers):
@@ -92,9 +92,11 @@ def test_the_mean_number_of_receivers_is_the_sum_of_the_probabilities(brokers, e
 
 def test_a_drawn_sample_matches_as_the_recipe_says(brokers, scenario):
     draw = attribute_source(flows(scenario)[0], stream(1, "sample"))
-    wishes = [parse_predicate(wish.where) for client in scenario.client for wish in client.subscribe]
+    subscriptions = [
+        parse_predicate(subscription.where) for client in scenario.client for subscription in client.subscribe
+    ]
     samples = [draw() for _ in range(SAMPLES)]
-    matches = [[wish.matches(attributes) for wish in wishes] for attributes in samples]
+    matches = [[subscription.matches(attributes) for subscription in subscriptions] for attributes in samples]
     for number, expected in enumerate(match_probabilities(brokers)):
         measured = sum(row[number] for row in matches) / SAMPLES
         error = (expected * (1.0 - expected) / SAMPLES) ** 0.5
@@ -118,15 +120,21 @@ def test_all_clients_get_the_transport_and_subscriptions_recover(brokers):
     made = recovery_network(brokers, scale="smoke", transport=config)
     validate(made)
     assert {client.transport for client in made.client} == {config}
-    assert {(wish.ordered, wish.recover) for client in made.client for wish in client.subscribe} == {(False, True)}
+    assert {
+        (subscription.ordered, subscription.recover) for client in made.client for subscription in client.subscribe
+    } == {(False, True)}
     both = recovery_network(brokers, scale="smoke", transport=config, ordered=True)
-    assert {(wish.ordered, wish.recover) for client in both.client for wish in client.subscribe} == {(True, True)}
+    assert {
+        (subscription.ordered, subscription.recover) for client in both.client for subscription in client.subscribe
+    } == {(True, True)}
 
 
 def test_without_a_transport_nothing_is_recovered(brokers):
     made = recovery_network(brokers, scale="smoke")
     assert {client.transport for client in made.client} == {None}
-    assert not any(wish.recover or wish.ordered for client in made.client for wish in client.subscribe)
+    assert not any(
+        subscription.recover or subscription.ordered for client in made.client for subscription in client.subscribe
+    )
 
 
 def test_smoke_is_the_same_in_a_shorter_time(brokers, scenario):
@@ -138,7 +146,9 @@ def test_smoke_is_the_same_in_a_shorter_time(brokers, scenario):
 def test_another_table_changes_the_mean():
     table = {18: 10, 5: 44}
     made = recovery_network(12, scale="smoke", wanted=table)
-    filters = [len(parse_predicate(wish.where).filters) for client in made.client for wish in client.subscribe]
+    filters = [
+        len(parse_predicate(subscription.where).filters) for client in made.client for subscription in client.subscribe
+    ]
     assert Counter(filters) == table
     assert sum(filters) / 200 == pytest.approx(2.0)
 

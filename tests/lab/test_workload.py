@@ -48,8 +48,10 @@ def test_every_publication_reaches_all_who_asked_for_it(folder, tmp_path):
     network = tmp_path / "three.toml"
     network.write_text(NETWORK)
     _, result = carry(folder, network, seed=1)
-    wishes = [parse_predicate(wish.where) for wish in read_subscriptions(folder)]
-    due = sum(wish.matches(drawn.attributes) for drawn in read_publications(folder) for wish in wishes)
+    subscriptions = [parse_predicate(subscription.where) for subscription in read_subscriptions(folder)]
+    due = sum(
+        subscription.matches(drawn.attributes) for drawn in read_publications(folder) for subscription in subscriptions
+    )
     assert due > 100
     assert sum(tally.published for tally in result.clients.values()) == 300
     assert sum(tally.delivered for tally in result.clients.values()) == due

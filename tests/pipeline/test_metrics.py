@@ -86,7 +86,7 @@ def test_fifo_violations_count_messages_that_were_overtaken(spark: SparkSession)
 )
 def test_fifo_violations_at_the_edges(rows: Rows, received: int, violations: int, spark: SparkSession) -> None:
     """Rows of time, count, subscription, incarnation."""
-    full = [("a", time, "s", "p", count, wish, life) for time, count, wish, life in rows]
+    full = [("a", time, "s", "p", count, subscription, life) for time, count, subscription, life in rows]
     result = metrics.fifo_violations(delivered(spark, full))
     assert found(result, order.VIOLATIONS) == [("a", "p", "s", received, violations)]
 

@@ -221,7 +221,7 @@ def test_agrees_with_spark_sql_on_every_pair_of_a_random_sample(spark: SparkSess
 
 
 def test_where_we_and_spark_sql_differ(spark: SparkSession) -> None:
-    """Not a wish but a record: we compare numbers by exact value, Spark rounds integers to doubles first."""
+    """Not an aim but a record: we compare numbers by exact value, Spark rounds integers to doubles first."""
     big = 2**53
     texts = {
         f"n = {big:.15e}": (False, True),  # n is 2^53 + 1; a literal with an exponent is a double to both

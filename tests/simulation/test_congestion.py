@@ -126,12 +126,13 @@ def with_control(scenario: Scenario, seed: int) -> Scenario:
     random = stream(seed, "control-storm")
 
     def changed(client: ClientSpec) -> ClientSpec:
-        wishes = tuple(
-            replace(wish, ordered=random.random() < 0.5, recover=random.random() < 0.5) for wish in client.subscribe
+        subscriptions = tuple(
+            replace(subscription, ordered=random.random() < 0.5, recover=random.random() < 0.5)
+            for subscription in client.subscribe
         )
         return replace(
             client,
-            subscribe=wishes,
+            subscribe=subscriptions,
             transport=_drawn(random),
             clock_offset=random.uniform(-1e6, 1e6),
             clock_drift=random.uniform(-1e-4, 1e-4),

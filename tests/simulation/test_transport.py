@@ -55,12 +55,13 @@ def with_transport(scenario: Scenario, seed: int) -> Scenario:
     random = stream(seed, "transport-storm")
 
     def changed(client: ClientSpec) -> ClientSpec:
-        wishes = tuple(
-            replace(wish, ordered=random.random() < 0.7, recover=random.random() < 0.7) for wish in client.subscribe
+        subscriptions = tuple(
+            replace(subscription, ordered=random.random() < 0.7, recover=random.random() < 0.7)
+            for subscription in client.subscribe
         )
         return replace(
             client,
-            subscribe=wishes,
+            subscribe=subscriptions,
             transport=a_config(random) if random.random() < 0.85 else None,
             clock_offset=random.uniform(-1e3, 1e3),
             clock_drift=random.uniform(-1e-4, 1e-4),
@@ -107,9 +108,9 @@ def check_order(scenario: Scenario, order: Order, network: SimulatedNetwork) -> 
     for client in scenario.client:
         node = network.hosts[client.name].machine
         assert isinstance(node, TransportClientNode)
-        for number, wish in enumerate(client.subscribe):
+        for number, subscription in enumerate(client.subscribe):
             report = node.report(number)
-            if report is not None and wish.ordered:
+            if report is not None and subscription.ordered:
                 # Those without a header are in no order at all.
                 assert order.overtaken[client.name, number] <= report.late + report.without_header, (
                     client.name,

@@ -1,1 +1,1 @@
-"""The command line. Data goes to stdout, everything said about it to stderr."""
+"""The command line. Data goes to stdout, everything about it to stderr."""

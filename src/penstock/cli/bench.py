@@ -75,8 +75,8 @@ async def _bench(
         network: Network | None = None
         for _ in range(subscribers):
             network = await stack.enter_async_context(connect(to, connect_within=CONNECT_WITHIN))
-            wish = network.subscribe(f"bench = '{topic}'", queue_max=QUEUE_MAX)
-            readers.append(await stack.enter_async_context(wish))
+            subscription = network.subscribe(f"bench = '{topic}'", queue_max=QUEUE_MAX)
+            readers.append(await stack.enter_async_context(subscription))
         assert network is not None
         for number in range(filters):
             if number % 900 == 0:  # a client may have no more than a thousand

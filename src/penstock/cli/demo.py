@@ -92,13 +92,13 @@ def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
 
 
 def twins(scenario: Scenario) -> list[tuple[str, str, bool]]:
-    """(publisher, client, whether it uses the transport), for clients with the same wish of whom only some do."""
+    """(publisher, client, whether it uses the transport), for clients that want the same, only some with it."""
     publishers = [client.name for client in scenario.client if client.transport is not None and client.publish]
     clients = [client for client in scenario.client if client.subscribe]
     found = []
     for first in clients:
         for second in clients:
-            if _careful(first) and not _careful(second) and _wishes(first) & _wishes(second):
+            if _careful(first) and not _careful(second) and _predicates(first) & _predicates(second):
                 for publisher in publishers:
                     found += [(publisher, first.name, True), (publisher, second.name, False)]
     return list(dict.fromkeys(found))
@@ -119,8 +119,8 @@ def narrow_ways(scenario: Scenario) -> list[tuple[str, str, bool]]:
                     found += [
                         (publisher.name, client.name, _controlled(publisher))
                         for client in scenario.client
-                        for wish in client.subscribe
-                        if topic and parse_predicate(wish.where).matches(topic)
+                        for subscription in client.subscribe
+                        if topic and parse_predicate(subscription.where).matches(topic)
                     ]
     return found
 
@@ -135,11 +135,11 @@ def _load(client: ClientSpec) -> tuple[object, ...]:
 
 
 def _careful(client: ClientSpec) -> bool:
-    return any(wish.ordered or wish.recover for wish in client.subscribe)
+    return any(subscription.ordered or subscription.recover for subscription in client.subscribe)
 
 
-def _wishes(client: ClientSpec) -> set[str]:
-    return {wish.where for wish in client.subscribe}
+def _predicates(client: ClientSpec) -> set[str]:
+    return {subscription.where for subscription in client.subscribe}
 
 
 def _fared(view: View, publisher: str, client: str, careful: bool) -> dict[str, Any]:

@@ -51,7 +51,7 @@ app.command("storm")(storm_command)
 
 
 def exit_code(error: PenstockError) -> int:
-    """What the shell is told about an error that we know."""
+    """What the shell gets for an error that we know."""
     if isinstance(error, Unreachable):
         return 5
     return 4 if isinstance(error, NotPossibleHere | SparkUnavailable) else 2

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.transport.sender.rate_limiter import FlowReport
 
 Message = tuple[dict[str, "Value"], bytes]
-DIGEST_INTERVAL = 0.2  # seconds: the last messages are told of several times while the command lingers
+DIGEST_INTERVAL = 0.2  # seconds: the last messages are announced several times while the command lingers
 
 
 def pub_command(

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
 BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
-RIGHT = ("queue", "sent", "bytes", "received", "wishes", "packets", "missing", "takes at most", "waiting", "since")
+RIGHT = (
+    "queue",
+    "sent",
+    "bytes",
+    "received",
+    "subscriptions",
+    "packets",
+    "missing",
+    "takes at most",
+    "waiting",
+    "since",
+)
 
 
 def report_command(
@@ -101,10 +112,10 @@ def _show(found: dict[str, Any]) -> None:
             links.add_row(_plain(link["peer"]), link["kind"], state, *_counts(link), missing)
         console.print(links)
     if found["clients"]:
-        clients = _table("clients", "client", "from", "wishes", "queue", "sent", "bytes", "received")
+        clients = _table("clients", "client", "from", "subscriptions", "queue", "sent", "bytes", "received")
         for client in found["clients"]:
-            wishes = str(client["subscriptions"])
-            clients.add_row(_plain(client["client"]), _plain(str(client["address"])), wishes, *_counts(client))
+            subscriptions = str(client["subscriptions"])
+            clients.add_row(_plain(client["client"]), _plain(str(client["address"])), subscriptions, *_counts(client))
         console.print(clients)
     if found["drops"]:
         drops = _table("drops", "towards", "place", "cause", "packets")
@@ -133,9 +144,9 @@ def _show_slowed(console: Console, slowed: list[dict[str, Any]]) -> None:
             f"{each['since']:.0f} s",
         )
     console.print(rows)
-    told = Counter(each["publisher"] for each in slowed)
+    shown = Counter(each["publisher"] for each in slowed)
     for publisher, last in {each["publisher"]: each for each in slowed}.items():
-        more, withheld = last["flows_in_all"] - told[publisher], last["withheld"]
+        more, withheld = last["flows_in_all"] - shown[publisher], last["withheld"]
         words = [f"{more:,} more flows"] * (more > 0) + [f"{withheld:,} messages withheld"] * (withheld > 0)
         if words:
             console.print(f"{_plain(publisher)}: {', '.join(words)}", highlight=False)

@@ -65,15 +65,15 @@ def sub_command(
         raise typer.BadParameter("must be finite and above 0", param_hint="--priority")
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
-    wish = _Wish(where, ordered, recover, priority, queue)
-    received = run_client(_subscribe(wish, count, wait, form, tell, name, url, congestion))
+    request = _Request(where, ordered, recover, priority, queue)
+    received = run_client(_subscribe(request, count, wait, form, tell, name, url, congestion))
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
         typer.echo(f"{wanted} received within {wait:g} s", err=True)
         raise typer.Exit(NOTHING_RECEIVED)
 
 
-class _Wish(NamedTuple):
+class _Request(NamedTuple):
     where: str
     ordered: bool
     recover: bool
@@ -82,7 +82,7 @@ class _Wish(NamedTuple):
 
 
 async def _subscribe(
-    wish: _Wish,
+    request: _Request,
     count: int | None,
     wait: float | None,
     form: Callable[[Message], bytes],
@@ -98,7 +98,7 @@ async def _subscribe(
     transport = TransportConfig(congestion=True) if congestion else None
     async with (
         connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network,
-        network.subscribe(**wish._asdict()) as messages,
+        network.subscribe(**request._asdict()) as messages,
     ):
         typer.echo(f"subscribed at {network.address}", err=True)
         try:
@@ -184,7 +184,7 @@ def _report_table(report: Report) -> None:
     if report.round_trip is not None:
         allowed = "all" if report.allowed_rate is None else f"{report.allowed_rate:,.0f}/s"
         rows += [
-            ("times that publishers were told our rate", f"{report.feedbacks:,}"),
+            ("times that publishers were sent our rate", f"{report.feedbacks:,}"),
             ("loss event rate, on the worst way", _share(report.loss_event_rate)),
             ("round trip on that way", f"{report.round_trip * 1000:.2f} ms"),
             ("messages that it and we can take", allowed),

@@ -47,8 +47,8 @@ def up_command(
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     left_out = not_applied(scenario)
     if left_out:
-        said = f"in real time the file's {', '.join(left_out)} are not applied; rates, queues and delays are"
-        typer.echo(said, err=True)
+        notice = f"in real time the file's {', '.join(left_out)} are not applied; rates, queues and delays are"
+        typer.echo(notice, err=True)
     if trace is None:
         run(_keep_up(scenario, addresses, None, restart, verbose, as_json))
     else:

@@ -52,8 +52,8 @@ def make_command(
     except ValueError as error:
         raise PenstockError(str(error)) from None
     write_workload(spark_session(master), spec, folder)
-    said = f"{spec.publications} publications and {spec.subscriptions} subscriptions are in {folder}"
-    typer.echo(json.dumps(asdict(spec)) if as_json else said)
+    made = f"{spec.publications} publications and {spec.subscriptions} subscriptions are in {folder}"
+    typer.echo(json.dumps(asdict(spec)) if as_json else made)
 
 
 @app.command("show")

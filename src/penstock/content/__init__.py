@@ -1,1 +1,1 @@
-"""What is said: messages, the predicates that select them, and the structures that match one with the other."""
+"""What is sent: messages, the predicates that select them, and the structures that match one with the other."""

@@ -1,7 +1,7 @@
 """Who wants what: the encodings that every broker's clients asked for.
 
 Two sides. `OwnInterest` counts what our own clients want and turns changes into numbered versions; several clients
-that want the same encoding cost the network nothing more. `RemoteInterest` is what one other broker told us: a set at
+that want the same encoding cost the network nothing more. `RemoteInterest` is what one other broker announced: a set at
 a version, moved on by changes, or replaced by a snapshot that may come in parts. The set lives in a shared
 `EncodingIndex`, which finds all brokers that may want a message in one call.
 
@@ -29,18 +29,18 @@ class OwnInterest:
         self._broker = broker
         self._incarnation = incarnation
         self._scheme = scheme
-        self._wanted: dict[int, int] = {}  # encoding -> number of wishes
+        self._wanted: dict[int, int] = {}  # encoding -> number of subscriptions
         self._announced: dict[int, None] = {}
         self._touched: dict[int, None] = {}
 
     def want(self, encodings: Iterable[int]) -> None:
-        """One more wish for each of these."""
+        """One more subscription for each of these."""
         for encoding in encodings:
             self._wanted[encoding] = self._wanted.get(encoding, 0) + 1
             self._touched[encoding] = None
 
     def unwant(self, encodings: Iterable[int]) -> None:
-        """One wish less for each of these, all of which were wanted."""
+        """One subscription less for each of these, all of which were wanted."""
         for encoding in encodings:
             count = self._wanted.pop(encoding) - 1
             if count:
@@ -71,7 +71,7 @@ class OwnInterest:
             )
 
     def announced(self) -> list[int]:
-        """All encodings that the network has been told of."""
+        """All encodings that have been announced to the network."""
         return list(self._announced)
 
     def _bytes(self, encodings: list[int]) -> tuple[bytes, ...]:

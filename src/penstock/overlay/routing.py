@@ -353,7 +353,7 @@ class Routing:
         return self._flood(news, -1)
 
     def _summary(self, packet: Summary, sender: Link) -> list[Effect]:
-        """Send back whatever we know better, link states first, so that the way is known before the wish."""
+        """Send back whatever we know better, link states first, so that the way is known before the interest."""
         theirs = {broker: (incarnation, links, interest) for broker, incarnation, links, interest in packet.known}
         links: list[Packet] = []
         interests: list[Packet] = []

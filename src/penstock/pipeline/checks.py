@@ -102,10 +102,10 @@ def _subscriptions(evidence: Evidence) -> DataFrame:
 
         numbers, first = number_rows(packs, DELIVERY_KEYS)
         rows = unpack(packs, numbers, DELIVERY_LAYOUT)
-        wish = ordinal(rows.number, rows["subscription"])
-        _, place, many = np.unique(wish, return_index=True, return_counts=True)
+        subscription = ordinal(rows.number, rows["subscription"])
+        _, place, many = np.unique(subscription, return_index=True, return_counts=True)
         earliest = np.full(len(place), np.inf)
-        np.minimum.at(earliest, np.searchsorted(wish[place], wish), rows["time"])
+        np.minimum.at(earliest, np.searchsorted(subscription[place], subscription), rows["time"])
         keys = packs.select(["run", "node"]).take(pa.array(first)).take(pa.array(rows.number[place]))
         values = [pa.array(rows["subscription"][place]), pa.array(earliest), pa.array(many)]
         return pa.table([*keys.columns, *values], names=["run", "node", "subscription", "first", "deliveries"])

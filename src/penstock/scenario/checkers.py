@@ -85,20 +85,20 @@ class OnlyWanted(Checker):
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
-        self._wishes: dict[tuple[str, int], Predicate] = {}
+        self._predicates: dict[tuple[str, int], Predicate] = {}
 
     def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
-        self._wishes[client, subscription] = parse_predicate(where)
+        self._predicates[client, subscription] = parse_predicate(where)
 
     def unsubscribed(self, time: float, client: str, subscription: int) -> None:
-        self._wishes.pop((client, subscription), None)
+        self._predicates.pop((client, subscription), None)
 
     def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
-        wish = self._wishes.get((client, subscription))
-        if wish is None:
+        predicate = self._predicates.get((client, subscription))
+        if predicate is None:
             self.problem(f"{time:.6f}: {client} got {message.identity} for subscription {subscription}, not in force")
-        elif not wish.matches(message.attributes):
-            self.problem(f"{time:.6f}: {client} got {message.identity}, which does not match {wish.text}")
+        elif not predicate.matches(message.attributes):
+            self.problem(f"{time:.6f}: {client} got {message.identity}, which does not match {predicate.text}")
 
 
 class SetsSplit(Checker):
@@ -135,7 +135,7 @@ class SetsSplit(Checker):
 
 
 class NothingSilent(Checker):
-    """Whoever was named in a copy was served, or a record tells of the loss."""
+    """Whoever was named in a copy was served, or a record reports the loss."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)

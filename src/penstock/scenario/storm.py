@@ -97,11 +97,11 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
 
 def _client(random: Random, number: int, broker: str, rate_messages_per_s: float) -> ClientSpec:
     end = SAFETY + CONVERGENCE + LIVENESS
-    wishes = []
+    subscriptions = []
     for _ in range(random.randint(1, 3)):
         start = random.choice((0.0, random.uniform(0.0, end)))
         stop = random.choice((None, random.uniform(start, end)))
-        wishes.append(SubscriptionSpec(where=_where(random), start=start, stop=stop))
+        subscriptions.append(SubscriptionSpec(where=_where(random), start=start, stop=stop))
     publishers = (
         PublisherSpec(
             rate_messages_per_s=rate_messages_per_s * random.uniform(0.5, 1.5),
@@ -115,7 +115,7 @@ def _client(random: Random, number: int, broker: str, rate_messages_per_s: float
         broker=broker,
         access_delay=random.choice((0.0, 0.0, 0.002)),
         access_rate_bits_per_s=random.choice((None, None, 5e6)),
-        subscribe=tuple(wishes),
+        subscribe=tuple(subscriptions),
         publish=publishers,
     )
 

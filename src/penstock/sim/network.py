@@ -1,7 +1,7 @@
 """A scenario's network, built in virtual time: hosts for its nodes, pipes for its links, and the faults that strike it.
 
-What a failure looks like from inside: on a stream link both ends are told that the connection is gone. On datagram and
-shaped links nobody is told anything; a broker finds out by silence.
+What a failure looks like from inside: on a stream link both ends are notified that the connection is gone. On datagram
+and shaped links nobody is notified; a broker finds out by silence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Wire:
         """The direction that leads to this node."""
         return self.there if self.far.host.name == name else self.back
 
-    def told(self) -> bool:
+    def notifies(self) -> bool:
         """Whether both ends notice at once when the wire fails."""
         return self.near.kind is LinkKind.STREAM
 
@@ -138,7 +138,7 @@ class SimulatedNetwork:
             return
         host.stop(cause)
         for pair, wire in self.wires.items():
-            if name in pair and wire.told():
+            if name in pair and wire.notifies():
                 self._lower(wire)
 
     # Wires.
@@ -150,20 +150,20 @@ class SimulatedNetwork:
         if down:
             wire.there.fail()
             wire.back.fail()
-            if wire.told():
+            if wire.notifies():
                 self._lower(wire)
         else:
             wire.there.restore()
             wire.back.restore()
-            if wire.told():
+            if wire.notifies():
                 self._raise(wire, None)
 
     def _raise(self, wire: Wire, only: Host | None) -> None:
         """Tell the ends that the link is there: both if it is a connection, else just the one that has begun."""
-        if wire.told() and not wire.usable():
+        if wire.notifies() and not wire.usable():
             return
         for port in (wire.near, wire.far):
-            if wire.told() or only is None or port.host is only:
+            if wire.notifies() or only is None or port.host is only:
                 port.host.link_changed(port.link, up=True)
 
     def _lower(self, wire: Wire) -> None:

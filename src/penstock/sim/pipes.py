@@ -5,9 +5,9 @@ and arrives one delay later. The delay may wander: every second a new offset wit
 moves there in a straight line, so the pipe is never the one to put packets out of order (that is what parallel workers
 in a broker do). One event per packet: the queue is a list of the times at which packets leave it.
 
-Datagram: queued, lost or dropped here; the sender sees nothing. Shaped: the sender is told when the wire is free.
+Datagram: queued, lost or dropped here; the sender sees nothing. Shaped: the sender is notified when the wire is free.
 Stream: nothing is lost; what would have been lost comes one retransmission later and delays what follows, and the
-sender is told when less than SOCKET_BYTES are on their way onto the wire.
+sender is notified when less than SOCKET_BYTES are on their way onto the wire.
 """
 
 from __future__ import annotations

@@ -223,25 +223,25 @@ class _Actor:
         host.answered = self._answered
 
     def begin(self) -> None:
-        for number, wish in enumerate(self._spec.subscribe):
-            self._engine.at(wish.start, self._subscribe, number)
-            if wish.stop is not None:
-                self._engine.at(wish.stop, self._unsubscribe, number)
+        for number, subscription in enumerate(self._spec.subscribe):
+            self._engine.at(subscription.start, self._subscribe, number)
+            if subscription.stop is not None:
+                self._engine.at(subscription.stop, self._unsubscribe, number)
         for number, publisher in enumerate(self._spec.publish):
             self._begin_publisher(number, publisher)
 
     def _subscribe(self, number: int) -> None:
-        wish = self._spec.subscribe[number]
-        self._watch.tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, wish.where))
+        subscription = self._spec.subscribe[number]
+        self._watch.tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, subscription.where))
         self._host.apply(
             self._node().subscribe(
                 number,
-                wish.where,
+                subscription.where,
                 ticket=self._next(),
                 now=self._host.now(),
-                ordered=wish.ordered,
-                recover=wish.recover,
-                priority=wish.priority,
+                ordered=subscription.ordered,
+                recover=subscription.recover,
+                priority=subscription.priority,
             )
         )
 

@@ -428,9 +428,11 @@ def assert_split(pump: Pump, expected: set[int]) -> None:
 def test_everybody_who_wants_a_message_gets_it_once_and_nobody_else(graph: nx.Graph, data: st.DataObject) -> None:
     config = NodeConfig(routing=RoutingConfig(hello_interval=20.0, dead_after=100.0, forget_after=1000.0))
     pump = broker_network(sorted(graph.edges), config=config, settle=0.5)
-    wishes = ["n = 1", "n <> 1", "EXISTS m", "n BETWEEN 0 AND 5", "m LIKE 'a%'", "n = 1 OR m = 'b'"]
+    subscriptions = ["n = 1", "n <> 1", "EXISTS m", "n BETWEEN 0 AND 5", "m LIKE 'a%'", "n = 1 OR m = 'b'"]
     for number in sorted(graph):
-        attach(pump, f"c{number}", broker_name(number), *data.draw(st.lists(st.sampled_from(wishes), max_size=2)))
+        attach(
+            pump, f"c{number}", broker_name(number), *data.draw(st.lists(st.sampled_from(subscriptions), max_size=2))
+        )
     pump.advance(1.0)
     home = data.draw(st.sampled_from(sorted(graph)))
     values = {"n": st.integers(0, 7), "m": st.sampled_from(["a", "ab", "b", "c"])}

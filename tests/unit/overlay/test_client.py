@@ -249,9 +249,9 @@ def test_whatever_happens_every_ticket_is_answered_exactly_once(verbs: list[tupl
         pump.change("c", "b0", up=True)
     pump.run()
     assert Counter(done.ticket for _, done in pump.done) == Counter(range(1, ticket + 1))
-    wished = {number for number, where in node.client._where.items()}
+    wanted = {number for number, where in node.client._where.items()}
     served = pump.machines["b0"].broker._clients[0].keys  # type: ignore[attr-defined]
-    assert set(served) == wished, "client and broker agree in the end"
+    assert set(served) == wanted, "client and broker agree in the end"
 
 
 def test_pumps_of_clients_need_no_time() -> None:

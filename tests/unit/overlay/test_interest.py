@@ -1,4 +1,4 @@
-"""Interest: our own wishes become numbered changes; another broker's changes and snapshots become its set again."""
+"""Interest: our subscriptions become numbered changes; another broker's changes and snapshots become its set again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_nothing_wanted_is_nothing_announced() -> None:
     assert list(an_own().changes()) == []
 
 
-def test_a_wish_is_announced_once_however_many_have_it() -> None:
+def test_a_subscription_is_announced_once_however_many_have_it() -> None:
     own = an_own()
     own.want([5, 6])
     own.want([5])
@@ -52,7 +52,7 @@ def test_a_wish_is_announced_once_however_many_have_it() -> None:
     assert list(own.changes()) == []
 
 
-def test_a_wish_is_withdrawn_with_the_last_who_had_it() -> None:
+def test_a_subscription_is_withdrawn_with_the_last_who_had_it() -> None:
     own = an_own()
     own.want([5])
     own.want([5])
@@ -64,7 +64,7 @@ def test_a_wish_is_withdrawn_with_the_last_who_had_it() -> None:
     assert len(own) == 0
 
 
-def test_a_wish_that_comes_and_goes_before_it_is_told_costs_nothing() -> None:
+def test_a_subscription_that_comes_and_goes_before_it_is_announced_costs_nothing() -> None:
     own = an_own()
     own.want([5])
     own.unwant([5])
@@ -190,20 +190,20 @@ def test_whatever_is_lost_a_listener_agrees_after_the_next_snapshot(
     batches: list[list[tuple[bool, int]]], data: st.DataObject
 ) -> None:
     own, remote = an_own(), a_remote()
-    wishes: list[int] = []
+    wanted: list[int] = []
     for batch in batches:
-        for wanted, encoding in batch:
-            if wanted:
+        for more, encoding in batch:
+            if more:
                 own.want([encoding])
-                wishes.append(encoding)
-            elif encoding in wishes:
+                wanted.append(encoding)
+            elif encoding in wanted:
                 own.unwant([encoding])
-                wishes.remove(encoding)
+                wanted.remove(encoding)
         for packet in own.changes():
             if data.draw(st.booleans()):
                 remote.apply(packet)
-        assert sorted(own.announced()) == sorted(set(wishes))
+        assert sorted(own.announced()) == sorted(set(wanted))
     if own.version:
         for packet in snapshot(ORIGIN, 1, own.version, own.announced(), SCHEME):
             remote.apply(packet)
-    assert state(remote) == (own.version, sorted(set(wishes)), len(set(wishes)))
+    assert state(remote) == (own.version, sorted(set(wanted)), len(set(wanted)))

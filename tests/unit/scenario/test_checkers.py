@@ -141,7 +141,7 @@ def test_nothing_silent_notices_a_copy_that_vanished() -> None:
 def missed(
     *, begun: float = 0.0, ended: float | None = None, at: float = 6.0, count: int = 1, got: Iterable[float] = ()
 ) -> list[str]:
-    """One wish for n = 1 over a span, one message, and when it was delivered."""
+    """One subscription for n = 1 over a span, one message, and when it was delivered."""
     checker = NothingMissed(SCENARIO)
     checker.subscribed(begun, "c", 1, "n = 1")
     checker.published(at, "p", a_message(count))

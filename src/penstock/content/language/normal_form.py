@@ -127,7 +127,7 @@ class _Expansion:
             if self._tries_left < 0:
                 raise PredicateTooLarge(
                     "the predicate repeats its alternatives too often to be brought into normal form:"
-                    " leave out what is said twice, or subscribe with several predicates"
+                    " leave out what stands there twice, or subscribe with several predicates"
                 )
         if len(clauses) > 1:
             clauses = _without_supersets(clauses)

@@ -1,7 +1,7 @@
 """The compiled loops of both indexes. Importing this module imports numba, which takes seconds: import it late.
 
-`match_messages` works on the records of `index_table`, `cover_messages` on the columns of `encoding_table`; the layout
-is told there. Both append to output buffers of the caller and stop before a message for which there may be no room:
+`match_messages` works on the records of `exact_table`, `cover_messages` on the columns of `encoded_table`; the layout
+stands there. Both append to output buffers of the caller and stop before a message for which there may be no room:
 they return how far they came, and the caller enlarges the buffers and calls again.
 
 All checks run without a branch: the candidate is written in any case and the write place moves on by 0 or 1. For the

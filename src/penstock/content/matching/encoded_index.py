@@ -9,7 +9,7 @@ There are two tables for this:
 
 * A small index, as brokers of a simulation have, keeps a dict for each bit and tests Python integers: a call with one
   message takes a few microseconds, and nothing has to be imported.
-* Above `compiled_above` pairs, `encoding_table` keeps one array for each 64-bit word, and a compiled loop tests whole
+* Above `compiled_above` pairs, `encoded_table` keeps one array for each 64-bit word, and a compiled loop tests whole
   buckets at a time.
 
 Pairs are kept for each owner, so that an owner that leaves takes its encodings with it. The bit of an encoding is

@@ -2,14 +2,14 @@
 
 Trying 100,000 predicates on each message takes tens of milliseconds. Nearly all of them fail, and most for the same
 reason: the message does not say the one rare thing that they ask for. So each filter of a predicate is filed under its
-rarest constraint (its *access*, see `index_plan`), a message looks only under what it says (`index_vocabulary`), and
+rarest constraint (its *access*, see `exact_plan`), a message looks only under what it says (`vocabulary`), and
 the few candidates are checked.
 
 Up to `ASKED_MAX` predicates are simply asked. Beyond that there are two tables for one plan:
 
 * A small index keeps a dict for each access and asks `predicate.matches` for each candidate. It needs neither numpy
   nor numba, whose import takes seconds.
-* Above `compiled_above` registrations, `index_table` keeps arrays and a compiled loop checks the candidates. Its
+* Above `compiled_above` registrations, `exact_table` keeps arrays and a compiled loop checks the candidates. Its
   checks are exact for equality and for ranges of numbers; candidates whose filter has other constraints, and messages
   with integers that no float equals, are asked `predicate.matches` afterwards.
 

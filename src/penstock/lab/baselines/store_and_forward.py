@@ -120,9 +120,9 @@ class StoreAndForward:
             self._note(name, NodeStarted("broker", 1))
         for client in self._scenario.client:
             home = self._numbers[client.broker]
-            for number, wish in enumerate(client.subscribe):
-                self._note(client.name, Subscribed(number, wish.where))
-                self._index.add(len(self._subscribers), parse_predicate(wish.where))
+            for number, subscription in enumerate(client.subscribe):
+                self._note(client.name, Subscribed(number, subscription.where))
+                self._index.add(len(self._subscribers), parse_predicate(subscription.where))
                 self._subscribers.append((home, client.name, number))
             for number, spec in enumerate(client.publish):
                 random = stream(seed, client.name, "publish", number)
@@ -185,9 +185,9 @@ class StoreAndForward:
             fact = Delivered(subscription, identity.publisher, identity.incarnation, identity.count)
             self._note(client, fact)
         copies: dict[int, Targets] = {}
-        for there, wishes in targets.items():
+        for there, readers in targets.items():
             if there != number:
-                copies.setdefault(self._next_hop[number][there], {})[there] = wishes
+                copies.setdefault(self._next_hop[number][there], {})[there] = readers
         acknowledged = self._engine.now
         for hop, part in copies.items():
             delay = self._delays[number, hop]

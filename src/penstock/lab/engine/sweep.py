@@ -175,7 +175,7 @@ def _failed(experiment: str, failed: list[Simulated], total: int) -> CheckFailed
         for one in failed:
             yield f"  {_named(one.parameters, one.seed)}: {one.failure.strip().splitlines()[-1]}"
             yield f"    {replay_command(experiment, one.parameters, one.seed)}"
-        yield f"the first of them said:\n{failed[0].failure.rstrip()}"
+        yield f"the first of them reported:\n{failed[0].failure.rstrip()}"
 
     return CheckFailed("\n".join(lines()), replay_command(experiment, failed[0].parameters, failed[0].seed))
 

@@ -126,7 +126,7 @@ class View:
 
     @cached_property
     def answers(self) -> Columns:
-        """Every request, and how many of those who heard it had the message."""
+        """Every request, and how many of those who received it had the message."""
         return _columns(metrics.answers(self.tables.request_sent, self.tables.request_heard))
 
     @cached_property

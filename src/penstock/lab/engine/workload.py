@@ -33,12 +33,12 @@ def carry(
 
 def with_clients(scenario: Scenario, spec: WorkloadSpec, folder: Path) -> Scenario:
     """The network of the scenario with the clients of the workload."""
-    wishes: dict[str, list[SubscriptionSpec]] = {client_name(number): [] for number in range(spec.clients)}
-    for wish in read_subscriptions(folder):
-        wishes[wish.client].append(SubscriptionSpec(where=wish.where))
+    subscriptions: dict[str, list[SubscriptionSpec]] = {client_name(number): [] for number in range(spec.clients)}
+    for subscription in read_subscriptions(folder):
+        subscriptions[subscription.client].append(SubscriptionSpec(where=subscription.where))
     brokers = [broker.name for broker in scenario.broker]
     clients = tuple(
         ClientSpec(name=name, broker=brokers[number % spec.brokers % len(brokers)], subscribe=tuple(wanted))
-        for number, (name, wanted) in enumerate(wishes.items())
+        for number, (name, wanted) in enumerate(subscriptions.items())
     )
     return replace(scenario, client=clients, duration=SETTLING + spec.duration)

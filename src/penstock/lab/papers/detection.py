@@ -60,7 +60,7 @@ def detection_single(match: float, loss: float, size: int) -> float:
 
 
 def detection_shared(match: float, loss: float, size: int, others: int) -> float:
-    """Erratum R2: the probability that one of those who lost a message notices, with overlapping wishes.
+    """Erratum R2: the probability that one of those who lost a message notices, with overlapping subscriptions.
 
     s of the k others want the message too. None of the 1 + s gets a certain later one with probability
         q_s = P_m P_l (1/2 + P_l / 2)^s + (1 - P_m) (1 - r (1 - P_l))^s,   r = P_m / 2 / (1 - P_m),
@@ -100,11 +100,11 @@ class _Channel:
     def send(self, wanting: int, getting: int) -> list[tuple[int, int]]:
         """Publish what these want, and let those get it; returns who notices which losses now."""
         now = SPACING * self.sequence
-        # Said twice, under two names, so that no two contents have the same encoding.
-        said = {"wanting": wanting, "again": wanting}
-        message = make_message(Identity("p", 1, self.sequence + 1), said, b"")
+        # Given twice, under two names, so that no two contents have the same encoding.
+        content = {"wanting": wanting, "again": wanting}
+        message = make_message(Identity("p", 1, self.sequence + 1), content, b"")
         wrapped, _ = self._out.wrap(message, now=now)
-        known = self._wanted_by.setdefault(self._config.scheme.encode_message(said), wanting)
+        known = self._wanted_by.setdefault(self._config.scheme.encode_message(content), wanting)
         assert known == wanting, "two contents with one encoding"
         noticed = []
         if wanting & getting:
@@ -121,7 +121,7 @@ class _Channel:
 
 @dataclass(frozen=True)
 class _Draw:
-    """Who wants a message and who gets it: groups of one subscriber and some others whose wishes overlap with its."""
+    """Who wants a message and who gets it: groups of one subscriber and some others that overlap with it."""
 
     match: float
     others: int
@@ -132,7 +132,7 @@ class _Draw:
         return 1 + self.others
 
     def lost(self, random: Random) -> int:
-        """Who wants the message that is lost: the first of every group, and each of its others if wishes overlap."""
+        """Who wants the message that is lost: the first of every group, and each of its others that overlaps."""
         return sum((1 | self._others(random, OVERLAP)) << group * self.width for group in range(self.groups))
 
     def wanting(self, random: Random) -> int:
@@ -316,8 +316,8 @@ EXPERIMENTS = (
         name="loss-detection-probability-shared",
         title="How probably a loss is noticed by one of those who share it",
         source="002 section 4.3, Figure 4.2(b)",
-        about="Subscribers whose wishes overlap lose the same message, and one that notices is enough. The paper prints"
-        " no formula; ours counts that what one of them gets the others probably get too (erratum R2).",
+        about="Subscribers whose subscriptions overlap lose the same message, and one that notices is enough. The paper"
+        " prints no formula; ours counts that what one of them gets the others probably get too (erratum R2).",
         plans=_none,
         measure=_measure_shared,
         draw=_draw_shared,

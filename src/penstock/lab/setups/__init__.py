@@ -1,8 +1,8 @@
 """The set-ups of dissertation 002, chapters 3 and 4, as scenarios.
 
 `ordering` holds the networks with two fast publishers (sections 3.1 and 3.5), `recovery` those that lose messages
-(section 4.4), `chains` the model of section 3.2. `wishes` calibrates what the clients of the first want, `trees` grows
-graphs of a given diameter, and `transported` puts a transport on all clients of any of them.
+(section 4.4), `chains` the model of section 3.2. `subscriptions` calibrates what the clients of the first want, `trees`
+grows graphs of a given diameter, and `transported` puts a transport on all clients of any of them.
 """
 
 from penstock.lab.setups.chains import chain

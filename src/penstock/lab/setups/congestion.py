@@ -62,20 +62,20 @@ def large_network(*, duration: float, rate: float, subscribers: int, controlled:
         for number in (1, 2)
     ]
     homes = [f"b{number % 8}" for number in range(16, 8 * CLIENTS_PER_BROKER)] + [f"b{n}" for n in range(1, 8)] * 2
-    for number, (home, where) in enumerate(zip(homes, large_wishes(subscribers), strict=False)):
+    for number, (home, where) in enumerate(zip(homes, large_subscriptions(subscribers), strict=False)):
         clients.append(_subscriber(f"s{number}", home, where, CONTROL if controlled else None))
     return _scenario(name, controlled, [f"b{number}" for number in range(8)], links, clients, duration)
 
 
-def large_wishes(subscribers: int) -> list[str]:
+def large_subscriptions(subscribers: int) -> list[str]:
     """A filter for each, in random order."""
     random = stream(0, "congestion", "large", subscribers)
-    wishes = [_wish(TOP_MATCH / rank**STEEPNESS, random) for rank in range(1, subscribers + 1)]
-    random.shuffle(wishes)
-    return wishes
+    filters = [_filter(TOP_MATCH / rank**STEEPNESS, random) for rank in range(1, subscribers + 1)]
+    random.shuffle(filters)
+    return filters
 
 
-def _wish(probability: float, random: Random) -> str:
+def _filter(probability: float, random: Random) -> str:
     """Equalities whose values come together about so often."""
     most, least = 1.0 / _HARMONIC, 1.0 / (_HARMONIC * len(VALUES))
     possible = [n for n in range(1, CONSTRAINTS_MAX + 1) if least**n <= probability <= most**n]
@@ -173,13 +173,13 @@ def _publisher(
 def _subscriber(
     name: str, broker: str, where: str, transport: TransportConfig | None, *, recover: bool = False
 ) -> ClientSpec:
-    wish = SubscriptionSpec(where=where, recover=recover)
+    subscription = SubscriptionSpec(where=where, recover=recover)
     return ClientSpec(
         name=name,
         broker=broker,
         access_delay=ACCESS_DELAY,
         queue_packets=100_000,
-        subscribe=(wish,),
+        subscribe=(subscription,),
         transport=transport,
     )
 

@@ -122,8 +122,10 @@ def _pair(number: int, pair: DumbbellPair, transport: TransportConfig | None) ->
         )
         for stretch in pair.profile
     )
-    wish = SubscriptionSpec(where=f"source = '{source}' AND wanted")
+    subscription = SubscriptionSpec(where=f"source = '{source}' AND wanted")
     return (
         ClientSpec(name=publisher, broker="left", access_delay=ACCESS_DELAY, publish=publish, transport=transport),
-        ClientSpec(name=source, broker="right", access_delay=ACCESS_DELAY, subscribe=(wish,), transport=transport),
+        ClientSpec(
+            name=source, broker="right", access_delay=ACCESS_DELAY, subscribe=(subscription,), transport=transport
+        ),
     )

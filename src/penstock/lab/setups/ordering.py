@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from penstock.kernel.randomness import stream
 from penstock.lab.engine.experiment import Scale
-from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_WISH, attributes, thin_wishes
+from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_SUBSCRIPTION, attributes, thin_subscriptions
 from penstock.lab.setups.trees import grown_tree
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
@@ -61,7 +61,7 @@ def eight_brokers(scale: Scale) -> Scenario:
         drain=10.0 if scale == "paper" else 3.0,
         broker=_brokers(BROKERS, SERVICE_MEAN),
         link=_links(LINKS),
-        client=_clients(_wishes(), _publishers(fast_starts)),
+        client=_clients(_subscriptions(), _publishers(fast_starts)),
         check=("at-most-once",),
     )
 
@@ -105,7 +105,7 @@ def forty_six_brokers(scale: Scale) -> Scenario:
         drain=10.0 if scale == "paper" else 3.0,
         broker=_brokers(BROKERS_FORTY_SIX, SERVICE_MEAN_FORTY_SIX),
         link=_links(grown_tree(BROKERS_FORTY_SIX, DIAMETER_FORTY_SIX, stream(0, "forty-six-brokers", "tree"))),
-        client=_clients(_wishes_forty_six(), _publishers_forty_six(fast_starts)),
+        client=_clients(_subscriptions_forty_six(), _publishers_forty_six(fast_starts)),
         check=("at-most-once",),
     )
 
@@ -139,18 +139,18 @@ def _links(pairs: tuple[tuple[int, int], ...]) -> tuple[LinkSpec, ...]:
     )
 
 
-def _clients(wishes: list[list[str]], publishers: dict[str, Flows]) -> tuple[ClientSpec, ...]:
-    """A client for each wish of each broker."""
+def _clients(subscriptions: list[list[str]], publishers: dict[str, Flows]) -> tuple[ClientSpec, ...]:
+    """A client for each subscription of each broker."""
     return tuple(
         ClientSpec(
             name=f"b{broker}-c{number}",
             broker=f"b{broker}",
-            subscribe=(SubscriptionSpec(where=wish),),
+            subscribe=(SubscriptionSpec(where=subscription),),
             publish=publishers.get(f"b{broker}-c{number}", ()),
             queue_packets=100_000,
         )
-        for broker, wishes_here in enumerate(wishes)
-        for number, wish in enumerate(wishes_here)
+        for broker, subscriptions_here in enumerate(subscriptions)
+        for number, subscription in enumerate(subscriptions_here)
     )
 
 
@@ -184,21 +184,23 @@ def _publishers(fast_starts: tuple[float, ...]) -> dict[str, Flows]:
     return found
 
 
-def _wishes() -> list[list[str]]:
+def _subscriptions() -> list[list[str]]:
     """A text per client, so that the expected number of receivers is as reported, and the brokers' loads are even."""
     heavy_rate = HEAVY_MATCH * 2 * FAST_RATE
     slow_rate = SLOW_PUBLISHERS * (SLOW_RATES[0] + 0.8 * (SLOW_RATES[1] - SLOW_RATES[0]))  # at 240 s
     thin_fast = RECEIVERS_FAST - HEAVY_MATCH * len(HEAVY_BROKERS)
     thin_rate = slow_rate * RECEIVERS_SLOW + 2 * FAST_RATE * thin_fast
     even = (thin_rate + len(HEAVY_BROKERS) * heavy_rate) / BROKERS
-    wishes = []
+    subscriptions = []
     for broker in range(BROKERS):
         heavy = broker in HEAVY_BROKERS
         share = (even - (heavy_rate if heavy else 0.0)) / thin_rate
         random = stream(0, "eight-brokers", broker)
-        thin = thin_wishes(CLIENTS_PER_BROKER - heavy, random, slow=RECEIVERS_SLOW * share, fast=thin_fast * share)
-        wishes.append([*thin, HEAVY_WISH] if heavy else thin)
-    return wishes
+        thin = thin_subscriptions(
+            CLIENTS_PER_BROKER - heavy, random, slow=RECEIVERS_SLOW * share, fast=thin_fast * share
+        )
+        subscriptions.append([*thin, HEAVY_SUBSCRIPTION] if heavy else thin)
+    return subscriptions
 
 
 # Forty-six brokers: who publishes and who wants what.
@@ -214,20 +216,20 @@ def _publishers_forty_six(fast_starts: tuple[float, ...]) -> dict[str, Flows]:
     return found
 
 
-def _wishes_forty_six() -> list[list[str]]:
-    """Two wishes per broker, one of them for slow publishers only, and each that of five clients.
+def _subscriptions_forty_six() -> list[list[str]]:
+    """Two subscriptions per broker, one of them for slow publishers only, and each that of five clients.
 
     Neighbours want alike things, so a message crosses a dozen links. Without that it would cross more than twenty to
     reach as many clients, and a run would take twice the time.
     """
     sharing = CLIENTS_PER_BROKER_FORTY_SIX // 2
     thin_fast = RECEIVERS_FAST - HEAVY_MATCH * len(HEAVY_BROKERS_FORTY_SIX)
-    random = stream(0, "forty-six-brokers", "wishes")
-    drawn = thin_wishes(2 * BROKERS_FORTY_SIX, random, slow=RECEIVERS_SLOW / sharing, fast=thin_fast / sharing)
-    wishes = [
+    random = stream(0, "forty-six-brokers", "wishes")  # the label decides what is drawn: it stays
+    drawn = thin_subscriptions(2 * BROKERS_FORTY_SIX, random, slow=RECEIVERS_SLOW / sharing, fast=thin_fast / sharing)
+    subscriptions = [
         [either] * sharing + [slow_only] * sharing
         for either, slow_only in zip(drawn[:BROKERS_FORTY_SIX], drawn[BROKERS_FORTY_SIX:], strict=True)
     ]
     for broker in HEAVY_BROKERS_FORTY_SIX:
-        wishes[broker][-1] = HEAVY_WISH
-    return wishes
+        subscriptions[broker][-1] = HEAVY_SUBSCRIPTION
+    return subscriptions

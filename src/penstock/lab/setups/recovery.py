@@ -110,7 +110,7 @@ def recovery_network(
 
 def match_probabilities(brokers: Size) -> list[float]:
     """For each subscriber, how probably it wants a message; the same for every publisher."""
-    return [len(classes) / CLASSES for classes in _wishes(brokers, NETWORKS[brokers].wanted)]
+    return [len(classes) / CLASSES for classes in _subscriptions(brokers, NETWORKS[brokers].wanted)]
 
 
 def receivers_of_classes(brokers: Size) -> list[int]:
@@ -135,7 +135,7 @@ def _clients(brokers: Size, wanted: ClassesWanted) -> tuple[ClientSpec, ...]:
         attributes=_attributes(),
         body_bytes=100,
     )
-    wishes = iter(_wishes(brokers, wanted))
+    subscriptions = iter(_subscriptions(brokers, wanted))
     clients = []
     for broker in range(brokers):
         for number in range(CLIENTS_PER_BROKER):
@@ -144,7 +144,7 @@ def _clients(brokers: Size, wanted: ClassesWanted) -> tuple[ClientSpec, ...]:
                 ClientSpec(
                     name=f"b{broker}-c{number}",
                     broker=f"b{broker}",
-                    subscribe=() if publishes else (SubscriptionSpec(where=_text(next(wishes))),),
+                    subscribe=() if publishes else (SubscriptionSpec(where=_text(next(subscriptions))),),
                     publish=(flow,) if publishes else (),
                     queue_packets=100_000,
                 )
@@ -170,19 +170,19 @@ def _text(classes: list[int]) -> str:
 # Popularity.
 
 
-def _wishes(brokers: Size, wanted: ClassesWanted) -> list[list[int]]:
+def _subscriptions(brokers: Size, wanted: ClassesWanted) -> list[list[int]]:
     """The classes that each subscriber wants."""
-    random = stream(0, "recovery", brokers, "wishes")
+    random = stream(0, "recovery", brokers, "wishes")  # the label decides what is drawn: it stays
     left = [classes for classes, wanting in wanted.items() for _ in range(wanting)]
-    assert len(left) == brokers * CLIENTS_PER_BROKER - NETWORKS[brokers].publishers, "who wants how many: not all said"
+    assert len(left) == brokers * CLIENTS_PER_BROKER - NETWORKS[brokers].publishers, "who wants how many: not all given"
     random.shuffle(left)
-    wishes: list[list[int]] = [[] for _ in left]
+    subscriptions: list[list[int]] = [[] for _ in left]
     numbers = random.sample(range(CLASSES), CLASSES)
     for number, receivers in zip(numbers, _popularity(wanted), strict=True):
         for subscriber in _draw_distinct(left, receivers, random):
-            wishes[subscriber].append(number)
+            subscriptions[subscriber].append(number)
             left[subscriber] -= 1
-    return wishes
+    return subscriptions
 
 
 def _draw_distinct(left: list[int], count: int, random: Random) -> list[int]:

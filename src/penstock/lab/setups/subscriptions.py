@@ -19,17 +19,17 @@ VALUES = 24  # per attribute
 ATTRIBUTES = tuple(f"a{number}" for number in range(8))  # with `kind` and `grade` a message has ten
 HEAVY_MATCH = 0.85
 GRADE_ZIPF = 2.5025  # two values with weights 1 and 2**-2.5025: the first comes with probability 0.85
-HEAVY_WISH = "kind = 'fast' AND grade = 'regular'"
+HEAVY_SUBSCRIPTION = "kind = 'fast' AND grade = 'regular'"
 
 
 def attributes(kind: str) -> dict[str, Value | Recipe]:
-    """What a publisher of this kind says."""
+    """What a publisher of this kind puts into a message."""
     values = tuple(f"v{rank}" for rank in range(VALUES))
     recipes: dict[str, Value | Recipe] = {name: Recipe(choose=values, zipf=1.0) for name in ATTRIBUTES}
     return {"kind": kind, "grade": Recipe(choose=("regular", "odd"), zipf=GRADE_ZIPF), **recipes}
 
 
-def thin_wishes(clients: int, random: Random, *, slow: float, fast: float) -> list[str]:
+def thin_subscriptions(clients: int, random: Random, *, slow: float, fast: float) -> list[str]:
     """A text for each client; `slow` and `fast` are how many of them shall get a message of such a publisher."""
     either = clients // 2
     drawn = [

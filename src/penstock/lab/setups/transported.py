@@ -21,5 +21,5 @@ def with_transport(
 
 
 def _with_transport(client: ClientSpec, transport: TransportConfig, ordered: bool, recover: bool) -> ClientSpec:
-    wishes = tuple(replace(wish, ordered=ordered, recover=recover) for wish in client.subscribe)
-    return replace(client, transport=transport, subscribe=wishes)
+    subscriptions = tuple(replace(subscription, ordered=ordered, recover=recover) for subscription in client.subscribe)
+    return replace(client, transport=transport, subscribe=subscriptions)

@@ -30,7 +30,7 @@ from penstock.live.host import CLOCK_OFFSET
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.udp import HEAD_BYTES
-from penstock.scenario.runs import Outcome, Run, open_or_make, run_folder
+from penstock.scenario.runs import Run, RunOutcome, open_or_make, run_folder
 from penstock.scenario.spec import Scenario, TcpSpec
 
 BULK_TCP = "penstock.live.emulation.bulk_tcp"
@@ -50,7 +50,7 @@ def namespace_run(scenario: Scenario, seed: int, runs_root: Path, *, again: bool
     """The run, from the cache or made now, under a name of its own."""
     renamed = replace(scenario, name=f"{scenario.name} in namespaces")
 
-    def make(trace: Trace) -> Outcome:
+    def make(trace: Trace) -> RunOutcome:
         return outcome_of(run(drive_bottleneck(renamed, seed, trace=trace)))
 
     return open_or_make(renamed, seed, runs_root, make, again=again)

@@ -32,7 +32,7 @@ from penstock.live.emulation.emulated_links import Relays
 from penstock.live.event_loop import run
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
-from penstock.scenario.runs import Outcome, Run, make_run, open_or_make, run_folder
+from penstock.scenario.runs import Run, RunOutcome, make_run, open_or_make, run_folder
 from penstock.scenario.script import script
 from penstock.scenario.spec import ClientSpec, Scenario
 
@@ -88,7 +88,7 @@ def run_live(
         return run(drive(scenario, seed, progress=progress)), None
     results = []
 
-    def make(trace: Trace) -> Outcome:
+    def make(trace: Trace) -> RunOutcome:
         results.append(run(drive(scenario, seed, trace=trace, folder=folder, progress=progress)))
         return outcome_of(results[0])
 
@@ -108,7 +108,7 @@ def live_run(
     renamed = replace(scenario, name=f"{scenario.name} live")
     folder = run_folder(renamed, seed, runs_root)
 
-    def make(trace: Trace) -> Outcome:
+    def make(trace: Trace) -> RunOutcome:
         return outcome_of(run(drive(renamed, seed, trace=trace, folder=folder, progress=progress)))
 
     return open_or_make(renamed, seed, runs_root, make, again=again)
@@ -286,10 +286,10 @@ async def _until(at: float) -> None:
         await asyncio.sleep(wait)
 
 
-def outcome_of(result: LiveResult) -> Outcome:
+def outcome_of(result: LiveResult) -> RunOutcome:
     """What is kept of a live run in `run.json`. There is no digest: real time never repeats itself."""
     tallies = result.clients.values()
-    return Outcome(
+    return RunOutcome(
         digest="",
         events=0,
         virtual_seconds=result.seconds,

@@ -10,7 +10,8 @@ for this message and another client's request came before it in the same *round*
 repair. For repairs it is the other way round: a round of repairs ends with a request, and whoever is not the first to
 answer in a round is a duplicate.
 
-A request is *answered* by those who heard it before its sender asked again; a hit is one of them that has the message.
+A request is *answered* by those who received it before its sender asked again; a hit is one of them that has the
+message.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def rounds(request_sent: DataFrame, repair_sent: DataFrame) -> DataFrame:
 
 
 def answers(request_sent: DataFrame, request_heard: DataFrame) -> DataFrame:
-    """For every request: how many heard it, how many of them had the message, and how many had it in their cache.
+    """For every request: how many received it, how many of them had the message, and how many had it in their cache.
 
     The publisher itself keeps what it sends in a ring of its own; it counts among the hits, not among those of caches.
     """
@@ -120,7 +121,7 @@ def cache_sizes(counted: DataFrame) -> DataFrame:
 
 
 def _with_rounds(events: DataFrame) -> DataFrame:
-    """`spoken` says of each request or repair whether another client has said the same in this round."""
+    """`spoken` says of each request or repair whether another client has sent the same in this round."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -130,7 +131,7 @@ def _with_rounds(events: DataFrame) -> DataFrame:
     same = F.coalesce(F.sum(1 - F.col("repair")).over(before), F.lit(0))
     numbered = events.withColumn("round", F.when(F.col("repair") == 0, opposite).otherwise(same))
     spoken = Window.partitionBy(*_KEY, "repair", "round").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
-    # Another one spoke before if the least or the greatest name that spoke is not ours.
+    # Another one was before us if the least or the greatest name before us is not ours.
     other = (F.min("node").over(spoken) != F.col("node")) | (F.max("node").over(spoken) != F.col("node"))
     return numbered.withColumn("spoken", F.coalesce(other, F.lit(False)))
 

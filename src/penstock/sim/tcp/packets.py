@@ -2,7 +2,7 @@
 
 A `TcpPacket` is a segment or an acknowledgement and finds its own way: a path is a row of pipes, and a packet that
 comes out of one goes into the next. Whoever shares a pipe with TCP wraps the pipe's two callbacks with `beside`; there,
-packets of TCP are told apart from all else by their type. The pipe must be one that loses (a datagram link's): a
+packets of TCP are known from all else by their type. The pipe must be one that loses (a datagram link's): a
 reliable one never drops, and TCP would fill it up to the receiver's window.
 """
 

@@ -91,10 +91,10 @@ def _measure_overhead(views: Views) -> Mapping[str, float]:
 
 def _draw_overhead(views: Views) -> Sequence[Figure]:
     view = views[CONTROLLED]
-    said = {"requests": view.sent_per_second("request_sent"), "repairs": view.sent_per_second("repair_sent")}
+    sent = {"requests": view.sent_per_second("request_sent"), "repairs": view.sent_per_second("repair_sent")}
     feedback = {"feedback": measured(view).counted("feedback", PUBLISHERS[0])}
     return (
-        curves("Requests and repairs (Figure 5.18a).", said, "per second"),
+        curves("Requests and repairs (Figure 5.18a).", sent, "per second"),
         curves("Feedback at one publisher (Figure 5.18b).", feedback, "per second"),
     )
 

@@ -47,12 +47,12 @@ def _scenario(scale: Scale) -> Scenario:
         start=2.0,
         attributes={"kind": "probe", "value": Recipe(integer=(0, VALUES - 1))},
     )
-    wish = SubscriptionSpec(where="value = 3 OR value = 7")
+    subscription = SubscriptionSpec(where="value = 3 OR value = 7")
     return changed(
         chain,
         name=f"adaptivity-{scale}",
         duration=SECONDS[scale],
-        client=(changed(publisher, publish=(flow,)), changed(subscriber, subscribe=(wish,))),
+        client=(changed(publisher, publish=(flow,)), changed(subscriber, subscribe=(subscription,))),
     )
 
 

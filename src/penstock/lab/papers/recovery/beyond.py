@@ -55,8 +55,8 @@ def _measure_digests(views: Views) -> Mapping[str, float]:
 
 def _rare(view: View) -> list[str]:
     """The subscribers that want two classes of messages out of two hundred."""
-    wishes = {client.name: client.subscribe[0].where for client in view.scenario.client if client.subscribe}
-    return [name for name, where in wishes.items() if where.count(" OR ") == 1]
+    wheres = {client.name: client.subscribe[0].where for client in view.scenario.client if client.subscribe}
+    return [name for name, where in wheres.items() if where.count(" OR ") == 1]
 
 
 def _noticed(view: View) -> float:

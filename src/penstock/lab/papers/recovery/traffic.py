@@ -1,7 +1,7 @@
 """002 sections 4.4.3 and 4.4.4: requests and repairs, how many are in vain, and what the caches keep.
 
 What a duplicate and a hit are stands in `pipeline/metrics/recovery.py`. The network is looked at as one cache: a
-request is a hit if anybody who heard it has the message. The hit ratio of the caches alone leaves out publishers.
+request is a hit if anybody who received it has the message. The hit ratio of the caches alone leaves out publishers.
 """
 
 from __future__ import annotations
@@ -183,9 +183,9 @@ def _caches(view: View | None) -> dict[str, float]:
 
 def size_curves(view: View) -> tuple[Floats, Floats, Floats]:
     """The least, mean and largest size of all caches in each second; a cache that says nothing has its minimum."""
-    told, seconds = view.cache_sizes, int(view.scenario.duration)
-    within = told["second"] < seconds
-    second, entries = told["second"][within], told["entries"][within].astype(float)
+    sizes, seconds = view.cache_sizes, int(view.scenario.duration)
+    within = sizes["second"] < seconds
+    second, entries = sizes["second"][within], sizes["entries"][within].astype(float)
     rings = len(view.published_by_publisher) * sum(bool(client.subscribe) for client in view.scenario.client)
     number = np.bincount(second, minlength=seconds)
     total = np.bincount(second, weights=entries, minlength=seconds) + CACHE_MIN * (rings - number)
@@ -199,12 +199,12 @@ def size_curves(view: View) -> tuple[Floats, Floats, Floats]:
 
 def _grown(view: View) -> float:
     """After which share of the spikes the largest cache of that publisher's messages grew, in good time."""
-    told, seconds = view.cache_sizes, int(view.scenario.duration)
+    sizes, seconds = view.cache_sizes, int(view.scenario.duration)
     rose = []
     for publisher, rates in view.published_by_publisher.items():
-        mine = (told["publisher"] == publisher) & (told["second"] < seconds)
+        mine = (sizes["publisher"] == publisher) & (sizes["second"] < seconds)
         most = np.full(seconds, float(CACHE_MIN))
-        np.maximum.at(most, told["second"][mine], told["entries"][mine].astype(float))
+        np.maximum.at(most, sizes["second"][mine], sizes["entries"][mine].astype(float))
         starts = np.flatnonzero((rates[1:] >= SPIKE) & (rates[:-1] < SPIKE)) + 1
         rose += [most[start : start + 1 + RISES_WITHIN].max() > most[start - 1] for start in starts]
     return float(np.mean(rose)) if rose else NAN
@@ -303,8 +303,8 @@ EXPERIMENTS = (
         name="recovery-control-traffic",
         title="Requests and repairs, and how many are in vain",
         source="002 section 4.4.3, Figure 4.8",
-        about="Whoever hears another's request or repair holds its own back, so most are said once. Requests get lost"
-        " and are said again, so there are more of them than repairs.",
+        about="Whoever receives another's request or repair holds its own back, so most are sent once. Requests get"
+        " lost and are sent again, so there are more of them than repairs.",
         plans=_traffic_plans,
         measure=_measure_traffic,
         draw=_draw_traffic,
