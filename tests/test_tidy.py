@@ -38,7 +38,7 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "sim": ("scenario",),
     "live": ("scenario",),
     "dashboard": ("live",),
-    "pipeline": ("content", "kernel/trace", "kernel/trace_files", "kernel/randomness"),
+    "pipeline": ("content", "kernel/trace", "kernel/trace_files", "kernel/randomness", "kernel/delay_laws"),
     "pipeline/source": ("live/client",),
     "lab": ("sim", "live", "pipeline"),
     "cli": ("lab", "dashboard"),

@@ -2,7 +2,7 @@
 
 The pure half works on arrays: `fit_pair` takes the delays of one pair in the order of publication and fits
 
-    two-Laplace        the differences of consecutive delays: scale b, see `two_laplace`
+    two-Laplace        the differences of consecutive delays: scale b, see `difference_scale` and `kernel.delay_laws`
     hypoexponential    the delays without their constant part: k phases by EM, see `hypoexponential`
     Gamma              the same data: [Muk92] found it for packets, 002 finds that it does not fit
     power law          the delays as they are (Pareto): [ZGG05] found it for packets, 002 finds that it does not fit
@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.pipeline import hypoexponential, two_laplace
+from penstock.kernel.delay_laws import two_laplace_cdf
+from penstock.pipeline import difference_scale, hypoexponential
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +98,7 @@ def fit_pair(delays: ArrayLike, *, phases: int, constant: float | None = None) -
     constant = float(ordered.min()) if constant is None else constant
     variable = np.maximum(ordered - constant, 0.0)
     differences = np.diff(ordered)
-    scale = two_laplace.scale_of(differences)
+    scale = difference_scale.scale_of(differences)
     phase_fit = hypoexponential.fit(variable, phases)
     phase_goodness = goodness(variable, lambda x: hypoexponential.cdf(x, phase_fit.rates))
     gamma, pareto = fit_gamma(variable), fit_pareto(ordered)
@@ -107,8 +108,8 @@ def fit_pair(delays: ArrayLike, *, phases: int, constant: float | None = None) -
         mean=float(ordered.mean()),
         skewness=skewness(ordered),
         difference_scale=scale,
-        difference_scale_likeliest=two_laplace.likeliest_scale_of(differences),
-        difference_distance=goodness(differences, lambda x: two_laplace.cdf(x, scale)).distance,
+        difference_scale_likeliest=difference_scale.likeliest_scale_of(differences),
+        difference_distance=goodness(differences, lambda x: _two_laplace(x, scale)).distance,
         phase_rates=list(phase_fit.rates),
         hypoexponential_distance=phase_goodness.distance,
         hypoexponential_p=phase_goodness.p,
@@ -125,6 +126,11 @@ def skewness(samples: ArrayLike) -> float:
     values = np.asarray(samples, dtype=np.float64)
     centred = values - values.mean()
     return float(np.mean(centred**3) / np.mean(centred**2) ** 1.5)
+
+
+def _two_laplace(values: Floats, scale: float) -> Floats:
+    """The cdf at each of these."""
+    return np.array([two_laplace_cdf(x, scale) for x in values.tolist()])
 
 
 def goodness(samples: ArrayLike, cdf: Callable[[Floats], Floats]) -> Goodness:

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from penstock.kernel.delay_laws import two_laplace_cdf, two_laplace_density, two_laplace_quantile
 from penstock.kernel.randomness import derive
 from penstock.lab import setups
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.engine.view import Floats, View
 from penstock.lab.pages import style
 from penstock.lab.papers.throughput import PARAMETERS, bdrp_plan
-from penstock.pipeline import hypoexponential, models, two_laplace
+from penstock.pipeline import hypoexponential, models
+from penstock.pipeline.difference_scale import scale_of
 
 STAGE_MEAN = 0.001  # seconds per broker in the chains
 UNEQUAL = (0.001, 0.001, 0.001, 0.001, 0.010)
@@ -134,15 +136,15 @@ def _asymmetry(delays: Floats) -> float:
 
 def _tail_at_nominal(differences: Floats) -> float:
     """How often the difference exceeds the point that the fitted law gives a 5 % tail, either way."""
-    point = float(two_laplace.quantile(0.95, two_laplace.scale_of(differences)))
+    point = two_laplace_quantile(0.95, scale_of(differences))
     return float((np.abs(differences) > point).mean() / 2)
 
 
 def _peak(differences: Floats) -> float:
     """The density around zero beside that of the fitted law in the same interval."""
-    scale = two_laplace.scale_of(differences)
+    scale = scale_of(differences)
     half = 0.1 * scale
-    model = 2 * float(two_laplace.cdf(half, scale)) - 1
+    model = 2 * two_laplace_cdf(half, scale) - 1
     return float((np.abs(differences) <= half).mean()) / model
 
 
@@ -150,14 +152,14 @@ def _draw_differences(views: Views) -> Sequence[Figure]:
     figures = []
     for name, words in (("5 stages", "five equal brokers"), ("unequal", "four equal brokers and one ten times slower")):
         x = np.diff(_chain_delays(views[name]))
-        scale = two_laplace.scale_of(x)
+        scale = scale_of(x)
         edges = np.linspace(-6 * scale, 6 * scale, 121)
         density = np.histogram(x, edges)[0] / (len(x) * (edges[1] - edges[0]))
         middles = (edges[1:] + edges[:-1]) / 2
         rows = [{"x": a * 1000, "density": d, "series": "measured"} for a, d in _pairs(middles, density)]
         rows += [
             {"x": a * 1000, "density": d, "series": "two Laplace"}
-            for a, d in _pairs(middles, two_laplace.density(middles, scale))
+            for a, d in ((a, two_laplace_density(a, scale)) for a in middles.tolist())
         ]
         spec = style.lines(
             rows,
@@ -253,7 +255,7 @@ def _measure_variation(views: Views) -> Mapping[str, float]:
     test = models.compare_samples(random.choice(below, size, replace=False), random.choice(above, size, replace=False))
     return {
         "p of the two-sample KS test (n = 500)": test.p,
-        "b above the split over b below": two_laplace.scale_of(above) / two_laplace.scale_of(below),
+        "b above the split over b below": scale_of(above) / scale_of(below),
         "split (s)": split,
     }
 
