@@ -40,8 +40,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.content.matching import encoded_index as encoding_index
-from penstock.content.matching import exact_index as index
+from penstock.content.matching.compiled import warm_up
 from penstock.content.matching.encoded_index import EncodingIndex
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Attributes, Value
@@ -405,8 +404,7 @@ def main() -> None:
     sizes = [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000]
     messages, repetitions, budget = (500, 1, 0.5) if options.quick else (2_000, 5, 1.0)
     started = time.perf_counter()
-    index.warm_up()
-    encoding_index.warm_up()
+    warm_up()
     results: dict[str, Any] = {"warm_up_s": time.perf_counter() - started}
     results["matching"] = [
         compare(name, size, messages, repetitions, budget, CONTENDERS) for name in KINDS for size in sizes

@@ -180,12 +180,13 @@ def network(brokers: int, rate_messages_per_s: float, seconds: float, checkers: 
 
 def measure_network(brokers: int, rate_messages_per_s: float, seconds: float, checkers: bool) -> Row:
     """One network in this process: quiet first, then busy."""
-    from penstock.content.matching import encoded_index as encoding_index
+    from penstock.content.matching.compiled import warm_up
+    from penstock.content.matching.encoded_index import COMPILED_ABOVE
     from penstock.sim import engine, run
 
     run.simulate(network(2, 10.0, 0.1, checkers), SEED)  # imports, caches
-    if brokers * CLIENTS_PER_BROKER > encoding_index.COMPILED_ABOVE:
-        encoding_index.warm_up()  # numba, which only larger networks import
+    if brokers * CLIENTS_PER_BROKER > COMPILED_ABOVE:
+        warm_up()  # numba, which only larger networks import
     times, results = [], []
     for rate in (0.0, rate_messages_per_s):
         scenario = network(brokers, rate, seconds, checkers)

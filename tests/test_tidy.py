@@ -46,6 +46,12 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
 }
 
+# No module needs itself, not even through a late import or one for type checkers. Those below may not be left for long.
+CIRCLES: tuple[tuple[str, ...], ...] = (
+    ("live/wire/ports", "live/wire/udp"),
+    ("live/broker/server", "live/broker/status"),
+)
+
 # Who may import these libraries, as beginnings of module names.
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "asyncio": ("live/", "dashboard/", "cli/"),
@@ -118,13 +124,13 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """(module, names) of every import; those for type checkers only are left out."""
+def imports(path: Path, *, with_typing: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """(module, names) of every import, late ones too; those for type checkers only are left out unless wanted."""
     whole = tree(path)
     typing_only = {
         child
         for node in ast.walk(whole)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not with_typing
         for child in map(ast.unparse, node.body)
     }
     for node in ast.walk(whole):
@@ -135,9 +141,9 @@ def imports(path: Path) -> Iterator[tuple[str, list[str]]]:
             yield node.module or "", [alias.name for alias in node.names]
 
 
-def own_imports(path: Path) -> Iterator[str]:
+def own_imports(path: Path, *, with_typing: bool = False) -> Iterator[str]:
     """Penstock modules that a file imports, such as `kernel/trace`."""
-    for module, names in imports(path):
+    for module, names in imports(path, with_typing=with_typing):
         if module.split(".")[0] == "penstock":
             inside = "/".join(module.split(".")[1:])
             for name in names or [""]:
@@ -173,6 +179,20 @@ def test_imports_point_one_way(module: str) -> None:
         if target and not any(target == place or target.startswith(place + "/") for place in reach)
     ]
     assert wrong == [], f"{module} may import only {sorted(reach)}"
+
+
+def test_no_module_needs_itself() -> None:
+    left: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        found = own_imports(path, with_typing=True)
+        left[module] = {target if target in MODULES else f"{target}/__init__".strip("/") for target in found}
+    for circle in CIRCLES:
+        for module in left.keys() & set(circle):
+            left[module] -= set(circle)
+    while done := [module for module, needed in left.items() if not needed & left.keys()]:
+        for module in done:
+            del left[module]
+    assert left == {}, "these import each other, or a module that stands in a circle"
 
 
 def test_the_table_of_imports_has_no_circles_and_keeps_the_two_worlds_apart() -> None:

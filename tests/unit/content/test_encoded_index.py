@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.content.matching.encoded_index import EncodingIndex, bits_of, warm_up
+from penstock.content.matching.compiled import warm_up
+from penstock.content.matching.encoded_index import EncodingIndex, bits_of
 from penstock.errors import InvalidEncoding
 
 DICT_ONLY, COMPILED_ONLY = 10**9, 0

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.content.matching.exact_index import PredicateIndex, warm_up
+from penstock.content.matching.compiled import warm_up
+from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Attributes, Value
 from penstock.content.predicate import (
     Constraint,

@@ -34,11 +34,17 @@ def usable() -> bool:
     return False
 
 
-def _prepare() -> None:
-    from penstock.content.matching import encoded_index as encoding_index
-    from penstock.content.matching import exact_index as index
+def warm_up() -> None:
+    """Import and compile what large indexes need, now instead of at an inconvenient time."""
+    from penstock.content.matching.encoded_table import KernelCover  # late: they import numba
+    from penstock.content.matching.exact_table import KernelTable
+    from penstock.content.matching.vocabulary import Vocabulary
 
+    KernelTable(Vocabulary()).match(Vocabulary().translate([{}]))
+    KernelCover(64).match([0])
+
+
+def _prepare() -> None:
     global _ready
-    index.warm_up()
-    encoding_index.warm_up()
+    warm_up()
     _ready = True

@@ -171,10 +171,3 @@ def bits_of(encoding: int) -> Iterator[int]:
         low = encoding & -encoding
         yield low.bit_length() - 1
         encoding ^= low
-
-
-def warm_up() -> None:
-    """Import and compile what large indexes need, now instead of at an inconvenient time."""
-    from penstock.content.matching.encoded_table import KernelCover
-
-    KernelCover(WORD_BITS).match([0])

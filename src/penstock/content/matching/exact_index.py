@@ -162,13 +162,6 @@ def _key_of(item: tuple[int, Predicate]) -> int:
     return item[0]
 
 
-def warm_up() -> None:
-    """Import and compile what large indexes need, now instead of at an inconvenient time."""
-    from penstock.content.matching.exact_table import KernelTable
-
-    KernelTable(Vocabulary()).match(Vocabulary().translate([{}]))
-
-
 def _contains(keys: list[int], key: int) -> bool:
     place = bisect_left(keys, key)
     return place < len(keys) and keys[place] == key
