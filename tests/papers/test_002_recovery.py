@@ -22,7 +22,7 @@ from penstock.content.envelope import kind_of, opened
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import GaveUp, Record, RepairSent, RequestHeard, RequestSent
+from penstock.kernel.trace import GaveUp, Record, RepairSent, RequestReceived, RequestSent
 from penstock.transport.bearer import Publish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.recovery.distance_estimator import Distances
@@ -201,7 +201,7 @@ def test_figure_4_1_c_asks_b_holds_back_a_answers_and_both_get_it_once() -> None
     assert [(name, kind) for _, name, kind, _ in group.said] == [("C", REQUEST), ("A", REPAIR)]
     assert (c.requests.sent, b.requests.sent, b.requests.suppressed) == (1, 0, 1)
     assert kinds(c, RequestSent) == [RequestSent("P", 1, 5, 1)]
-    assert kinds(a, RequestHeard) == [RequestHeard("P", 1, 5, "C", hit=True)]
+    assert kinds(a, RequestReceived) == [RequestReceived("P", 1, 5, "C", hit=True)]
     assert kinds(a, RepairSent) == [RepairSent("P", 1, 5, "C")]
     assert a.delivered == b.delivered == c.delivered == [M5]
     assert [client.timers.deadline() for client in (a, b, c)] == [None] * 3
@@ -269,7 +269,7 @@ def test_4_2_2_a_request_reaches_alice_though_bob_cannot_know_the_messages_attri
     group.lost(M5, SPORT, "Bob")
     group.run()
     assert bob.delivered == [M5]
-    assert kinds(alice, RequestHeard)
+    assert kinds(alice, RequestReceived)
     assert group.clients["Carol"].records == []
 
 

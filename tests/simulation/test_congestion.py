@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.errors import CheckFailed
 from penstock.kernel.randomness import stream
-from penstock.kernel.trace import Delivered, Dropped, FlowLimited, Published, Record, Withheld
+from penstock.kernel.trace import Delivered, Dropped, FlowLimited, MessageWithheld, Published, Record
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.storm import storm
 from penstock.scenario.workload import PublisherSpec, Recipe
@@ -45,7 +45,7 @@ class Seen:
         self.delivered[node] += isinstance(record, Delivered)
         self.published += isinstance(record, Published)
         self.dropped += isinstance(record, Dropped) and record.kind == "Publication"
-        if isinstance(record, Withheld):
+        if isinstance(record, MessageWithheld):
             self.withheld[record.limiting_receiver] += 1
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import talk
 from penstock.content.message import Identity, Value
-from penstock.kernel.trace import FlowLimited, InputRefused, Withheld
+from penstock.kernel.trace import FlowLimited, InputRefused, MessageWithheld
 from penstock.transport.config import TransportConfig
 from penstock.transport.own_subscriptions import INBOX
 from penstock.transport.wire.control_messages import FEEDBACK, TO, Asked, Feedback
@@ -52,7 +52,7 @@ def test_who_slows_whom_is_reported() -> None:
     assert flow.quota == pytest.approx(100.0, rel=0.4)
     limited = bus.records_of("p", FlowLimited)
     assert {record.limiting_receiver for record in limited} == {"slow"}
-    withheld = bus.records_of("p", Withheld)
+    withheld = bus.records_of("p", MessageWithheld)
     assert withheld
     assert {record.limiting_receiver for record in withheld} == {"slow"}
 
@@ -272,7 +272,7 @@ def test_ranges_on_a_network_that_loses_nothing_hold_nobody_up(wheres: list[str]
     for price in (5, 15, 35, 65):
         bus.stream(100.0, 6.0, price=price)
     bus.run(7.0)
-    assert bus.records_of("p", Withheld) == []
+    assert bus.records_of("p", MessageWithheld) == []
     for number in range(len(wheres)):
         assert bus.got(f"s{number}", 1) == bus.due(f"s{number}", 1)
     assert len(bus.talk(FEEDBACK)) <= 4 * 7 * len(wheres)
@@ -302,7 +302,7 @@ def test_messages_with_many_attributes_look_like_others_and_still_hold_nobody_up
         bus.publish("p", {**attributes, "kind": "hot" if bus.random.random() < 0.15 else "cold"}, at=now)
         now += bus.random.uniform(0.5, 1.5) / 800.0
     bus.run(6.0)
-    assert bus.records_of("p", Withheld) == []
+    assert bus.records_of("p", MessageWithheld) == []
     assert bus.got("s0", 1) == bus.due("s0", 1)
     assert bus.talk(FEEDBACK)  # something looked lost
 

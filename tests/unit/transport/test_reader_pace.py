@@ -19,7 +19,7 @@ import narrow_bus
 from narrow_bus import NarrowBus, a_bus
 from overlay_bus import OverlayBus
 from penstock.content.message import Message
-from penstock.kernel.trace import FlowLimited, Withheld
+from penstock.kernel.trace import FlowLimited, MessageWithheld
 from penstock.transport.receiver.reader_pace import AIM, CALM, Reader
 from penstock.transport.wire.control_messages import FEEDBACK
 
@@ -109,7 +109,7 @@ def test_a_slow_application_is_followed_and_nothing_is_ever_lost(ours: bool) -> 
     assert application.fullest < 0.5 * QUEUE_MAX
     assert application.fullest > AIM * QUEUE_MAX * 0.5  # so much of the queue is used
     assert bus.control("busy").loss_event_rate == 0.0
-    assert {record.limiting_receiver for record in bus.records_of("p", Withheld)} == {"busy"}
+    assert {record.limiting_receiver for record in bus.records_of("p", MessageWithheld)} == {"busy"}
 
 
 @BUSES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.content.envelope import kind_of, opened
 from penstock.content.message import Identity, Message, Value, make_message
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, InputRefused, LimitReached, Record, RepairSent, RequestHeard
+from penstock.kernel.trace import Counted, InputRefused, LimitReached, Record, RepairSent, RequestReceived
 from penstock.transport.bearer import Publish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.recovery.distance_estimator import DISTANCE_MIN, Distances
@@ -83,14 +83,14 @@ def restored(message: Message) -> tuple[Repair, Message]:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_request_for_what_we_have_starts_a_wait_of_d1_to_d1_plus_d2_distances(seed: int) -> None:
     client = Client(seed, repair_first=1.0, repair_spread=2.0)
-    assert client.repairs.heard(a_request(), 10.0) == [RequestHeard("p", 1, 5, "other", hit=True)]
+    assert client.repairs.heard(a_request(), 10.0) == [RequestReceived("p", 1, 5, "other", hit=True)]
     assert 1.0 * D <= client.next_wait(10.0) <= 3.0 * D
     assert (client.repairs.hits, client.repairs.misses) == (1, 0)
 
 
 def test_a_request_for_what_we_do_not_have_is_a_miss_and_no_more() -> None:
     client = Client(echo_interval=10.0)
-    assert client.repairs.heard(a_request(Key("p", 1, 6)), 0.0) == [RequestHeard("p", 1, 6, "other", hit=False)]
+    assert client.repairs.heard(a_request(Key("p", 1, 6)), 0.0) == [RequestReceived("p", 1, 6, "other", hit=False)]
     assert client.timers.deadline() is None
     assert client.repairs.misses == 1
     assert client.repairs.cache.hit_ratio("p", 1) == 0.0
@@ -160,7 +160,7 @@ def test_for_three_distances_after_a_repair_requests_are_ignored(ours: bool) -> 
         now = 10.05
         client.repairs.heard_repair(KEY, now)
     heard = client.repairs.heard(a_request(requester="third"), now + 2.9 * D)
-    assert heard == [RequestHeard("p", 1, 5, "third", hit=True)]
+    assert heard == [RequestReceived("p", 1, 5, "third", hit=True)]
     assert client.timers.deadline() is None
     client.repairs.heard(a_request(requester="third"), now + 3.1 * D)
     assert client.timers.deadline() is not None
@@ -212,7 +212,7 @@ def test_a_publisher_that_waits_by_its_distance_to_itself_hardly_waits() -> None
 def test_a_publisher_asked_in_its_inbox_answers_at_once_and_there() -> None:
     client = Client()
     effects = client.repairs.heard(a_request(OWN), 10.0, direct=True)
-    assert records(effects) == [RequestHeard("me", 1, 5, "other", hit=True), RepairSent("me", 1, 5, "other")]
+    assert records(effects) == [RequestReceived("me", 1, 5, "other", hit=True), RepairSent("me", 1, 5, "other")]
     (message,) = published(effects)
     assert message.attributes[TO] == "other"
     assert restored(message)[1] == OWN_MESSAGE

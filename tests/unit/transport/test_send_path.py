@@ -15,7 +15,7 @@ from penstock.content.message import Identity, Message, make_message
 from penstock.kernel import machine
 from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, InputRefused, Published, RepairSent, Withheld
+from penstock.kernel.trace import Counted, InputRefused, MessageWithheld, Published, RepairSent
 from penstock.overlay.client import NOT_CONNECTED
 from penstock.overlay.node import NodeConfig
 from penstock.transport.bearer import Publish, TransportEffect
@@ -131,7 +131,7 @@ def test_a_withheld_message_takes_no_number() -> None:
         publisher.publish(a=True)
     publisher.run(2.0)
     assert [header.sequence for header in publisher.headers()] == [1, 2, 3, 4, 5]
-    assert len([record for record in publisher.records if isinstance(record, Withheld)]) == 15
+    assert len([record for record in publisher.records if isinstance(record, MessageWithheld)]) == 15
 
 
 def test_the_record_tells_of_what_left_in_the_order_it_left() -> None:

@@ -16,7 +16,7 @@ from foreign_bus import Bus
 from overlay_bus import OverlayBus
 from penstock.content.envelope import DATA
 from penstock.content.message import Message, Value
-from penstock.kernel.trace import GaveUp, LossDetected, Recovered, RepairSent, RequestHeard, RequestSent
+from penstock.kernel.trace import GaveUp, LossDetected, Recovered, RepairSent, RequestReceived, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.report import TransportReport
 from penstock.transport.wire.control_messages import ANSWER, DIGEST, ECHO, REPAIR, REQUEST
@@ -368,11 +368,11 @@ def test_requests_stay_in_their_domain(network: type[Net]) -> None:
     asked_west = {carried.sender for carried in net.talk(REQUEST) if carried.message.attributes["_domain"] == "west"}
     assert asked_west <= {"other0", "~other0"}
     for name in ("other0", "other1"):
-        heard = {record.requester for record in net.records_of(name, RequestHeard)}
+        heard = {record.requester for record in net.records_of(name, RequestReceived)}
         assert heard == set(), f"{name} is alone in its domain"
     for name in ("some", "all"):
         assert all(number < min(numbers(net.got(name, 1))) for number in check_account(net, name))
-    assert {record.requester for record in net.records_of("p", RequestHeard)} <= {"some", "all"}
+    assert {record.requester for record in net.records_of("p", RequestReceived)} <= {"some", "all"}
 
 
 @BOTH
@@ -385,7 +385,7 @@ def test_only_designated_caches_answer(network: type[Net]) -> None:
     assert net.records_of("other0", RepairSent)
     for name in ("p", "some", "all"):
         assert not net.records_of(name, RepairSent)
-        assert not net.records_of(name, RequestHeard)
+        assert not net.records_of(name, RequestReceived)
     check_account(net, "all")
     assert net.report("all", 1).recovered > 0
 
@@ -414,7 +414,7 @@ def test_a_request_to_the_publisher_is_heard_and_answered_by_it_alone(network: t
     net = a_run(network, 2, config, others=(config,))
     assert net.records_of("p", RepairSent)
     for name in ("some", "all", "other0"):
-        assert not net.records_of(name, RequestHeard)
+        assert not net.records_of(name, RequestReceived)
         assert not net.records_of(name, RepairSent)
         check_safety(net, name)
         check_order(net, name)

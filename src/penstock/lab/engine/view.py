@@ -126,8 +126,8 @@ class View:
 
     @cached_property
     def answers(self) -> Columns:
-        """Every request, and how many of those who heard it had the message."""
-        return _columns(metrics.answers(self.tables.request_sent, self.tables.request_heard))
+        """Every request, and how many of those who received it had the message."""
+        return _columns(metrics.answers(self.tables.request_sent, self.tables.request_received))
 
     @cached_property
     def cache_sizes(self) -> Columns:

@@ -30,7 +30,7 @@ from random import Random
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
 from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import InputRefused, LimitReached, RepairSent, RequestHeard
+from penstock.kernel.trace import InputRefused, LimitReached, RepairSent, RequestReceived
 from penstock.transport.bearer import Publish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.recovery.distance_estimator import ROUND_TRIP_MAX, Distances, plausible_name
@@ -124,7 +124,7 @@ class Repairs:
             return [InputRefused(requester[:40], "a request whose names or distances cannot be")]
         kept = self.kept(key)
         self.cache.note_request(request, self._distances.to(requester), now)
-        effects: list[TransportEffect] = [_request_heard(request, hit=kept is not None)]
+        effects: list[TransportEffect] = [_request_received(request, hit=kept is not None)]
         if kept is None:
             self.misses += 1
             return effects
@@ -239,9 +239,9 @@ class Repairs:
             self.tuning.ended(quiet.duplicates)
 
 
-def _request_heard(request: Request, *, hit: bool) -> RequestHeard:
+def _request_received(request: Request, *, hit: bool) -> RequestReceived:
     key = request.key
-    return RequestHeard(key.publisher, key.incarnation, key.sequence, request.requester, hit)
+    return RequestReceived(key.publisher, key.incarnation, key.sequence, request.requester, hit)
 
 
 def _plausible(request: Request) -> bool:

@@ -19,7 +19,7 @@ from penstock.kernel import machine
 from penstock.kernel.facts import published_record
 from penstock.kernel.machine import Accepted, Done, Refused, Ticket
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, Withheld
+from penstock.kernel.trace import Counted, MessageWithheld
 from penstock.transport.bearer import Publish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import word_of
@@ -125,7 +125,7 @@ class Sending:
         for waiting in self._gate.withdraw():
             identity, limiting = waiting.message.identity, slowest(waiting.flows)
             receiver = "" if limiting is None else limiting.limiting_receiver
-            effects.append(Withheld(identity.publisher, identity.incarnation, identity.count, receiver))
+            effects.append(MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver))
             effects += _answer(waiting.ticket, Refused(problem))
         return effects + self._arm()
 
@@ -209,7 +209,7 @@ def _withheld(message: Message, ticket: Ticket | None, flows: Sequence[Flow]) ->
     identity = message.identity
     problem = f"withheld: {receiver} takes {quota:.3g} messages/s of this flow; publish more slowly"
     return [
-        Withheld(identity.publisher, identity.incarnation, identity.count, receiver),
+        MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver),
         *_answer(ticket, machine.Withheld(problem)),
     ]
 

@@ -1,7 +1,7 @@
 """002 sections 4.4.3 and 4.4.4: requests and repairs, how many are in vain, and what the caches keep.
 
 What a duplicate and a hit are stands in `pipeline/metrics/recovery.py`. The network is looked at as one cache: a
-request is a hit if anybody who heard it has the message. The hit ratio of the caches alone leaves out publishers.
+request is a hit if anybody who received it has the message. The hit ratio of the caches alone leaves out publishers.
 """
 
 from __future__ import annotations
