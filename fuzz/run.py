@@ -170,8 +170,8 @@ def talk_target() -> Callable[[bytes], None]:
     from penstock.transport.config import TransportConfig
     from penstock.transport.transport import Transport
 
-    config = TransportConfig(record_bits=64, digest_interval=1.0)
-    kinds = ("request", "repair", "digest", "echo", "answer", "data")
+    config = TransportConfig(record_bits=64, heartbeat_interval=1.0)
+    kinds = ("request", "repair", "heartbeat", "echo", "answer", "data")
     everything = parse_predicate("TRUE")
 
     def target(data: bytes) -> None:
@@ -193,8 +193,8 @@ def talk_target() -> Callable[[bytes], None]:
                     hear([*client.arrived((1,), effect.message, now=0.1 * count)])
             if count == 2 and data:
                 kind = kinds[data[0] % len(kinds)]
-                sender = "~p" if kind == "digest" else "p"
-                said = talk(Identity(sender, 1, 2), kind, {"_from": "p"} if kind == "digest" else {"n": 2}, data[1:])
+                sender = "~p" if kind == "heartbeat" else "p"
+                said = talk(Identity(sender, 1, 2), kind, {"_from": "p"} if kind == "heartbeat" else {"n": 2}, data[1:])
                 hear([*client.arrived((1,), said, now=0.25)])
         for _ in range(1_000):
             deadline = timers.deadline()

@@ -14,7 +14,7 @@ from penstock.content.message import Message
 from penstock.kernel.trace import LossDetected, Recovered, RepairSent, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.session import detection_probability
-from penstock.transport.wire.control_messages import DIGEST, REPAIR, REQUEST, Request, decode_talk
+from penstock.transport.wire.control_messages import HEARTBEAT, REPAIR, REQUEST, Request, decode_talk
 from penstock.transport.wire.header import decode_header
 
 PEERS = TransportConfig(publisher_answers=False, cache_min=50)
@@ -219,11 +219,11 @@ def test_4_3_equation_4_1_is_what_happens(matched: float, loss: float, entries: 
     assert share == pytest.approx(expected, abs=4.0 * (expected * (1.0 - expected) / len(gone)) ** 0.5)
 
 
-def test_4_3_digests_help_those_who_hear_too_little() -> None:
+def test_4_3_heartbeats_help_those_who_hear_too_little() -> None:
     """4.3: soft-state messages that carry a record find what the next publication would be too late to tell."""
     found = {}
     for interval in (0.0, 0.5):
-        config = TransportConfig(record_entries=3, digest_interval=interval)
+        config = TransportConfig(record_entries=3, heartbeat_interval=interval)
         bus = Bus(3, loss=0.1, stage=0.0)
         bus.add("p", config, publishes=True)
         bus.add("a", config)
@@ -232,6 +232,6 @@ def test_4_3_digests_help_those_who_hear_too_little() -> None:
             bus.publish("p", {"news": "sport" if number % 20 == 0 else "other"}, at=0.02 * number)
         bus.run(60.0)
         found[interval] = len(bus.got("a", 1))
-        assert bool(bus.talk(DIGEST)) == (interval > 0.0)
+        assert bool(bus.talk(HEARTBEAT)) == (interval > 0.0)
     assert found[0.0] < 95
-    assert found[0.5] >= 98, "all but what was lost before it asked for digests"
+    assert found[0.5] >= 98, "all but what was lost before it asked for heartbeats"

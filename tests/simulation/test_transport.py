@@ -45,7 +45,7 @@ def a_config(random: Random) -> TransportConfig:
         publisher_answers=random.random() < 0.8,
         adaptive_waits=random.random() < 0.3,
         echo_interval=random.choice((0.0, 5.0)),
-        digest_interval=random.choice((0.0, 0.5)),
+        heartbeat_interval=random.choice((0.0, 0.5)),
         hold_max=1.0,
     )
 

@@ -1,7 +1,7 @@
 """A client with a transport: the application's verbs pass through it, and its own verbs go to the client below.
 
 The overlay knows nothing of all this: to its brokers, headers are part of a message's body, and requests, repairs,
-digests and echoes are messages like any others. As long as nothing asks for the transport (no configuration, no
+heartbeats and echoes are messages like any others. As long as nothing asks for the transport (no configuration, no
 subscription with order or recovery), messages take the short way past it.
 """
 

@@ -2,7 +2,7 @@
 
 One frozen object for a whole client. Every part reads its own lines of it, and each part can be switched off by
 itself: no record (`record_entries=0`, the basic mode), no order, no recovery (both are asked for per subscription), no
-repairs for others (`answers=False`), no digests (`digest_interval=0`), no echo (`echo_interval=0`).
+repairs for others (`answers=False`), no heartbeats (`heartbeat_interval=0`), no echo (`echo_interval=0`).
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     distance_first: float = 0.1  # until an echo has come back
     distances_max: int = 20_000
 
-    # Digests (002 sections 4.3 and 6.2).
-    digest_interval: float = 0.0  # between two of a publisher that has something new to say
-    digest_spans: int = 2  # a digest tells of so many intervals, 1 or 2: with 2 one of them may be lost
-    digest_repeats: int = 2  # how often it is said again when nothing follows: the end of a burst
-    digest_below: float = 1.0  # a subscriber asks for digests if it detects fewer losses than this share; 1: always
+    # Heartbeats (002 sections 4.3 and 6.2).
+    heartbeat_interval: float = 0.0  # between two of a publisher that has something new to say
+    heartbeat_spans: int = 2  # a heartbeat tells of so many intervals, 1 or 2: with 2 one of them may be lost
+    heartbeat_repeats: int = 2  # how often it is said again when nothing follows: the end of a burst
+    heartbeat_below: float = 1.0  # who detects fewer losses than this share subscribes to them; 1: always
 
     # A second copy of each message (beyond the papers).
     repeat_after: float = 0.0  # so long after the first; 0: none
@@ -141,9 +141,9 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 self.increase_max, self.flow_timeout, self.quota_floor
             )
             > 0.0,
-            "digest_spans must be 1 or 2": self.digest_spans in (1, 2),
-            "digest_repeats must be from 0 to 100": 0 <= self.digest_repeats <= 100,
-            "digest_below must be from 0 to 1": 0.0 <= self.digest_below <= 1.0,
+            "heartbeat_spans must be 1 or 2": self.heartbeat_spans in (1, 2),
+            "heartbeat_repeats must be from 0 to 100": 0 <= self.heartbeat_repeats <= 100,
+            "heartbeat_below must be from 0 to 1": 0.0 <= self.heartbeat_below <= 1.0,
             "queue_max, requests_pending_max, published_kept, distances_max and sessions_max must be at least 1": min(
                 self.queue_max,
                 self.requests_pending_max,

@@ -2,8 +2,8 @@
 
 The detection probability is equation (4.1) of 002 with what was measured: a loss goes unnoticed if none of the next R
 publications reaches this client, so P = 1 - (1 - p_match + p_match p_loss)^R. It is worked out for each publisher and
-averaged by how much each sends; digests, which find nearly all, are not counted in. The probability of disorder is the
-mean, over all gaps that were met, of the chance that the latch left to a violation.
+averaged by how much each sends; heartbeats, which find nearly all, are not counted in. The probability of disorder is
+the mean, over all gaps that were met, of the chance that the latch left to a violation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TransportReport:
     disorder_probability: float = 0.0
     delay_assigned: float = 0.0  # seconds of latch per message, on average
     delay_held: float = 0.0  # seconds that a message really waited, on average
-    digests: int = 0  # heard
+    heartbeats: int = 0  # heard
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
     untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
 
@@ -48,7 +48,7 @@ def make_report(
     dropped_late: int,
     lost: int,
     duplicates_before: int,
-    digests: int,
+    heartbeats: int,
     not_asked: int,
 ) -> TransportReport:
     """What is known of one subscription, and of all publishers together."""
@@ -74,7 +74,7 @@ def make_report(
         disorder_probability=sum(order.chance_sum for order in orders) / gaps if gaps else 0.0,
         delay_assigned=wish.assigned / wish.delivered if wish.delivered else 0.0,
         delay_held=wish.held / wish.delivered if wish.delivered else 0.0,
-        digests=digests,
+        heartbeats=heartbeats,
         not_asked=not_asked,
         untold=sum(order.untold for order in orders),
     )

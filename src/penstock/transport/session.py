@@ -34,8 +34,8 @@ class Session:
         self.ordering: Ordering[Delivery] = Ordering(config, make_latch(config, hops))
         self.heard_at = 0.0
         self.record_entries = header.record_size
-        self.sends_digests = header.digests
-        self.digests: int | None = None  # number of our subscription to its digests
+        self.sends_heartbeats = header.heartbeats
+        self.heartbeats: int | None = None  # number of our subscription to its heartbeats
         self.congestion: Congestion | None = None  # from the first message that says its publisher obeys
         self._wanted = self._unwanted = 0.0
         self._doubts = self._early = 0
@@ -46,9 +46,9 @@ class Session:
         """The name of its timer."""
         return ("transport", "order", self.publisher, self.incarnation)
 
-    def needs_digests(self, below: float) -> bool:
-        """Whether too many of its losses would go unnoticed, and it sends digests that we do not get yet."""
-        if not self.sends_digests or self.digests is not None:
+    def needs_heartbeats(self, below: float) -> bool:
+        """Whether too many of its losses would go unnoticed, and it sends heartbeats that we do not get yet."""
+        if not self.sends_heartbeats or self.heartbeats is not None:
             return False
         detected = self.detection_probability()
         return below >= 1.0 or (detected is not None and detected <= below)

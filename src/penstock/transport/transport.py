@@ -9,7 +9,7 @@ The network below is known by three verbs and a callback (`network`). Everything
 `session`; the parts know nothing of each other, this file joins them by plain calls.
 
 State: wishes (the subscriptions that asked for order or recovery), sessions in the order in which they were last heard.
-Own subscriptions: the inbox; requests for what our wishes match, or for what we published; digests of publishers of
+Own subscriptions: the inbox; requests for what our wishes match, or for what we published; heartbeats of publishers of
 which we hear too little. Timers: ("transport", "order", publisher, incarnation) per session, those of the parts, and
 ("transport", "tick") while there is anything to look after. Bounds: `TransportConfig`, and a record when one is hit.
 """
@@ -44,10 +44,10 @@ from penstock.transport.session import Session
 from penstock.transport.subscriptions import Delivery, Wish, Wishes
 from penstock.transport.wire.control_messages import (
     ANSWER,
-    DIGEST,
     ECHO,
     FEEDBACK,
     FROM,
+    HEARTBEAT,
     QUESTION,
     REPAIR,
     REQUEST,
@@ -95,7 +95,7 @@ class Transport:
         self.slowdowns = Slowdowns(name, voice, random, self._sending, self._listening)
         self._ticking = False
         self._ticks = self._not_asked = 0
-        self._refused = self._digests_heard = self._dropped_late = 0
+        self._refused = self._heartbeats_received = self._dropped_late = 0
         self._lost = self._duplicates_before = 0  # of all publishers, also those that are forgotten by now
 
     # Verbs.
@@ -146,7 +146,7 @@ class Transport:
         effects: list[TransportEffect] = []
         if not self._wishes.recover_any:
             for session in self._sessions.values():
-                effects += self._listening.no_digests_of(session)
+                effects += self._listening.no_heartbeats_of(session)
         return effects if wish is None or wish.requests is None else [*effects, Unsubscribe(wish.requests)]
 
     def looks_after(self, number: int) -> bool:
@@ -169,7 +169,7 @@ class Transport:
             dropped_late=self._dropped_late,
             lost=self._lost,
             duplicates_before=self._duplicates_before,
-            digests=self._digests_heard,
+            heartbeats=self._heartbeats_received,
             not_asked=self._not_asked,
         )
 
@@ -222,7 +222,7 @@ class Transport:
         step = session.ordering.arrived(header, wishes.relevant, held, hold=bool(ordered), now=now)
         if step.verdict is Verdict.REFUSED:
             return effects + self._refuse(message, step.problem)
-        session.record_entries, session.sends_digests = header.record_size, header.digests
+        session.record_entries, session.sends_heartbeats = header.record_size, header.heartbeats
         self._heard_of(session, now)
         effects += begun
         if step.verdict is Verdict.NEW:
@@ -255,8 +255,8 @@ class Transport:
             return [*self._requests.heard(request, now), *self._repairs.heard(request, now, direct=direct)]
         if kind == REPAIR:
             return self._repaired(decode_talk(data, Repair), message, now)
-        if kind == DIGEST:
-            return self._digest(data, message, now)
+        if kind == HEARTBEAT:
+            return self._heartbeat(data, message, now)
         if kind == ECHO:
             return self._distances.heard_echo(decode_talk(data, Echo), now)
         if kind == ANSWER:
@@ -334,7 +334,7 @@ class Transport:
         """A subscription's application is behind and takes so many messages/s; infinity: it keeps up again."""
         self._feedbacks.reader(list(self._sessions.values()), number, rate, now=now)
 
-    def _digest(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
+    def _heartbeat(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
         """A record without a message, of a publisher that we know."""
         publisher, identity = message.attributes.get(FROM), message.identity
         session = self._sessions.get((str(publisher), identity.incarnation))
@@ -344,7 +344,7 @@ class Transport:
         step = session.ordering.noticed(header, self._wishes.relevant, now=now)
         if step.verdict is Verdict.REFUSED:
             return self._refuse(message, step.problem)
-        self._digests_heard += 1
+        self._heartbeats_received += 1
         self._heard_of(session, now)
         return self._after(session, step, now, later=True)
 
@@ -362,8 +362,8 @@ class Transport:
                 return self._asked_again(timer, now)
             case "repair":
                 return self._repairs.expired(timer, now)
-            case "digest":
-                return self._sending.digest(now=now)
+            case "heartbeat":
+                return self._sending.heartbeat(now=now)
             case "gate":
                 return self._sending.expired(now=now)
             case "again":
@@ -385,7 +385,7 @@ class Transport:
         return effects
 
     def _tick(self, now: float) -> list[TransportEffect]:
-        """Once per interval: sizes of caches, sessions that have ended, digests that are needed, records."""
+        """Once per interval: sizes of caches, sessions that have ended, heartbeats that are needed, records."""
         self._ticks += 1
         self._ticking = False
         effects = [*self._repairs.tune(now), *self._sending.tick(now=now)]
@@ -411,8 +411,8 @@ class Transport:
         if self._wishes.recover_any:
             if now - session.heard_at <= ASKED_WHILE_HEARD * self.config.cache_interval:
                 effects += self._distances.ask(session.publisher, now)
-            if session.needs_digests(self.config.digest_below):
-                effects += self._listening.digests_of(session)
+            if session.needs_heartbeats(self.config.heartbeat_below):
+                effects += self._listening.heartbeats_of(session)
         if session.spilled():
             effects.append(LimitReached("ordering", self.config.queue_max))
         if self._ticks % ORDER_TOLD_EVERY == 0:
@@ -449,7 +449,7 @@ class Transport:
         pending = len(self._requests)
         self._requests.forget(session.publisher, session.incarnation)
         self._not_asked += pending - len(self._requests)
-        effects += self._listening.no_digests_of(session)
+        effects += self._listening.no_heartbeats_of(session)
         self._duplicates_before += session.ordering.duplicates
         del self._sessions[session.publisher, session.incarnation]
         return effects

@@ -17,7 +17,7 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.wire.header import decode_header
 from pump import Pump, a_message, broker_network
 
-CONFIG = TransportConfig(digest_interval=0.5)
+CONFIG = TransportConfig(heartbeat_interval=0.5)
 
 
 def a_node(name: str = "c", *, transport: TransportConfig | None = CONFIG) -> TransportClientNode:

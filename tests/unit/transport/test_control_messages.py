@@ -21,8 +21,8 @@ from penstock.transport.wire.control_messages import (
     ANSWER,
     ANY,
     BITS_MAX,
-    DIGEST,
     ECHO,
+    HEARTBEAT,
     REPAIR,
     REQUEST,
     TO,
@@ -35,9 +35,9 @@ from penstock.transport.wire.control_messages import (
     about_where,
     answer_message,
     decode_talk,
-    digest_message,
-    digests_where,
     echo_message,
+    heartbeat_message,
+    heartbeats_where,
     inbox_where,
     repair_to_all,
     repair_to_requester,
@@ -181,8 +181,8 @@ def test_names_are_quoted(name: str) -> None:
     assert hears(inbox_where(name), echo)
     assert not hears(inbox_where(name + "x"), echo)
     assert not hears(inbox_where("x"), echo)
-    assert hears(digests_where(name), digest_message(a_voice(), name, b""))
-    assert not hears(digests_where("x"), digest_message(a_voice(), name, b""))
+    assert hears(heartbeats_where(name), heartbeat_message(a_voice(), name, b""))
+    assert not hears(heartbeats_where("x"), heartbeat_message(a_voice(), name, b""))
     assert hears(about_where(name, name), asked({"n": 1}, publisher=name, domain=name))
 
 
@@ -197,7 +197,7 @@ def test_what_goes_to_one_inbox_is_heard_by_nobody_else() -> None:
         "n = 1",
         requests_where(SCHEME.routing_encodings(parse_predicate("n = 1")), ""),
         about_where("p", ""),
-        digests_where("p"),
+        heartbeats_where("p"),
     ]
     assert not any(hears(where, message) for where in everybody_else for message in (repair, straight))
 
@@ -232,9 +232,9 @@ def test_what_is_said_is_heard(kind: str, message: Message, expected: Any) -> No
     assert decode_talk(opened(message)[0], type(expected)) == expected
 
 
-def test_a_digest_is_a_header_by_itself() -> None:
-    digest = digest_message(a_voice(), "a", b"bytes")
-    assert (kind_of(digest), opened(digest)[0]) == (DIGEST, b"bytes")
+def test_a_heartbeat_is_a_header_by_itself() -> None:
+    heartbeat = heartbeat_message(a_voice(), "a", b"bytes")
+    assert (kind_of(heartbeat), opened(heartbeat)[0]) == (HEARTBEAT, b"bytes")
 
 
 BAD: dict[str, Any] = {

@@ -15,8 +15,8 @@ from penstock.errors import InvalidHeader
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
 from penstock.transport.wire.header import (
     AGE_MAX,
-    DIGESTS,
     FURTHER_MAX,
+    HEARTBEATS,
     SEQUENCE_MAX,
     SHARED,
     VERSION,
@@ -63,11 +63,11 @@ def test_a_record_comes_back_as_it_was(
     entries = written(encodings, own, entry_bytes, shared=shared)
     sequence = len(encodings) + 1 + more
     data = encode_header(
-        sequence, departure, ages, entries, flags=SHARED if shared else DIGESTS, entry_bytes=entry_bytes
+        sequence, departure, ages, entries, flags=SHARED if shared else HEARTBEATS, entry_bytes=entry_bytes
     )
     assert needs_own_bits(data) == shared
     header = decode_header(data, own, entry_bits=entry_bytes * 8)
-    assert (header.sequence, header.departure, header.digests) == (sequence, departure, not shared)
+    assert (header.sequence, header.departure, header.heartbeats) == (sequence, departure, not shared)
     assert header.record_size == len(encodings)
     assert header.entries() == tuple(encodings)
     assert header.ages == pytest.approx(ages, abs=1e-6)
@@ -80,10 +80,10 @@ FOLLOWED = st.builds(Followed, WORDS, st.floats(0, 60), st.integers(0, 0xFFFF), 
 @given(st.lists(FOLLOWED, max_size=1 + FURTHER_MAX), st.floats(0, 1e6, width=32))
 def test_what_congestion_control_says_comes_back(flows: list[Followed], rate: float) -> None:
     control = Control(rate, *flows[0], tuple(flows[1:])) if flows else Control(rate)
-    data = encode_header(7, 1.0, [0.5], [bytes(32)], flags=DIGESTS, entry_bytes=32, control=control)
+    data = encode_header(7, 1.0, [0.5], [bytes(32)], flags=HEARTBEATS, entry_bytes=32, control=control)
     assert len(data) == FIXED_BYTES + 18 + 14 * max(0, len(flows) - 1) + 4 + 32
     header = decode_header(data, 0, entry_bits=256)
-    assert header.digests
+    assert header.heartbeats
     assert header.control is not None
     assert header.control.rate == rate
     assert header.control.says_all == (len(flows) <= FURTHER_MAX)

@@ -31,8 +31,8 @@ from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import FROM, REPAIR, REQUEST, TO, Answer, Echo, Key, Repair, Request
 from penstock.transport.wire.header import encode_header, whole_entry
 
-CONFIG = TransportConfig(digest_interval=0.2)
-COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_digests_heard", "duplicates", "_quiet")
+CONFIG = TransportConfig(heartbeat_interval=0.2)
+COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_heartbeats_received", "duplicates", "_quiet")
 
 
 def state(thing: object, seen: dict[int, object] | None = None) -> object:
@@ -93,8 +93,8 @@ def data(header: bytes, *, count: int = 6, publisher: str = "p") -> Message:
     return wrap(make_message(Identity(publisher, 1, count), {"n": 6}), header)
 
 
-def digest(header: bytes) -> Message:
-    return talk(Identity("~p", 1, 1), "digest", {FROM: "p"}, header)
+def heartbeat(header: bytes) -> Message:
+    return talk(Identity("~p", 1, 1), "heartbeat", {FROM: "p"}, header)
 
 
 GOOD = a_header(6, 10.6, [0.1], 1)
@@ -116,7 +116,7 @@ FORGED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-@pytest.mark.parametrize("make", [data, digest])
+@pytest.mark.parametrize("make", [data, heartbeat])
 def test_a_forged_header_is_refused_counted_and_changes_nothing(name: str, make: Callable[[bytes], Message]) -> None:
     client, timers = a_client_that_heard()
     numbers = (1,) if make is data else (INBOX + 5,)
@@ -186,10 +186,10 @@ def test_talk_that_cannot_be_changes_nothing(name: str) -> None:
     assert (state(client), state(timers)) == before
 
 
-def test_a_digest_in_anothers_name_is_not_heard() -> None:
+def test_a_heartbeat_in_anothers_name_is_not_heard() -> None:
     client, timers = a_client_that_heard()
     before = state(client), state(timers)
-    forged = talk(Identity("~mallory", 1, 1), "digest", {FROM: "p"}, a_header(50, 10.7, [0.1] * 40, 40))
+    forged = talk(Identity("~mallory", 1, 1), "heartbeat", {FROM: "p"}, a_header(50, 10.7, [0.1] * 40, 40))
     assert client.arrived((INBOX + 5,), forged, now=0.6) == []
     assert (state(client), state(timers)) == before
 
@@ -293,7 +293,7 @@ def check_bounds(client: Transport, timers: Timers, config: TransportConfig) -> 
 
 
 def test_a_publishers_memory_is_bounded() -> None:
-    config = TransportConfig(published_kept=30, digest_interval=1.0)
+    config = TransportConfig(published_kept=30, heartbeat_interval=1.0)
     publisher = Transport("p", 1, config, Timers(), Random(1), publishes=True)
     for count in range(1, 2_000):
         publisher.publish(make_message(Identity("p", 1, count), {"n": count}), now=0.01 * count)

@@ -1,4 +1,4 @@
-"""Second copies of messages, and digests that tell everything once."""
+"""Second copies of messages, and heartbeats that tell everything once."""
 
 from __future__ import annotations
 
@@ -89,22 +89,22 @@ def test_the_copy_of_the_first_message_begins_a_session() -> None:
     assert len(net.records_of("s", Recovered)) == 1
 
 
-def test_a_digest_of_one_span_tells_only_what_is_new() -> None:
+def test_a_heartbeat_of_one_span_tells_only_what_is_new() -> None:
     told = {}
     for spans in (1, 2):
-        config = TransportConfig(record_entries=0, digest_interval=0.5, digest_spans=spans)
+        config = TransportConfig(record_entries=0, heartbeat_interval=0.5, heartbeat_spans=spans)
         outgoing = Outgoing("p", 1, config, Timers(), Voice("p", 1))
         sizes = []
         for burst in (4, 3, 0):
             for _ in range(burst):
                 outgoing.wrap(a_message(1), now=1.0)
-            for effect in outgoing.digest(now=2.0):
+            for effect in outgoing.heartbeat(now=2.0):
                 assert isinstance(effect, Publish)
                 sizes.append(decode_header(opened(effect.message)[0], 0, entry_bits=256).record_size)
         told[spans] = sizes
     assert told == {1: [4, 3, 3], 2: [4, 7, 3]}, "when nothing follows, the last is said again"
 
 
-def test_a_digest_has_one_span_or_two() -> None:
-    with pytest.raises(ValueError, match="digest_spans"):
-        TransportConfig(digest_spans=3)
+def test_a_heartbeat_has_one_span_or_two() -> None:
+    with pytest.raises(ValueError, match="heartbeat_spans"):
+        TransportConfig(heartbeat_spans=3)

@@ -1,4 +1,4 @@
-"""The publisher's side: numbers, times and records on what leaves, and digests that tell of it again."""
+"""The publisher's side: numbers, times and records on what leaves, and heartbeats that tell of it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import InvalidMessage
 from penstock.kernel.timers import Timers
 from penstock.transport.bearer import Publish
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
-from penstock.transport.sender.publication_record import DIGEST_NEW, DIGEST_TIMER, LIMITS, Outgoing
+from penstock.transport.sender.publication_record import HEARTBEAT_NEW, HEARTBEAT_TIMER, LIMITS, Outgoing
 from penstock.transport.wire.control_messages import FROM, Key, Voice
 from penstock.transport.wire.header import Header, decode_header
 from pump import a_message
@@ -36,8 +36,8 @@ def sent(outgoing: Outgoing, config: TransportConfig, attributes: dict[str, Valu
     return header_of(config, data, attributes)
 
 
-def digested(outgoing: Outgoing, config: TransportConfig, now: float) -> Header | None:
-    effects = outgoing.digest(now=now)
+def heartbeated(outgoing: Outgoing, config: TransportConfig, now: float) -> Header | None:
+    effects = outgoing.heartbeat(now=now)
     if not effects:
         return None
     (publish,) = effects
@@ -86,23 +86,23 @@ def test_a_clock_that_was_set_back_does_not_make_the_record_run_backwards() -> N
     assert departures == [10.0, 11.0, 11.0, 11.0, 12.0]
 
 
-def test_after_a_clock_was_set_back_digests_come_in_time_by_the_clock_as_it_is() -> None:
-    config = TransportConfig(digest_interval=1.0)
+def test_after_a_clock_was_set_back_heartbeats_come_in_time_by_the_clock_as_it_is() -> None:
+    config = TransportConfig(heartbeat_interval=1.0)
     outgoing, timers = a_publisher(config)
     sent(outgoing, config, {"n": 1}, 1000.0)
     timers.pop_due(1001.0)
-    assert digested(outgoing, config, 1001.0) is not None
+    assert heartbeated(outgoing, config, 1001.0) is not None
     sent(outgoing, config, {"n": 2}, 5.0)
     assert timers.deadline() == 6.0
     timers.pop_due(6.0)
-    header = digested(outgoing, config, 6.0)
+    header = heartbeated(outgoing, config, 6.0)
     assert header is not None
     assert header.departure == 1000.0
     assert timers.deadline() == 7.0
 
 
 def test_a_message_without_room_for_a_header_is_refused_and_changes_nothing() -> None:
-    config = TransportConfig(digest_interval=1.0)
+    config = TransportConfig(heartbeat_interval=1.0)
     outgoing, timers = a_publisher(config)
     full = a_message(1, {f"a{n}": n for n in range(DEFAULT_LIMITS.attributes_max)})
     with pytest.raises(InvalidMessage):
@@ -117,7 +117,7 @@ def test_whatever_is_within_the_limits_has_room_for_the_largest_header(form: str
         record_entries=RECORD_ENTRIES_TAKEN_MAX,
         record_bits=1024,
         record_form=form,  # type: ignore[arg-type]
-        digest_interval=1.0,
+        heartbeat_interval=1.0,
     )
     outgoing, _ = a_publisher(config)
     attributes: dict[str, Value] = {f"a{n}": n for n in range(LIMITS.attributes_max)}
@@ -125,9 +125,9 @@ def test_whatever_is_within_the_limits_has_room_for_the_largest_header(form: str
         header = sent(outgoing, config, {**attributes, "a0": number}, float(number))
     assert header.record_size == RECORD_ENTRIES_TAKEN_MAX
     outgoing.wrap(a_message(1, attributes, body=bytes(LIMITS.body_bytes_max)), now=1e3)
-    digest = digested(outgoing, config, 1e3)
-    assert digest is not None
-    assert digest.record_size == RECORD_ENTRIES_TAKEN_MAX
+    heartbeat = heartbeated(outgoing, config, 1e3)
+    assert heartbeat is not None
+    assert heartbeat.record_size == RECORD_ENTRIES_TAKEN_MAX
 
 
 def test_with_a_span_the_record_is_as_long_as_the_publisher_is_fast() -> None:
@@ -147,23 +147,23 @@ def test_with_a_span_the_record_is_as_long_as_the_publisher_is_fast() -> None:
     assert sizes[0.001] == 50, "never more than record_entries"
 
 
-def test_a_digest_tells_of_what_left_since_the_digest_before_the_last() -> None:
-    config = TransportConfig(digest_interval=1.0, record_entries=2)
+def test_a_heartbeat_tells_of_what_left_since_the_heartbeat_before_the_last() -> None:
+    config = TransportConfig(heartbeat_interval=1.0, record_entries=2)
     outgoing, timers = a_publisher(config)
     told = []
     for burst in range(3):
         for number in range(5):
             sent(outgoing, config, {"n": number}, 10.0 * burst + 0.1 * number)
-        assert timers.deadline() == 10.0 * burst + 1.0, "the first message after a digest starts the clock"
-        assert timers.pop_due(10.0 * burst + 1.0) == DIGEST_TIMER
-        header = digested(outgoing, config, 10.0 * burst + 1.0)
+        assert timers.deadline() == 10.0 * burst + 1.0, "the first message after a heartbeat starts the clock"
+        assert timers.pop_due(10.0 * burst + 1.0) == HEARTBEAT_TIMER
+        header = heartbeated(outgoing, config, 10.0 * burst + 1.0)
         assert header is not None
         told.append((header.sequence, header.record_size))
-    assert told == [(6, 5), (11, 10), (16, 10)], "each message in two digests, so that one may be lost"
+    assert told == [(6, 5), (11, 10), (16, 10)], "each message in two heartbeats, so that one may be lost"
 
 
-def test_a_digest_is_said_again_when_nothing_follows_and_then_never_more() -> None:
-    config = TransportConfig(digest_interval=1.0, digest_repeats=3)
+def test_a_heartbeat_is_said_again_when_nothing_follows_and_then_never_more() -> None:
+    config = TransportConfig(heartbeat_interval=1.0, heartbeat_repeats=3)
     outgoing, timers = a_publisher(config)
     sent(outgoing, config, {"n": 1}, 0.0)
     said = []
@@ -171,61 +171,61 @@ def test_a_digest_is_said_again_when_nothing_follows_and_then_never_more() -> No
         deadline = timers.deadline()
         if deadline is None:
             break
-        assert timers.pop_due(deadline) == DIGEST_TIMER
-        header = digested(outgoing, config, deadline)
+        assert timers.pop_due(deadline) == HEARTBEAT_TIMER
+        header = heartbeated(outgoing, config, deadline)
         assert header is not None
         said.append((deadline, header.record_size))
     assert said == [(1.0, 1), (2.0, 1), (3.0, 1), (4.0, 1)], "once, and three times again"
 
 
-def test_without_repeats_a_digest_is_said_once() -> None:
-    config = TransportConfig(digest_interval=1.0, digest_repeats=0)
+def test_without_repeats_a_heartbeat_is_said_once() -> None:
+    config = TransportConfig(heartbeat_interval=1.0, heartbeat_repeats=0)
     outgoing, timers = a_publisher(config)
     sent(outgoing, config, {"n": 1}, 0.0)
     timers.pop_due(1.0)
-    assert digested(outgoing, config, 1.0) is not None
+    assert heartbeated(outgoing, config, 1.0) is not None
     assert timers.deadline() is None
     sent(outgoing, config, {"n": 1}, 5.0)
     assert timers.deadline() == 6.0
 
 
-def test_a_fast_publisher_does_not_wait_for_the_time_of_its_digest() -> None:
-    config = TransportConfig(digest_interval=1000.0)
+def test_a_fast_publisher_does_not_wait_for_the_time_of_its_heartbeat() -> None:
+    config = TransportConfig(heartbeat_interval=1000.0)
     outgoing, timers = a_publisher(config)
     told: set[int] = set()
     for number in range(1, 1000):
         sent(outgoing, config, {"n": number}, 0.001 * number)
-        if outgoing.digest_due():
-            header = digested(outgoing, config, 0.001 * number)
+        if outgoing.heartbeat_due():
+            header = heartbeated(outgoing, config, 0.001 * number)
             assert header is not None
             told.update(header.sequence - back for back in range(1, header.record_size + 1))
-    assert told == set(range(1, 999 - 999 % DIGEST_NEW + 1)), "none is left out"
+    assert told == set(range(1, 999 - 999 % HEARTBEAT_NEW + 1)), "none is left out"
     assert timers.deadline() is not None, "and the rest is told in time"
 
 
-def test_without_digests_there_is_no_timer_and_no_digest_is_due() -> None:
-    outgoing, timers = a_publisher(TransportConfig(digest_interval=0.0))
+def test_without_heartbeats_there_is_no_timer_and_no_heartbeat_is_due() -> None:
+    outgoing, timers = a_publisher(TransportConfig(heartbeat_interval=0.0))
     for number in range(200):
         outgoing.wrap(a_message(number), now=float(number))
     assert timers.deadline() is None
-    assert not outgoing.digest_due()
+    assert not outgoing.heartbeat_due()
 
 
-def test_a_digest_works_without_a_record_on_messages() -> None:
-    config = TransportConfig(record_entries=0, digest_interval=1.0)
+def test_a_heartbeat_works_without_a_record_on_messages() -> None:
+    config = TransportConfig(record_entries=0, heartbeat_interval=1.0)
     outgoing, _ = a_publisher(config)
     assert sent(outgoing, config, {"n": 1}, 0.0).record_size == 0
     assert sent(outgoing, config, {"n": 2}, 0.5).ages == (0.5,)
-    header = digested(outgoing, config, 1.0)
+    header = heartbeated(outgoing, config, 1.0)
     assert header is not None
     assert header.entries() == tuple(config.scheme.encode_message({"n": n}) for n in (2, 1))
 
 
 def test_memory_does_not_grow() -> None:
-    for config in (TransportConfig(), TransportConfig(record_entries=0), TransportConfig(digest_interval=1.0)):
+    for config in (TransportConfig(), TransportConfig(record_entries=0), TransportConfig(heartbeat_interval=1.0)):
         outgoing, timers = a_publisher(config)
         for number in range(2_000):
             outgoing.wrap(a_message(number), now=0.001 * number)
-        kept = max(1, config.record_entries, RECORD_ENTRIES_TAKEN_MAX if config.digest_interval else 0)
+        kept = max(1, config.record_entries, RECORD_ENTRIES_TAKEN_MAX if config.heartbeat_interval else 0)
         assert len(outgoing._departures) == len(outgoing._encodings) == len(outgoing._written) == kept
         assert len(timers) <= 1

@@ -322,7 +322,7 @@ def test_bits_that_chance_may_have_set_are_a_suspicion_too() -> None:
 
 
 def test_what_no_message_tells_of_is_judged_alike() -> None:
-    """A digest, or a wait that is over."""
+    """A heartbeat, or a wait that is over."""
     for where, lost, events in (("price < 10", {"price": 30}, 0), ("price = 5", {"price": 5}, 1)):
         session = Session(where)
         for _ in range(100):

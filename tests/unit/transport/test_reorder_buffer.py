@@ -324,10 +324,10 @@ def test_repairs_before_the_first_original_and_absurd_ones() -> None:
     assert order.base == 6
 
 
-# --- Digests
+# --- Heartbeats
 
 
-def test_a_digest_reveals_the_end_of_a_burst() -> None:
+def test_a_heartbeat_reveals_the_end_of_a_burst() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     step = order.noticed(header(4, [WANTED, OTHER]), bool, now=0.5)
@@ -341,7 +341,7 @@ def test_a_digest_reveals_the_end_of_a_burst() -> None:
     assert (order.base, order.published_seen, order.deadline()) == (1, 3, None)
 
 
-def test_after_a_digest_the_messages_still_come_in_order() -> None:
+def test_after_a_heartbeat_the_messages_still_come_in_order() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(4, [WANTED, WANTED]), bool, now=0.1)
@@ -351,7 +351,7 @@ def test_after_a_digest_the_messages_still_come_in_order() -> None:
     assert (order.losses, order.deadline()) == (0, None)
 
 
-def test_after_a_digest_declared_a_loss_nobody_waits_for_it() -> None:
+def test_after_a_heartbeat_declared_a_loss_nobody_waits_for_it() -> None:
     order = ordering(reach=0.05)
     come(order, 1, now=0.0)
     order.noticed(header(3, [WANTED]), bool, now=0.1)
@@ -359,7 +359,7 @@ def test_after_a_digest_declared_a_loss_nobody_waits_for_it() -> None:
     assert numbers(come(order, 3, [WANTED], now=0.3)) == [3]
 
 
-def test_a_message_whose_record_is_short_waits_behind_the_digest_that_knew_more() -> None:
+def test_a_message_whose_record_is_short_waits_behind_the_heartbeat_that_knew_more() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(4, [OTHER, WANTED]), bool, now=0.1)  # 2 is missing
@@ -369,7 +369,7 @@ def test_a_message_whose_record_is_short_waits_behind_the_digest_that_knew_more(
     assert (lost(step), numbers(step)) == ([2], [5])
 
 
-def test_a_message_in_between_waits_for_what_a_digest_waits_for_below_it() -> None:
+def test_a_message_in_between_waits_for_what_a_heartbeat_waits_for_below_it() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(6, [OTHER, WANTED, WANTED, WANTED]), bool, now=0.1)  # until 1.08
@@ -384,13 +384,13 @@ def test_what_was_repaired_above_base_is_not_waited_for() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(4, [WANTED, WANTED]), bool, now=0.1)
-    assert numbers(order.repaired(3, "m3", hold=True, now=0.2)) == []  # behind the 2 that the digest waits for
+    assert numbers(order.repaired(3, "m3", hold=True, now=0.2)) == []  # behind the 2 that the heartbeat waits for
     come(order, 5, [OTHER, WANTED, WANTED], now=0.3)
     step = order.expired(now=5.0)
     assert [(one.sequence, round(one.assigned, 6)) for one in step.released] == [(3, 0.89), (5, 0.97)]
 
 
-def test_digests_before_the_first_message_and_absurd_ones_change_nothing() -> None:
+def test_heartbeats_before_the_first_message_and_absurd_ones_change_nothing() -> None:
     order = ordering(jump_max=100)
     assert order.noticed(header(9, [WANTED] * 3), bool, now=0.0).lost == []
     assert order.base is None
@@ -854,7 +854,7 @@ def test_a_record_that_covers_all_with_nothing_missing_adds_no_delay(history: li
 
 @settings(max_examples=100, deadline=None)
 @given(histories(), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), max_size=10), st.data())
-def test_repairs_digests_and_unordered_items_keep_the_promises(
+def test_repairs_heartbeats_and_unordered_items_keep_the_promises(
     history: list[Sent], repairs: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Nothing twice, everything once, no loss that is not one, and it all comes to an end."""
@@ -864,8 +864,8 @@ def test_repairs_digests_and_unordered_items_keep_the_promises(
     events += [(0.5 + time / 1000, 2, number) for number, time in repairs]
     heads = [head for _, head in arrivals(history)]
     if heads:
-        digests = data.draw(st.lists(st.sampled_from(heads), max_size=4))
-        events += [(head.departure + 0.52, 3, head) for head in digests]
+        heartbeats = data.draw(st.lists(st.sampled_from(heads), max_size=4))
+        events += [(head.departure + 0.52, 3, head) for head in heartbeats]
     story = Story(order)
     taken: set[int] = set()
     for now, kind, what in sorted(events, key=lambda one: one[:2]):

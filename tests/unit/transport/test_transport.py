@@ -19,14 +19,19 @@ from penstock.content.message import Message, Value
 from penstock.kernel.trace import GaveUp, LossDetected, Recovered, RepairSent, RequestReceived, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.report import TransportReport
-from penstock.transport.wire.control_messages import ANSWER, DIGEST, ECHO, REPAIR, REQUEST
+from penstock.transport.wire.control_messages import ANSWER, ECHO, HEARTBEAT, REPAIR, REQUEST
 
 Net = Bus | OverlayBus
 SEEDS = 20
 BOTH = pytest.mark.parametrize("network", [Bus, OverlayBus], ids=["foreign", "ours"])
 seeds = pytest.mark.parametrize("seed", range(SEEDS), ids=lambda seed: f"seed{seed}")
-# A record so long that a third of the messages is enough to find all losses but the last, and digests for those.
-BASE: dict[str, Any] = {"record_entries": 40, "digest_interval": 0.2, "digest_repeats": 12, "digest_below": 1.0}
+# A record so long that a third of the messages is enough to find all losses but the last, and heartbeats for those.
+BASE: dict[str, Any] = {
+    "record_entries": 40,
+    "heartbeat_interval": 0.2,
+    "heartbeat_repeats": 12,
+    "heartbeat_below": 1.0,
+}
 FULL = TransportConfig(**BASE)
 KIND_X = "kind = 'x'"
 
@@ -196,7 +201,7 @@ def test_a_plain_client_gets_the_messages_as_they_were_published_and_nothing_els
     for number in range(100):
         net.publish("p", {"n": number}, b"body", at=0.01 * number)
     net.run(10.0)
-    assert {carried.kind for carried in net.carried} >= {DATA, REQUEST, REPAIR, DIGEST}
+    assert {carried.kind for carried in net.carried} >= {DATA, REQUEST, REPAIR, HEARTBEAT}
     check_safety(net, "plain")
     assert 80 <= len(net.got("plain", 1)) < 100
     published = {message.identity for _, message in net.published}
@@ -237,14 +242,14 @@ def test_basic_mode_orders_and_finds_no_loss(network: type[Net], seed: int) -> N
 
 
 @BOTH
-def test_basic_mode_with_digests_recovers_all_the_same(network: type[Net]) -> None:
+def test_basic_mode_with_heartbeats_recovers_all_the_same(network: type[Net]) -> None:
     net = a_run(
-        network, 2, TransportConfig(record_entries=0, digest_interval=0.2, digest_below=1.0, cache_interval=0.1)
+        network, 2, TransportConfig(record_entries=0, heartbeat_interval=0.2, heartbeat_below=1.0, cache_interval=0.1)
     )
     for name in ("some", "all"):
         check_safety(net, name)
         check_order(net, name)
-        assert all(number < 60 for number in check_account(net, name)), "before the first digest it asked for"
+        assert all(number < 60 for number in check_account(net, name)), "before the first heartbeat it asked for"
     assert net.report("all", 1).recovered > 0
 
 
@@ -307,16 +312,16 @@ def test_peers_repair_each_other_when_the_publisher_does_not(network: type[Net])
 
 
 @BOTH
-def test_without_digests_the_end_of_a_burst_is_lost_in_silence(network: type[Net]) -> None:
+def test_without_heartbeats_the_end_of_a_burst_is_lost_in_silence(network: type[Net]) -> None:
     net = a_run(network, 2, TransportConfig())
-    assert not net.talk(DIGEST)
+    assert not net.talk(HEARTBEAT)
     for name in ("some", "all"):
         check_safety(net, name)
         check_order(net, name)
         check_account(net, name)
 
 
-def test_the_last_messages_of_a_burst_are_found_missing_by_digests() -> None:
+def test_the_last_messages_of_a_burst_are_found_missing_by_heartbeats() -> None:
     """002 section 4.3; no publication follows that could tell of them."""
     for config, expected in ((FULL, list(range(1, 41))), (TransportConfig(), list(range(1, 31)))):
         bus = Bus(4, stage=0.0)
@@ -339,7 +344,7 @@ def test_the_last_messages_of_a_burst_are_found_missing_by_digests() -> None:
 def test_both_forms_of_the_record_give_the_same_results(network: type[Net]) -> None:
     runs = {}
     for form in ("whole", "shared"):
-        config = TransportConfig(digest_interval=0.2, digest_below=1.0, record_form=form)
+        config = TransportConfig(heartbeat_interval=0.2, heartbeat_below=1.0, record_form=form)
         net = a_run(network, 7, config)
         sizes = [len(carried.message.body) for carried in net.talk(DATA)]
         runs[form] = (net.got("all", 1), net.got("some", 1), net.report("all", 1)), sum(sizes) / len(sizes)
@@ -349,7 +354,7 @@ def test_both_forms_of_the_record_give_the_same_results(network: type[Net]) -> N
 
 @BOTH
 def test_with_a_span_a_slow_publisher_sends_a_short_record(network: type[Net]) -> None:
-    config = TransportConfig(record_span=0.05, digest_interval=0.2, digest_below=1.0)
+    config = TransportConfig(record_span=0.05, heartbeat_interval=0.2, heartbeat_below=1.0)
     fast, slow = a_run(network, 3, config), a_run(network, 3, config, interval=0.1, messages=60)
     for net in (fast, slow):
         check_safety(net, "all")
@@ -531,7 +536,7 @@ def test_a_publishers_clock_is_set(step: float) -> None:
     check_order(bus, "a")
     report = bus.report("a", 1)
     assert report.delivered + report.refused >= 299
-    assert report.refused <= 10  # eight messages, and a digest or two
+    assert report.refused <= 10  # eight messages, and a heartbeat or two
 
 
 # Lives.
@@ -596,7 +601,7 @@ def test_what_was_held_for_a_subscription_is_not_given_to_the_next_one_of_its_nu
 def test_a_subscription_that_ends_leaves_nothing_behind() -> None:
     bus = Bus(3, loss=0.1, stage=0.003)
     bus.add("p", FULL, publishes=True)
-    config = TransportConfig(digest_below=1.0, session_idle=5.0)
+    config = TransportConfig(heartbeat_below=1.0, session_idle=5.0)
     bus.add("a", config)
     bus.subscribe("a", 1, "TRUE", ordered=True, recover=True)
     for number in range(100):

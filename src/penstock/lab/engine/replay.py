@@ -149,7 +149,7 @@ class ReplayedHeader:
 
     __slots__ = ("_departures", "_relevant", "departure", "record_size", "sequence")
     hops = 0
-    digests = False
+    heartbeats = False
 
     def __init__(self, sequence: int, departures: list[float], relevant: bytes, record_size: int) -> None:
         self.sequence = sequence

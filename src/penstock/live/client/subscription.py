@@ -63,7 +63,7 @@ class Report:
     disorder_probability: float | None = None  # that a message which waited for another still came out of order
     delay_assigned: float = 0.0  # seconds that a message was told to wait for others, on average
     delay_held: float = 0.0  # seconds that it really waited, on average
-    digests: int = 0  # heard
+    heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
     untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
     # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.

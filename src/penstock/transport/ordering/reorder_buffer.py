@@ -20,12 +20,12 @@ Departures from Algorithm 3.1 and completions of it:
 - A gap that the record does not cover is waited for as well when the record names others in it; as long as for those.
   Released as soon as the named ones are here, a record of two would leave up to twice as many violations.
 - Numbers before the first message are nobody's loss: we were not there.
-- A record may tell of older gaps that no record told of before: those of a late message, a longer one, a digest. The
+- A record may tell of older gaps that no record told of before: those of a late message, a longer one, a heartbeat. The
   paper forgets them. Here such a message is watched for, as long as its own interval asks (most often not at all, and
   then it is lost at once), and no entry is held for it if it lies below base.
 - A message that need not be in order (`hold=False`) is released at once; its place in the queue stays while its watch
-  lasts, so that ordered ones after it wait as they would have. So does that of a digest. Repairs fill waits, and touch
-  neither base nor delay samples; a repair is never dropped for being late.
+  lasts, so that ordered ones after it wait as they would have. So does that of a heartbeat. Repairs fill waits, and
+  touch neither base nor delay samples; a repair is never dropped for being late.
 - A header that cannot be is refused and changes nothing; `reference` says when the order begins anew instead.
 """
 
@@ -75,7 +75,7 @@ class Lost:
     sequence: int
     encoding: int
     departure: float
-    revealed_by: int  # the number of the message (or digest) whose record told of it
+    revealed_by: int  # the number of the message (or heartbeat) whose record told of it
 
 
 @dataclass(slots=True)
@@ -221,7 +221,7 @@ class Ordering(Generic[Item]):
         return self._placed(sequence, item, None, hold, now, False)
 
     def noticed(self, header: Header, relevant: Callable[[int], bool], *, now: float) -> Step[Item]:
-        """A digest: its record tells of the messages before `header.sequence`."""
+        """A heartbeat: its record tells of the messages before `header.sequence`."""
         base = self._base
         if base is None:
             return Step(Verdict.NEW)  # before the first message there is nothing to miss

@@ -3,7 +3,7 @@
 On a link that loses single packets, a second copy that comes a moment later finds its way nearly always: it brings back
 what a link lost in the time of one way through the network, where a request and its repair take two ways more, after
 the loss has been noticed. It costs the message's bytes again, which is less than a record of ten entries where
-messages are small. Losses that come in bursts longer than `repeat_after` take both copies; then records, digests and
+messages are small. Losses that come in bursts longer than `repeat_after` take both copies; then records, heartbeats and
 requests are still there. Under congestion it only adds to the load, so a controlled flow sends no copies.
 
 The copy is a repair for everybody, so whoever has the message already drops it, and nothing is delivered twice.

@@ -1,11 +1,11 @@
 """The publisher's way down: a message passes the gate, gets its number and header, and is kept for who may ask.
 
-Joins `outgoing` (numbers, headers, digests), `gate` (congestion control) and the ring of published messages in
+Joins `outgoing` (numbers, headers, heartbeats), `gate` (congestion control) and the ring of published messages in
 `repairs`. Without congestion control every message leaves at once. With it, a verb's ticket is answered when the
 message has left, or has been withheld; so `await publish()` waits exactly as long as its flow has no tokens. Every
 ticket is answered once, also if the network goes away meanwhile (`close`).
 
-Timers: ("transport", "gate") for the next token that somebody waits for, ("transport", "digest").
+Timers: ("transport", "gate") for the next token that somebody waits for, ("transport", "heartbeat").
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ class Sending:
             effects += _answer(waiting.ticket, Refused(problem))
         return effects + self._arm()
 
-    def digest(self, *, now: float) -> list[TransportEffect]:
-        """The digest's time has come."""
-        return self._outgoing.digest(now=now)
+    def heartbeat(self, *, now: float) -> list[TransportEffect]:
+        """The heartbeat's time has come."""
+        return self._outgoing.heartbeat(now=now)
 
     def flows(self) -> list[FlowReport]:
         """Who slows whom."""
@@ -172,8 +172,8 @@ class Sending:
         effects.append(Publish(wrapped))
         if not flows:  # a limited flow has no room for second copies
             effects += self._again.left(key, message, now)
-        if self._outgoing.digest_due():
-            effects += self._outgoing.digest(now=now)
+        if self._outgoing.heartbeat_due():
+            effects += self._outgoing.heartbeat(now=now)
         return effects
 
     def _arm(self) -> list[TransportEffect]:

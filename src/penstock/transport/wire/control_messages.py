@@ -4,7 +4,7 @@
               network brings it to everybody whose own filter has a subset of these bits, and to nobody else
     repair    here it is again: the original attributes, so that it takes the way of the original; or, for one client
               alone, everything inside and its inbox outside
-    digest    a record with no message: this is what I published lately
+    heartbeat    a record with no message: this is what I published lately
     feedback  send me no more of this than so much (000 section III-B)
     echo      where are you? and its answer; both go to inboxes
     question  who is slowed down by whom? To all publishers that are; `slowed` is the answer, to the asker's inbox
@@ -31,7 +31,7 @@ from penstock.content.message import Identity, Message, Value, make_message
 from penstock.content.tags import BIT_PREFIX
 from penstock.errors import InvalidHeader, InvalidMessage
 
-REQUEST, REPAIR, DIGEST, ECHO, ANSWER = "request", "repair", "digest", "echo", "answer"
+REQUEST, REPAIR, HEARTBEAT, ECHO, ANSWER = "request", "repair", "heartbeat", "echo", "answer"
 FEEDBACK = "feedback"
 QUESTION, SLOWED = "slow?", "slowed"
 FLOWS_MAX = 64  # in one feedback
@@ -188,9 +188,9 @@ def repaired_message(repair: Repair, opened: Message) -> Message:
         raise InvalidHeader(f"a repair of no possible message: {error}") from None
 
 
-def digest_message(voice: Voice, publisher: str, header: bytes) -> Message:
+def heartbeat_message(voice: Voice, publisher: str, header: bytes) -> Message:
     """A record by itself."""
-    return talk(voice.next(), DIGEST, {FROM: publisher}, header)
+    return talk(voice.next(), HEARTBEAT, {FROM: publisher}, header)
 
 
 def echo_message(voice: Voice, to: str, echo: Echo) -> Message:
@@ -262,9 +262,9 @@ def inbox_where(name: str) -> str:
     return f"{TO} = {value_text(name)}"
 
 
-def digests_where(publisher: str) -> str:
-    """The digests of one publisher."""
-    return f"{FLAG} = '{DIGEST}' AND {FROM} = {value_text(publisher)}"
+def heartbeats_where(publisher: str) -> str:
+    """The heartbeats of one publisher."""
+    return f"{FLAG} = '{HEARTBEAT}' AND {FROM} = {value_text(publisher)}"
 
 
 def questions_where() -> str:

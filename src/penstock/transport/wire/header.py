@@ -1,6 +1,6 @@
 """The transport's header as bytes: sequence number, departure times, and the publication record.
 
-    1 byte   version                    1 byte   flags: entries are shared; this publisher sends digests; see below
+    1 byte   version                    1 byte   flags: entries are shared; this publisher sends heartbeats; see below
     8 bytes  sequence number            8 bytes  departure, in seconds of the publisher's clock
     1 byte   hops, 0 if unknown         1 byte   how many ages follow
     1 byte   how many entries follow    1 byte   bytes of one entry
@@ -30,7 +30,7 @@ from penstock.errors import ForeignScheme, InvalidHeader
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX
 
 VERSION = 1
-SHARED, DIGESTS, CONTROL = 1, 2, 4  # flags
+SHARED, HEARTBEATS, CONTROL = 1, 2, 4  # flags
 FURTHER_SHIFT, FURTHER_MAX = 6, 3  # of the number of further flows among the flags
 AGE_MAX = 0xFFFFFFFF  # microseconds: 71 minutes; whatever is older is of no use to anybody
 SEQUENCE_MAX = 1 << 62
@@ -80,7 +80,7 @@ class Control(NamedTuple):
 class Header:
     """What a message says about itself and about those before it."""
 
-    __slots__ = ("_entries", "_raw", "ages", "control", "departure", "digests", "entry_bits", "hops", "sequence")
+    __slots__ = ("_entries", "_raw", "ages", "control", "departure", "entry_bits", "heartbeats", "hops", "sequence")
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Header:
         ages: tuple[float, ...] = (),
         *,
         hops: int = 0,
-        digests: bool = False,
+        heartbeats: bool = False,
         entry_bits: int = 0,
         entries: tuple[int, ...] = (),
         control: Control | None = None,
@@ -98,7 +98,7 @@ class Header:
         self.departure = departure
         self.ages = ages  # seconds from the departure of the i-th message before this one to that of this one
         self.hops = hops
-        self.digests = digests  # whether whoever asks for them gets this publisher's digests
+        self.heartbeats = heartbeats  # whether whoever asks for them gets this publisher's heartbeats
         self.entry_bits = entry_bits
         self.control = control
         self._entries: tuple[int, ...] | None = entries
@@ -163,7 +163,7 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         raise InvalidHeader(f"{len(data)} bytes are no transport header")
     version, flags, sequence, departure, hops, ages, entries, entry_bytes = _FIXED.unpack_from(data)
     flags, further = flags & (1 << FURTHER_SHIFT) - 1, flags >> FURTHER_SHIFT
-    if version != VERSION or flags > SHARED | DIGESTS | CONTROL or (further and not flags & CONTROL):
+    if version != VERSION or flags > SHARED | HEARTBEATS | CONTROL or (further and not flags & CONTROL):
         raise InvalidHeader(f"version {version}, flags {flags}; this side speaks version {VERSION}")
     if not 0 < sequence <= SEQUENCE_MAX or not isfinite(departure):
         raise InvalidHeader(f"sequence {sequence}, departure {departure}")
@@ -181,7 +181,13 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         raise InvalidHeader("departure times that run backwards")
     seconds = tuple([time * 1e-6 for time in times])
     header = Header(
-        sequence, departure, seconds, hops=hops, digests=flags & DIGESTS != 0, entry_bits=entry_bits, control=control
+        sequence,
+        departure,
+        seconds,
+        hops=hops,
+        heartbeats=flags & HEARTBEATS != 0,
+        entry_bits=entry_bits,
+        control=control,
     )
     if not flags & SHARED:
         if len(data) != start + entries * entry_bytes:
