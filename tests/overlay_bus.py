@@ -42,7 +42,7 @@ class OverlayBus:
         self._engine = Engine()
         self._clients: dict[str, ClientSpec] = {}
         self._wheres: dict[tuple[str, int], str] = {}
-        self._wishes: list[Callable[[], None]] = []
+        self._before_start: list[Callable[[], None]] = []
         self._network: Network | None = None
         self._delivered: list[tuple[str, int, Message]] = []
         self._records: list[tuple[str, Record]] = []
@@ -74,7 +74,7 @@ class OverlayBus:
             host.apply(node.subscribe(number, where, ticket=ticket, now=now, ordered=ordered, recover=recover))
 
         self._wheres[name, number] = where
-        self._wishes.append(do) if self._network is None else do()
+        self._before_start.append(do) if self._network is None else do()
 
     def publish(self, name: str, attributes: Attributes, body: bytes = b"", *, at: float) -> None:
         """The client publishes."""
@@ -123,7 +123,7 @@ class OverlayBus:
         """A client's records of one kind, in order."""
         return [record for node, record in self._records if node == name and isinstance(record, kind)]
 
-    def talk(self, kind: str) -> list[Carried]:
+    def control_messages(self, kind: str) -> list[Carried]:
         """What clients handed to their brokers of this kind."""
         return [carried for carried in self.carried if carried.kind == kind]
 
@@ -142,8 +142,8 @@ class OverlayBus:
         self._network = Network(scenario, self._seed, self._engine, self)
         self._network.start(scenario)
         self._engine.run(1.0)
-        for wish in self._wishes:
-            wish()
+        for action in self._before_start:
+            action()
 
     def _publish(self, name: str, attributes: Attributes, body: bytes) -> None:
         host, node = self._host(name)

@@ -126,12 +126,13 @@ def with_control(scenario: Scenario, seed: int) -> Scenario:
     random = stream(seed, "control-storm")
 
     def changed(client: ClientSpec) -> ClientSpec:
-        wishes = tuple(
-            replace(wish, ordered=random.random() < 0.5, recover=random.random() < 0.5) for wish in client.subscribe
+        subscriptions = tuple(
+            replace(subscription, ordered=random.random() < 0.5, recover=random.random() < 0.5)
+            for subscription in client.subscribe
         )
         return replace(
             client,
-            subscribe=wishes,
+            subscribe=subscriptions,
             transport=_drawn(random),
             clock_offset=random.uniform(-1e6, 1e6),
             clock_drift=random.uniform(-1e-4, 1e-4),
@@ -150,8 +151,8 @@ def _drawn(random: Random) -> TransportConfig:
         feedback_patience=random.choice((0.0, 6.0)),
         when_full=random.choice(("wait", "drop")),
         flow_queue=random.choice((1, 50)),
-        slow_below=random.choice((0.0, 5.0)),
-        slow_after=1.0,
+        quarantine_below=random.choice((0.0, 5.0)),
+        quarantine_after=1.0,
     )
 
 

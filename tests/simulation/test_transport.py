@@ -43,7 +43,7 @@ def a_config(random: Random) -> TransportConfig:
         request_to=random.choice(("peers", "peers", "publisher")),
         repair_to=random.choice(("all", "all", "requester")),
         publisher_answers=random.random() < 0.8,
-        adaptive_waits=random.random() < 0.3,
+        adaptive_suppression=random.random() < 0.3,
         echo_interval=random.choice((0.0, 5.0)),
         heartbeat_interval=random.choice((0.0, 0.5)),
         hold_max=1.0,
@@ -55,12 +55,13 @@ def with_transport(scenario: Scenario, seed: int) -> Scenario:
     random = stream(seed, "transport-storm")
 
     def changed(client: ClientSpec) -> ClientSpec:
-        wishes = tuple(
-            replace(wish, ordered=random.random() < 0.7, recover=random.random() < 0.7) for wish in client.subscribe
+        subscriptions = tuple(
+            replace(subscription, ordered=random.random() < 0.7, recover=random.random() < 0.7)
+            for subscription in client.subscribe
         )
         return replace(
             client,
-            subscribe=wishes,
+            subscribe=subscriptions,
             transport=a_config(random) if random.random() < 0.85 else None,
             clock_offset=random.uniform(-1e3, 1e3),
             clock_drift=random.uniform(-1e-4, 1e-4),
@@ -105,9 +106,9 @@ def check_order(scenario: Scenario, order: Order, network: Network) -> None:
     for client in scenario.client:
         node = network.hosts[client.name].machine
         assert isinstance(node, TransportClientNode)
-        for number, wish in enumerate(client.subscribe):
+        for number, subscription in enumerate(client.subscribe):
             report = node.report(number)
-            if report is not None and wish.ordered:
+            if report is not None and subscription.ordered:
                 # Those without a header are in no order at all.
                 assert order.overtaken[client.name, number] <= report.late + report.without_header, (
                     client.name,

@@ -1,24 +1,24 @@
 """The transport's own subscriptions: its inbox, requests it may answer, heartbeats, questions who is slowed down.
 
 They have numbers that no application uses. The inbox is subscribed to once, and so are questions, by a publisher that
-somebody has slowed down: a network without congestion has no filter for them. Heartbeats are asked for per publisher,
-for a limited number of them, because a broker takes a limited number of subscriptions from a client.
+somebody has slowed down: a network without congestion has no filter for them. Heartbeats are subscribed to per
+publisher, for a limited number of them, because a broker takes a limited number of subscriptions from a client.
 """
 
 from __future__ import annotations
 
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
-from penstock.transport.bearer import Subscribe, TransportEffect, Unsubscribe
+from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.session import Session
 from penstock.transport.wire.control_messages import about_where, heartbeats_where, inbox_where, questions_where
 
 INBOX = SERVICE_SUBSCRIPTIONS
 ABOUT_US = SERVICE_SUBSCRIPTIONS + 1
-HEARTBEATS_MAX = 200  # publishers whose heartbeats we ask for
+HEARTBEATS_MAX = 200  # publishers whose heartbeats we subscribe to
 
 
-class Listening:
-    """What one transport listens to."""
+class OwnSubscriptions:
+    """What one transport subscribes to for itself."""
 
     def __init__(self, name: str, domain: str) -> None:
         self._name = name
@@ -32,18 +32,18 @@ class Listening:
         if self._inbox:
             return []
         self._inbox = True
-        return [Subscribe(INBOX, inbox_where(self._name))]
+        return [BearerSubscribe(INBOX, inbox_where(self._name))]
 
     def about_us(self) -> list[TransportEffect]:
-        """Subscribe to what is said about our own messages."""
-        return [Subscribe(ABOUT_US, about_where(self._name, self._domain))]
+        """Subscribe to requests and repairs of our own messages."""
+        return [BearerSubscribe(ABOUT_US, about_where(self._name, self._domain))]
 
     def questions(self) -> list[TransportEffect]:
         """Subscribe to questions who is slowed down, once and for good."""
         if self._questions:
             return []
         self._questions = True
-        return [Subscribe(self.number(), questions_where())]
+        return [BearerSubscribe(self.number(), questions_where())]
 
     def number(self) -> int:
         """A number for one more subscription of ours."""
@@ -56,7 +56,7 @@ class Listening:
             return []
         self._heartbeats += 1
         session.heartbeats = self.number()
-        return [Subscribe(session.heartbeats, heartbeats_where(session.publisher))]
+        return [BearerSubscribe(session.heartbeats, heartbeats_where(session.publisher))]
 
     def no_heartbeats_of(self, session: Session) -> list[TransportEffect]:
         """And no longer."""
@@ -64,4 +64,4 @@ class Listening:
             return []
         number, session.heartbeats = session.heartbeats, None
         self._heartbeats -= 1
-        return [Unsubscribe(number)]
+        return [BearerUnsubscribe(number)]

@@ -73,8 +73,8 @@ def test_a_record_comes_back_as_it_was(
     assert header.ages == pytest.approx(ages, abs=1e-6)
 
 
-WORDS = st.integers(1, 0xFFFFFFFF)
-FOLLOWED = st.builds(Followed, WORDS, st.floats(0, 60), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
+HASHES = st.integers(1, 0xFFFFFFFF)
+FOLLOWED = st.builds(Followed, HASHES, st.floats(0, 60), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
 
 
 @given(st.lists(FOLLOWED, max_size=1 + FURTHER_MAX), st.floats(0, 1e6, width=32))
@@ -86,7 +86,7 @@ def test_what_congestion_control_says_comes_back(flows: list[Followed], rate: fl
     assert header.heartbeats
     assert header.control is not None
     assert header.control.rate == rate
-    assert header.control.says_all == (len(flows) <= FURTHER_MAX)
+    assert header.control.names_all == (len(flows) <= FURTHER_MAX)
     for came, sent in zip(header.control.followed, flows, strict=True):
         assert came._replace(travel=0.0) == sent._replace(travel=0.0)
         assert came.travel == pytest.approx(sent.travel, abs=1e-6)

@@ -24,7 +24,7 @@ from typing import Protocol
 from penstock.content.message import Message
 from penstock.errors import InvalidPredicate, PenstockError
 from penstock.transport.receiver.feedback_scheduler import ControlReport
-from penstock.transport.receiver.reader_pace import Reader
+from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
 
 log = logging.getLogger("penstock.client")
@@ -65,7 +65,7 @@ class Report:
     delay_held: float = 0.0  # seconds that it really waited, on average
     heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
-    untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
+    unrevealed: int = 0  # publications, wanted or not, that no record ever covered: a loss among them went unnoticed
     # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.
     loss_event_rate: float | None = None
     round_trip: float | None = None  # seconds
@@ -133,7 +133,7 @@ class Subscription:
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
         self._last_told: TransportReport | None = None
-        self._reader = Reader(queue_max) if watched else None
+        self._reader = ReaderPace(queue_max) if watched else None
         self._turn_at = 0.0  # when the event loop last had its turn
 
     async def open(self) -> Subscription:
@@ -228,7 +228,7 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _watch(self, reader: Reader) -> None:
+    def _watch(self, reader: ReaderPace) -> None:
         rate = reader.look(len(self._queue), monotonic())
         if rate is not None:
             self._network._reader_takes(self.number, rate)

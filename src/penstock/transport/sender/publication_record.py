@@ -5,9 +5,9 @@ time and the record: encodings and departures of the messages before it. The rec
 with `record_span`, as many as were published in that time (a fast publisher needs a longer one, section 3.2.6).
 
 A heartbeat is a record with no message, for subscribers whose share of the messages is so small that the record on the
-next one they get comes too late or never. It goes out every `heartbeat_interval`, or as soon as HEARTBEAT_NEW messages
-have left, and tells of everything since the heartbeat before the last, so that one may be lost. When nothing follows,
-it is said again `heartbeat_repeats` times: the last messages of a burst have no later ones to tell of their loss.
+next one they get comes too late or never. It is sent every `heartbeat_interval`, or as soon as HEARTBEAT_NEW messages
+have left, and covers everything since the heartbeat before the last, so that one may be lost. When nothing follows, it
+is repeated `heartbeat_repeats` times: the last messages of a burst have no later ones that reveal their loss.
 
 State: the encodings and departures of the last messages. Timer: ("transport", "heartbeat").
 """
@@ -21,9 +21,9 @@ from penstock.content.envelope import wrap
 from penstock.content.message import DEFAULT_LIMITS, Message, MessageLimits
 from penstock.kernel.rate_estimator import RateEstimator
 from penstock.kernel.timers import Timers
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
-from penstock.transport.wire.control_messages import Key, Voice, heartbeat_message
+from penstock.transport.wire.control_messages import ControlIdentities, Key, heartbeat_message
 from penstock.transport.wire.header import HEARTBEATS, SHARED, Control, encode_header, shared_entry, whole_entry
 
 HEARTBEAT_NEW = RECORD_ENTRIES_TAKEN_MAX // 2  # two heartbeats' worth of messages fit one record
@@ -34,16 +34,18 @@ LIMITS = MessageLimits(  # of an application's message, so that there is always 
 )
 
 
-class Outgoing:
-    """Numbers what a client publishes, and remembers enough of it to tell of it."""
+class PublicationRecord:
+    """Numbers what a client publishes, and keeps the record of it for headers and heartbeats."""
 
-    def __init__(self, name: str, incarnation: int, config: TransportConfig, timers: Timers, voice: Voice) -> None:
+    def __init__(
+        self, name: str, incarnation: int, config: TransportConfig, timers: Timers, identities: ControlIdentities
+    ) -> None:
         self.name = name
         self.incarnation = incarnation
         self.sequence = 0  # of the last message that left
         self._config = config
         self._timers = timers
-        self._voice = voice
+        self._identities = identities
         self._encodes = config.record_entries > 0 or config.heartbeat_interval > 0.0 or config.congestion
         self._rate = RateEstimator(RATE_WINDOW)
         self._shared = config.record_form == "shared"
@@ -53,18 +55,18 @@ class Outgoing:
         self._departures: deque[float] = deque(maxlen=kept)
         self._encodings: deque[int] = deque(maxlen=kept)
         self._written: deque[bytes] = deque(maxlen=kept)
-        self._heartbeat_at = 0  # the sequence number up to which the last heartbeat told
+        self._heartbeat_at = 0  # the sequence number up to which the last heartbeat covered
         self._heartbeat_before = 0  # and the one before it
         self._repeats_left = 0
 
     def encoding(self, message: Message) -> int:
-        """How the message is told of in records and compared with flows."""
+        """How the message stands in records and is compared with flows."""
         return self._config.scheme.encode_message(message.attributes) if self._encodes else 0
 
     def wrap(self, message: Message, *, now: float, control: Control | None = None) -> tuple[Message, Key]:
         """The message with its header, as it leaves now; raises InvalidMessage if there is no room for one.
 
-        `control` is what congestion control says of it; the rate is filled in here.
+        `control` are its congestion control fields; the rate is filled in here.
         """
         departure = self._not_before_the_last(now)
         encoding = self.encoding(message)
@@ -86,12 +88,12 @@ class Outgoing:
         return self._config.heartbeat_interval > 0.0 and self.sequence - self._heartbeat_at >= HEARTBEAT_NEW
 
     def heartbeat(self, *, now: float) -> list[TransportEffect]:
-        """Tell what left lately; called when the timer expires, and when a heartbeat is due earlier."""
+        """The record of what left lately; called when the timer expires, and when a heartbeat is due earlier."""
         if self.sequence == self._heartbeat_at:
             self._repeats_left -= 1
         news = self.sequence > self._heartbeat_at
-        told = self._heartbeat_at if news and self._config.heartbeat_spans == 1 else self._heartbeat_before
-        size = min(len(self._encodings), self.sequence - told, RECORD_ENTRIES_TAKEN_MAX)
+        reported = self._heartbeat_at if news and self._config.heartbeat_spans == 1 else self._heartbeat_before
+        size = min(len(self._encodings), self.sequence - reported, RECORD_ENTRIES_TAKEN_MAX)
         header = self._header(self.sequence + 1, 0, size, self._not_before_the_last(now))
         if self.sequence > self._heartbeat_at:
             self._heartbeat_before, self._heartbeat_at = self._heartbeat_at, self.sequence
@@ -99,7 +101,7 @@ class Outgoing:
             self._timers.set(HEARTBEAT_TIMER, now + self._config.heartbeat_interval)
         else:
             self._timers.cancel(HEARTBEAT_TIMER)
-        return [Publish(heartbeat_message(self._voice, self.name, header))] if size else []
+        return [BearerPublish(heartbeat_message(self._identities, self.name, header))] if size else []
 
     def _not_before_the_last(self, now: float) -> float:
         """A clock that was set back must not make the record run backwards; timers go by the clock as it is."""

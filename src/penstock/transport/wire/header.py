@@ -45,18 +45,18 @@ _LIST_MAX = _OWN - 1
 class Followed(NamedTuple):
     """A limited flow that a message belongs to."""
 
-    limiting: int  # the word of its limiting receiver
+    limiting: int  # the hash of its limiting receiver's name
     travel: float  # of that receiver's last feedback, by two clocks (erratum C6), modulo TRAVEL_WRAPS
     flow: int  # the publisher's number for it
     place: int  # the how-manieth message of it this is: its limiting receiver sees every loss
 
 
 class Control(NamedTuple):
-    """What congestion control says on a message (000 Figure 2).
+    """The congestion control fields of a message (000 Figure 2).
 
     The papers have room for one limiting receiver (erratum C7). One whose flow shares most messages with slower flows
-    would hardly ever be named, take itself for not followed, fall silent and have its flow set free. So all are named,
-    up to four, the slowest first.
+    would hardly ever be named, take itself for not followed, send no more feedback and have its flow set free. So all
+    are named, up to four, the slowest first.
     """
 
     rate: float  # messages/s that leave this publisher (erratum C14: leave, not are offered)
@@ -68,17 +68,17 @@ class Control(NamedTuple):
 
     @property
     def followed(self) -> tuple[Followed, ...]:
-        """All flows that it belongs to, as far as it says."""
+        """All flows that it belongs to, as far as they are named."""
         return (Followed(*self[1:5]), *self.further) if self.limiting else ()
 
     @property
-    def says_all(self) -> bool:
+    def names_all(self) -> bool:
         """Whether it names all flows that it belongs to; otherwise those who are not named know nothing."""
         return len(self.further) < FURTHER_MAX
 
 
 class Header:
-    """What a message says about itself and about those before it."""
+    """What the transport carries with a message: its own number and times, and the record of those before it."""
 
     __slots__ = ("_entries", "_raw", "ages", "control", "departure", "entry_bits", "heartbeats", "hops", "sequence")
 
@@ -106,7 +106,7 @@ class Header:
 
     @property
     def record_size(self) -> int:
-        """How many messages before this one the record tells of."""
+        """How many messages before this one the record covers."""
         return len(self._raw) * 8 // self.entry_bits if self._entries is None else len(self._entries)
 
     def entries(self) -> tuple[int, ...]:
@@ -164,7 +164,7 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     version, flags, sequence, departure, hops, ages, entries, entry_bytes = _FIXED.unpack_from(data)
     flags, further = flags & (1 << FURTHER_SHIFT) - 1, flags >> FURTHER_SHIFT
     if version != VERSION or flags > SHARED | HEARTBEATS | CONTROL or (further and not flags & CONTROL):
-        raise InvalidHeader(f"version {version}, flags {flags}; this side speaks version {VERSION}")
+        raise InvalidHeader(f"version {version}, flags {flags}; this side has version {VERSION}")
     if not 0 < sequence <= SEQUENCE_MAX or not isfinite(departure):
         raise InvalidHeader(f"sequence {sequence}, departure {departure}")
     if entries > RECORD_ENTRIES_TAKEN_MAX or entries >= sequence or entries > ages or ages > max(1, entries):
@@ -214,8 +214,8 @@ def _unpack_control(data: bytes, further: int) -> Control:
         raise InvalidHeader(f"a rate of {rate} messages/s")
     others = []
     for number in range(further):
-        word, late, other, where = _FURTHER.unpack_from(data, _FIXED.size + _CONTROL.size + number * _FURTHER.size)
-        others.append(Followed(word, late * 1e-6, other, where))
+        limiting_, late, other, where = _FURTHER.unpack_from(data, _FIXED.size + _CONTROL.size + number * _FURTHER.size)
+        others.append(Followed(limiting_, late * 1e-6, other, where))
     return Control(rate, limiting, travel * 1e-6, flow, place, tuple(others))
 
 

@@ -23,7 +23,7 @@ from penstock.lab.papers.recovery.speed import cumulative
 
 HEARTBEAT_INTERVAL = 0.5
 BEST: Mapping[str, Any] = {
-    "repeat_after": 0.05,
+    "proactive_repair_after": 0.05,
     "heartbeat_interval": 0.5,
     "heartbeat_spans": 1,
     "request_to": "publisher",

@@ -35,7 +35,7 @@ WAITS: Mapping[Size, Mapping[str, Any]] = {
         "request_spread": 1.0,
         "repair_first": 0.0,
         "repair_spread": 0.25,
-        "adaptive_waits": True,
+        "adaptive_suppression": True,
     },
 }
 ECHO_INTERVAL = 30.0  # the distances here hardly change
