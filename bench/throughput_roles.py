@@ -188,7 +188,7 @@ class ZmqSubscriber:
 
     async def take(self, within: float) -> Sequence[bytes]:
         bodies: list[bytes] = []
-        receive, again = self._socket.recv_multipart, self._zmq.Again
+        receive, again = self._socket.recv_multipart, self._zmq.ProactiveRepair
         if self._socket.poll(within * 1000):
             try:
                 while len(bodies) < 10_000:

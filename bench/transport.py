@@ -33,7 +33,7 @@ from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.randomness import stream
 from penstock.kernel.timers import Timers
 from penstock.overlay.client import without_envelope
-from penstock.transport.bearer import Publish
+from penstock.transport.bearer import BearerPublish
 from penstock.transport.config import TransportConfig
 from penstock.transport.transport import Transport
 
@@ -64,7 +64,7 @@ def sent(config: TransportConfig, plain: list[Message]) -> list[Message]:
     found = []
     for number, message in enumerate(plain):
         effects = publisher.publish(message, now=number / RATE)
-        found += [effect.message for effect in effects if isinstance(effect, Publish)]
+        found += [effect.message for effect in effects if isinstance(effect, BearerPublish)]
     return found
 
 

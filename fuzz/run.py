@@ -2,7 +2,7 @@
 
 Whatever the bytes, a target may only raise the error that its documentation names, and whatever it accepts must hold
 together: a predicate agrees with its normal form and its encoding, a packet and a scenario survive being written again,
-a transport that was told nonsense still delivers what comes next.
+a transport that received nonsense still delivers what comes next.
 Anything else is a finding: atheris prints the bytes and leaves them in a file named crash-<hash>.
 
 Exit codes: 0 nothing found, 4 atheris is not installed, anything else a finding.
@@ -38,7 +38,7 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x01\x01\x0a" + bytes(15) + b"\x00\x02\x02\x08" + bytes(8) + b"\x00\x01\x3f",
         b"\x01\x02\x0a" + bytes(15) + b"\x00\x02\x02\x08" + bytes(24),
     ],
-    "talk": [
+    "control": [
         b"\x00\x97\x93\xa1p\x01\x02\xa1r\xcb?\xf0\x00\x00\x00\x00\x00\x00\xcb?\xb9\x99\x99\x99\x99\x99\x9a\x02\x02\x01",
         b"\x01\x95\x93\xa1p\x01\x02\x02\xcb?\xf0\x00\x00\x00\x00\x00\x00\xa1a\xc0",
         b"\x02\x01\x02\x0a" + bytes(15) + b"\x00\x02\x02\x08" + bytes(24),
@@ -158,24 +158,24 @@ def header_target() -> Callable[[bytes], None]:
     return target
 
 
-def talk_target() -> Callable[[bytes], None]:
+def control_target() -> Callable[[bytes], None]:
     from random import Random
 
-    from penstock.content.envelope import talk
+    from penstock.content.envelope import control_message
     from penstock.content.language.parser import parse_predicate
     from penstock.content.message import Identity, make_message
     from penstock.kernel.machine import Deliver
     from penstock.kernel.timers import Timers
-    from penstock.transport.bearer import Publish
+    from penstock.transport.bearer import BearerPublish
     from penstock.transport.config import TransportConfig
     from penstock.transport.transport import Transport
 
-    config = TransportConfig(record_bits=64, digest_interval=1.0)
-    kinds = ("request", "repair", "digest", "echo", "answer", "data")
+    config = TransportConfig(record_bits=64, heartbeat_interval=1.0)
+    kinds = ("request", "repair", "heartbeat", "echo", "answer", "data")
     everything = parse_predicate("TRUE")
 
     def target(data: bytes) -> None:
-        """The first byte chooses what kind of talk it is; a client hears it amid good messages of a publisher."""
+        """The first byte chooses the kind of control message; a client gets it amid good messages of a publisher."""
         timers = Timers()
         publisher = Transport("p", 1, config, Timers(), Random(1), publishes=True)
         client = Transport("a", 1, config, timers, Random(2), publishes=False)
@@ -189,12 +189,14 @@ def talk_target() -> Callable[[bytes], None]:
         for count in (1, 2, 3):
             good = make_message(Identity("p", 1, count), {"n": count}, b"good")
             for effect in publisher.publish(good, now=0.1 * count):
-                if isinstance(effect, Publish):
+                if isinstance(effect, BearerPublish):
                     hear([*client.arrived((1,), effect.message, now=0.1 * count)])
             if count == 2 and data:
                 kind = kinds[data[0] % len(kinds)]
-                sender = "~p" if kind == "digest" else "p"
-                said = talk(Identity(sender, 1, 2), kind, {"_from": "p"} if kind == "digest" else {"n": 2}, data[1:])
+                sender = "~p" if kind == "heartbeat" else "p"
+                said = control_message(
+                    Identity(sender, 1, 2), kind, {"_from": "p"} if kind == "heartbeat" else {"n": 2}, data[1:]
+                )
                 hear([*client.arrived((1,), said, now=0.25)])
         for _ in range(1_000):
             deadline = timers.deadline()
@@ -214,7 +216,7 @@ TARGETS: dict[str, Callable[[], Callable[[bytes], None]]] = {
     "codec": codec_target,
     "frames": frames_target,
     "header": header_target,
-    "talk": talk_target,
+    "control": control_target,
     "scenario": scenario_target,
 }
 

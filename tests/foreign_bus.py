@@ -32,7 +32,7 @@ from penstock.errors import InvalidMessage
 from penstock.kernel.machine import Deliver
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import InputRefused, Record
-from penstock.transport.bearer import Publish, Subscribe, TransportEffect, Unsubscribe
+from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.report import TransportReport
 from penstock.transport.transport import Transport
@@ -53,7 +53,7 @@ class Carried(NamedTuple):
         return kind_of(self.message)
 
 
-class Heard(NamedTuple):
+class Received(NamedTuple):
     """A message that the bus handed to a client, and the numbers it was handed over for."""
 
     time: float
@@ -72,7 +72,7 @@ class Member:
     transport: Transport | None = None
     timers: Timers = field(default_factory=Timers)
     wheres: dict[int, Predicate] = field(default_factory=dict)  # of the application and of the transport
-    heard: list[Heard] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
     delivered: list[tuple[float, int, Message]] = field(default_factory=list)
     records: list[tuple[float, Record]] = field(default_factory=list)
     armed: float | None = None  # for which deadline
@@ -127,7 +127,9 @@ class Bus:
     def restart(self, name: str) -> Member:
         """The client is started again: a new life, with nothing left of the old one but its clock."""
         old = self.members[name]
-        member = Member(name, old.offset, old.drift, old.incarnation + 1, heard=old.heard, delivered=old.delivered)
+        member = Member(
+            name, old.offset, old.drift, old.incarnation + 1, received=old.received, delivered=old.delivered
+        )
         member.records = old.records
         self.members[name] = member
         if old.transport is not None:
@@ -202,12 +204,12 @@ class Bus:
     def apply(self, member: Member, effects: list[TransportEffect]) -> None:
         """Do what a transport asks for, in order, and see when it wants to be woken."""
         for effect in effects:
-            if isinstance(effect, Publish):
+            if isinstance(effect, BearerPublish):
                 self._carry(member, effect.message)
-            elif isinstance(effect, Subscribe):
+            elif isinstance(effect, BearerSubscribe):
                 assert effect.number not in member.wheres, f"{effect.number} is taken"
                 member.wheres[effect.number] = parse_predicate(effect.where)
-            elif isinstance(effect, Unsubscribe):
+            elif isinstance(effect, BearerUnsubscribe):
                 del member.wheres[effect.number]
             elif isinstance(effect, Deliver):
                 member.delivered.append((self.now, effect.subscription, effect.message))
@@ -219,7 +221,7 @@ class Bus:
     def hand(self, name: str, numbers: tuple[int, ...], message: Message) -> None:
         """Give a message to a client as if the bus had brought it."""
         member = self.members[name]
-        member.heard.append(Heard(self.now, numbers, message))
+        member.received.append(Received(self.now, numbers, message))
         if member.transport is not None:
             self.apply(member, member.transport.arrived(numbers, message, now=member.local(self.now)))
         else:
@@ -293,6 +295,6 @@ class Bus:
         """A client's records of one kind, in order."""
         return [record for _, record in self.members[name].records if isinstance(record, kind)]
 
-    def talk(self, kind: str) -> list[Carried]:
+    def control_messages(self, kind: str) -> list[Carried]:
         """What was put on the bus of this kind."""
         return [carried for carried in self.carried if carried.kind == kind]

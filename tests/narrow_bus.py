@@ -7,7 +7,7 @@
     bus.rate_at("slow", 5.0, 19.0)
 
 What goes to the receivers of a path waits in one queue, drop-tail, and leaves it at the path's rate, one copy for all
-of them. Whoever has no path gets everything at once. Talk takes no room.
+of them. Whoever has no path gets everything at once. Control messages take no room.
 """
 
 from __future__ import annotations

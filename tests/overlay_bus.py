@@ -123,7 +123,7 @@ class OverlayBus:
         """A client's records of one kind, in order."""
         return [record for node, record in self._records if node == name and isinstance(record, kind)]
 
-    def talk(self, kind: str) -> list[Carried]:
+    def control_messages(self, kind: str) -> list[Carried]:
         """What clients handed to their brokers of this kind."""
         return [carried for carried in self.carried if carried.kind == kind]
 

@@ -34,7 +34,7 @@ from penstock.scenario.spec import SubscriptionSpec
 from penstock.sim.run import simulate
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
-from penstock.transport.ordering.reorder_buffer import Ordering
+from penstock.transport.ordering.reorder_buffer import ReorderBuffer
 from penstock.transport.wire.header import Header
 
 RECORDED = TransportConfig(record_entries=8, record_bits=128)
@@ -115,7 +115,7 @@ def real_header(number, departures, encodings, config):
 
 
 def by_hand(pair, headers, config, relevant):
-    ordering = Ordering(config, make_latch(config, 2))
+    ordering = ReorderBuffer(config, make_latch(config, 2))
     handed = []
     for header, now in zip(headers, pair.arrivals.tolist(), strict=True):
         while (due := ordering.deadline()) is not None and due < now:

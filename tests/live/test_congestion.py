@@ -29,7 +29,7 @@ from penstock.live.client.tickets import Tickets
 from penstock.live.emulation.namespace_run import drive_bottleneck
 from penstock.live.emulation.namespaces import PREFIX, possible, sweep
 from penstock.scenario.reader import read_scenario
-from penstock.transport.receiver.reader_pace import CALM, LOOK_EVERY, Reader
+from penstock.transport.receiver.reader_pace import CALM, LOOK_EVERY, ReaderPace
 
 CONTROLLED = penstock.TransportConfig(congestion=True, record_entries=2, distance_first=0.005)
 WITHHOLDS = structs.replace(CONTROLLED, when_full="drop")
@@ -317,7 +317,7 @@ def test_the_demo_finds_the_two_narrow_ways_of_the_town() -> None:
 
 
 def test_a_reader_is_spoken_of_while_it_is_behind_and_freed_when_it_has_kept_up() -> None:
-    reader = Reader(1000)
+    reader = ReaderPace(1000)
     now = 100.0
 
     def look(queue: int) -> float | None:
@@ -399,7 +399,10 @@ def test_a_subscription_keeps_its_priority_and_the_network_hears_it() -> None:
             network.subscribe("b"),
         ):
             assert dear.priority == 2.0
-            assert [flow.priority for flow in network._node.transport._feedbacks._own.kept] == [2.0, 1.0]
+            assert [flow.priority for flow in network._node.transport._feedback_scheduler._receiver_flows.kept] == [
+                2.0,
+                1.0,
+            ]
 
     run(asked())
 

@@ -35,9 +35,9 @@ SEED = 7
 MESSAGES = 1500
 LOSS = 0.06
 TICKS = "topic = 'tick'"
-SENDS = penstock.TransportConfig(digest_interval=0.2)
+SENDS = penstock.TransportConfig(heartbeat_interval=0.2)
 CAREFUL = penstock.TransportConfig(
-    late="hold", violation_probability=0.01, requests_max=6, distance_first=0.02, digest_below=1.0
+    late="hold", violation_probability=0.01, requests_max=6, distance_first=0.02, heartbeat_below=1.0
 )
 
 
@@ -133,16 +133,16 @@ def test_through_loss_and_reordering_one_gets_everything_in_order_and_its_plain_
     assert report.detection_probability is not None
     assert report.detection_probability > 0.99
     assert report.disorder_probability is not None
-    assert report.digests > 0
+    assert report.heartbeats > 0
     assert report.delay_held > 0.0
 
 
 def test_who_does_not_use_it_sees_messages_as_they_were_published_and_nothing_else() -> None:
-    """Requests, repairs, digests and echoes cross the same network; an application must not notice."""
+    """Requests, repairs, heartbeats and echoes cross the same network; an application must not notice."""
 
     async def beside() -> None:
-        # The burst is over before its subscriber has asked for digests, so they are said again and again.
-        sends = penstock.TransportConfig(digest_interval=0.05, digest_repeats=100)
+        # The burst is over before its subscriber has asked for heartbeats, so they are said again and again.
+        sends = penstock.TransportConfig(heartbeat_interval=0.05, heartbeat_repeats=100)
         takes = structs.replace(CAREFUL, cache_interval=0.05, requests_max=12)
         async with a_relayed_network(a_line("a", "b", rate_bits_per_s=50e6, loss=0.1)) as (brokers, _):
             a, b = brokers["a"], brokers["b"]
@@ -161,7 +161,7 @@ def test_who_does_not_use_it_sees_messages_as_they_were_published_and_nothing_el
                     published[await here.publish(attributes, body)] = (attributes, body)
                 first = (await anext(messages)).attributes["n"]
                 assert isinstance(first, int)
-                await until(lambda: messages.report().received == 200 - first and messages.report().digests > 0)
+                await until(lambda: messages.report().received == 200 - first and messages.report().heartbeats > 0)
                 assert messages.report().recovered > 3
                 await until(lambda: everything.report().received >= 200)
                 seen = await everything.take()

@@ -12,16 +12,16 @@ import pytest
 
 from penstock.content.bloom import EncodingScheme
 from penstock.content.language.parser import parse_predicate
-from penstock.transport.receiver.loss_intervals import GapRule, LossEvents, tfrc_weights
-from penstock.transport.receiver.quota_allocation import Reception, plan
+from penstock.transport.receiver.loss_intervals import GapRule, LossIntervals, tfrc_weights
+from penstock.transport.receiver.quota_allocation import Reception, allocate_quotas
 from penstock.transport.receiver.tcp_equation import allowed_rate
-from penstock.transport.sender.flow_table import FlowTable, FlowVerdict, Wanted, flow_of
+from penstock.transport.sender.flow_table import FlowTable, FlowVerdict, WantedFlow, flow_of
 
 ROUND_TRIP = 0.1
 SCHEME = EncodingScheme(bits=256)
 
 
-def a_flow(where: str, *, exact: bool = True) -> Wanted:
+def a_flow(where: str, *, exact: bool = True) -> WantedFlow:
     return flow_of(parse_predicate(where), SCHEME, exact=exact)
 
 
@@ -54,9 +54,9 @@ def test_the_rate_is_in_messages_and_falls_with_one_by_the_round_trip() -> None:
 
 
 def test_without_loss_there_is_no_limit() -> None:
-    """000 Algorithm 1, erratum C3: p = 0 is no division by zero, and nobody is told anything."""
+    """000 Algorithm 1, erratum C3: p = 0 is no division by zero, and nothing is sent."""
     assert allowed_rate(0.0, ROUND_TRIP) == inf
-    assert plan([Reception(1000.0, False)], inf, 0.5, 10.0) == [None]
+    assert allocate_quotas([Reception(1000.0, False)], inf, 0.5, 10.0) == [None]
 
 
 # --- The subscriber's decision.
@@ -65,13 +65,13 @@ def test_without_loss_there_is_no_limit() -> None:
 def test_the_decision_needs_the_whole_sum() -> None:
     """000 Algorithm 1, lines 4-10, erratum C2: in the loop the first entry alone would ask for an increase."""
     entries = [Reception(100.0, True), Reception(100.0, False)]
-    assert plan(entries, 150.0, 0.5, 10.0) == [75.0, 75.0]
-    assert plan(entries[:1], 150.0, 0.5, 10.0) == [150.0]
+    assert allocate_quotas(entries, 150.0, 0.5, 10.0) == [75.0, 75.0]
+    assert allocate_quotas(entries[:1], 150.0, 0.5, 10.0) == [150.0]
 
 
 def test_a_decrease_favours_filters_with_low_rates() -> None:
     """000 section III-B5: max-min."""
-    assert plan([Reception(10.0, True), Reception(300.0, True), Reception(90.0, True)], 150.0, 0.5, 1.0) == [
+    assert allocate_quotas([Reception(10.0, True), Reception(300.0, True), Reception(90.0, True)], 150.0, 0.5, 1.0) == [
         10.0,
         70.0,
         70.0,
@@ -80,27 +80,27 @@ def test_a_decrease_favours_filters_with_low_rates() -> None:
 
 def test_an_application_can_put_some_filters_first() -> None:
     """000 sections II-C and III-B5: the subscriber distributes by its priorities."""
-    assert plan([Reception(90.0, False, 2.0), Reception(90.0, False, 1.0)], 90.0, 0.5, 1.0) == [60.0, 30.0]
+    assert allocate_quotas([Reception(90.0, False, 2.0), Reception(90.0, False, 1.0)], 90.0, 0.5, 1.0) == [60.0, 30.0]
 
 
 def test_only_filters_that_the_subscriber_limits_grow_and_by_alpha_at_most() -> None:
     """000 Algorithm 1, lines 15-28."""
     entries = [Reception(100.0, True), Reception(10.0, True), Reception(50.0, False)]
-    assert plan(entries, 200.0, 0.5, 1.0) == [120.0, 15.0, None]
+    assert allocate_quotas(entries, 200.0, 0.5, 1.0) == [120.0, 15.0, None]
 
 
 def test_feedback_goes_out_only_if_there_is_something_to_say() -> None:
     """000 Algorithm 1, lines 29-34, erratum C3."""
-    assert plan([Reception(100.0, False), Reception(5.0, False)], 1000.0, 0.5, 10.0) == [None, None]
-    assert plan([Reception(100.0, False), Reception(5.0, False)], 55.0, 0.5, 1.0) == [50.0, None]
+    assert allocate_quotas([Reception(100.0, False), Reception(5.0, False)], 1000.0, 0.5, 10.0) == [None, None]
+    assert allocate_quotas([Reception(100.0, False), Reception(5.0, False)], 55.0, 0.5, 1.0) == [50.0, None]
 
 
 def test_a_flow_that_is_not_received_at_all_comes_back() -> None:
     """000 Algorithm 1, line 28, erratum C14: alpha times nothing is nothing, so there is a floor."""
     floor = 1.0 / ROUND_TRIP
-    (quota,) = plan([Reception(0.0, True)], inf, 0.5, floor)
+    (quota,) = allocate_quotas([Reception(0.0, True)], inf, 0.5, floor)
     assert quota == floor
-    assert plan([Reception(40.0, False), Reception(40.0, False)], 0.1, 0.5, floor) == [floor, floor]
+    assert allocate_quotas([Reception(40.0, False), Reception(40.0, False)], 0.1, 0.5, floor) == [floor, floor]
     table = FlowTable(quota_min=0.1)
     flow = table.request(a_flow("symbol = 'IBM'"), 0.0, "s1", 0.0).flow
     assert flow is not None
@@ -114,7 +114,7 @@ def test_for_isolated_losses_the_event_rate_is_the_loss_rate_and_otherwise_it_is
     """000 section II-A, erratum C4: the interval begins with the lost message; "always less" means at most."""
 
     def measured(lost_together: int, period: int) -> float:
-        events = LossEvents()
+        events = LossIntervals()
         for number in range(40 * period):
             place, now = number % period, number * 0.01
             if place >= lost_together:
@@ -132,7 +132,7 @@ def test_for_isolated_losses_the_event_rate_is_the_loss_rate_and_otherwise_it_is
 def test_eight_intervals_with_the_weights_of_tfrc_and_a_seeded_beginning() -> None:
     """000 section II-A, erratum C4: the papers leave number, weights and the first interval open."""
     assert tfrc_weights(8) == (1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2)
-    events = LossEvents()
+    events = LossIntervals()
     events.dropped_here(round_trip=ROUND_TRIP, reception_rate=80.0, now=0.0)
     assert isclose(allowed_rate(events.rate, ROUND_TRIP), 40.0)
 
@@ -182,7 +182,7 @@ def estimated(record: int, rule: GapRule = "probable", match: float | None = Non
     """
     losses, allowed = [], []
     for seed in (1, 2, 3):
-        events, previous, missing, received, next_look = LossEvents(rule=rule), -1, -1, 0, 5.0
+        events, previous, missing, received, next_look = LossIntervals(rule=rule), -1, -1, 0, 5.0
         for number, arrived in one_flow(seed):
             if arrived is None:
                 missing = number

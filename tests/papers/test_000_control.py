@@ -15,8 +15,8 @@ from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.kernel.trace import FlowLimited
 from penstock.transport.config import TransportConfig
-from penstock.transport.receiver.rate_controller import Congestion, word_of
-from penstock.transport.wire.control_messages import ECHO, FEEDBACK, TO, Feedback, decode_talk
+from penstock.transport.receiver.rate_controller import RateController, receiver_hash
+from penstock.transport.wire.control_messages import ECHO, FEEDBACK, TO, Feedback, decode_control
 from penstock.transport.wire.header import Control, Header, decode_header, encode_header, whole_entry
 
 
@@ -30,12 +30,12 @@ def headers(bus: NarrowBus) -> list[tuple[float, Header]]:
     return found
 
 
-def congestion_of(bus: NarrowBus, name: str) -> Congestion:
+def controller_of(bus: NarrowBus, name: str) -> RateController:
     transport = bus.members[name].transport
     assert transport is not None
     (session,) = transport._sessions.values()
-    assert session.congestion is not None
-    return session.congestion
+    assert session.rate_controller is not None
+    return session.rate_controller
 
 
 @cache
@@ -65,39 +65,41 @@ def test_only_messages_that_match_a_controlled_flow_are_marked() -> None:
             data, inside = opened(carried.message)
             control = decode_header(data, 0, entry_bits=CONFIG.record_bits).control
             assert control is not None
-            assert (control.limiting == word_of("B")) == (inside.attributes["kind"] == "bulk")
+            assert (control.limiting == receiver_hash("B")) == (inside.attributes["kind"] == "bulk")
 
 
 def test_feedback_goes_through_the_network_itself_to_whom_it_is_for() -> None:
     """Section III-B1: the sender subscribes for feedback that is addressed to it."""
     bus = two_receivers()
-    feedbacks = bus.talk(FEEDBACK)
+    feedbacks = bus.control_messages(FEEDBACK)
     assert feedbacks
     assert {carried.message.attributes[TO] for carried in feedbacks} == {"p"}
     assert {carried.sender for carried in feedbacks} == {"B"}
-    heard = [name for name, member in bus.members.items() if any(kind_of(h.message) == FEEDBACK for h in member.heard)]
-    assert heard == ["p"]
+    received = [
+        name for name, member in bus.members.items() if any(kind_of(h.message) == FEEDBACK for h in member.received)
+    ]
+    assert received == ["p"]
 
 
 def test_there_is_at_most_one_feedback_per_round_trip() -> None:
     """Sections II-C and III-B5, erratum C2."""
     bus = two_receivers()
-    times = [carried.time for carried in bus.talk(FEEDBACK)]
+    times = [carried.time for carried in bus.control_messages(FEEDBACK)]
     assert min(later - earlier for earlier, later in pairwise(times)) > 2.0 * DELAY * 0.9
 
 
 def test_feedback_carries_the_time_it_was_sent() -> None:
     """Section III-B6, erratum C6: without it the publisher cannot say how long it travelled."""
     bus = two_receivers()
-    for carried in bus.talk(FEEDBACK):
-        said = decode_talk(opened(carried.message)[0], Feedback)
-        assert said.sent_at == pytest.approx(bus.members["B"].local(carried.time), abs=1e-3)
+    for carried in bus.control_messages(FEEDBACK):
+        feedback = decode_control(opened(carried.message)[0], Feedback)
+        assert feedback.sent_at == pytest.approx(bus.members["B"].local(carried.time), abs=1e-3)
 
 
 def test_the_session_begins_with_an_echo() -> None:
     """Section III-B4."""
     bus = two_receivers()
-    first = min(carried.time for carried in bus.talk(ECHO) if carried.sender == "B")
+    first = min(carried.time for carried in bus.control_messages(ECHO) if carried.sender == "B")
     assert first < 0.1
 
 
@@ -112,7 +114,7 @@ def test_the_limiting_receiver_measures_its_round_trip_although_no_two_clocks_ag
     measured, real = [], []
     for tenth in range(41, 100):
         bus.run(tenth / 10.0)
-        measured.append(congestion_of(bus, "B").round_trip)
+        measured.append(controller_of(bus, "B").round_trip)
         real.append(2.0 * DELAY + len(bus.paths["B"].leaving) / bus.paths["B"].rate)
     assert sum(measured) / len(measured) == pytest.approx(sum(real) / len(real), rel=0.1)
 
@@ -126,9 +128,9 @@ def test_the_travel_in_the_header_means_nothing_to_anybody_else() -> None:
     bus.run(6.0)
     control = headers(bus)[-1][1].control
     assert control is not None
-    assert control.limiting == word_of("B")
+    assert control.limiting == receiver_hash("B")
     assert abs(bus.members["B"].offset - bus.members["D"].offset) > 100.0
-    assert congestion_of(bus, "D").round_trip == pytest.approx(2.0 * DELAY, abs=0.005)  # by its own echo
+    assert controller_of(bus, "D").round_trip == pytest.approx(2.0 * DELAY, abs=0.005)  # by its own echo
 
 
 def test_a_message_of_several_flows_names_all_their_receivers_the_slowest_first() -> None:
@@ -146,10 +148,10 @@ def test_a_message_of_several_flows_names_all_their_receivers_the_slowest_first(
             data, inside = opened(carried.message)
             control = decode_header(data, 0, entry_bits=CONFIG.record_bits).control
             assert control is not None
-            wanted = {"bulk": word_of("slow"), "urgent": word_of("middle")}
+            wanted = {"bulk": receiver_hash("slow"), "urgent": receiver_hash("middle")}
             assert {flow.limiting for flow in control.followed} == {wanted[name] for name in inside.attributes}
-    assert congestion_of(bus, "slow").limiting
-    assert congestion_of(bus, "middle").limiting
+    assert controller_of(bus, "slow").limiting
+    assert controller_of(bus, "middle").limiting
 
 
 def test_the_flag_is_taken_back_when_somebody_else_is_named() -> None:
@@ -159,11 +161,11 @@ def test_the_flag_is_taken_back_when_somebody_else_is_named() -> None:
     bus.subscriber("first", "kind = 'bulk'", path)
     bus.stream(300.0, 16.0, kind="bulk")
     bus.run(5.0)
-    assert congestion_of(bus, "first").limiting
+    assert controller_of(bus, "first").limiting
     bus.subscriber("second", "kind = 'bulk'", Path(50.0))
     bus.run(15.0)
-    assert not congestion_of(bus, "first").limiting
-    assert congestion_of(bus, "second").limiting
+    assert not controller_of(bus, "first").limiting
+    assert controller_of(bus, "second").limiting
 
 
 def test_a_header_with_a_record_of_two() -> None:
@@ -173,7 +175,7 @@ def test_a_header_with_a_record_of_two() -> None:
     flow and place by which a limiting receiver sees its losses.
     """
     entries = [whole_entry(1, 32), whole_entry(2, 32)]
-    control = Control(2000.0, word_of("B"), 0.12, 3, 917)
+    control = Control(2000.0, receiver_hash("B"), 0.12, 3, 917)
     data = encode_header(917, 120.5, [0.001, 0.002], entries, flags=0, entry_bytes=32, control=control)
     assert len(data) == 2 * 32 + 48
     read = decode_header(data, 0, entry_bits=256).control
@@ -187,7 +189,7 @@ def test_numbers_are_given_when_messages_leave() -> None:
     bus = two_receivers()
     numbers = [header.sequence for _, header in headers(bus)]
     assert numbers == list(range(1, len(numbers) + 1))
-    late = congestion_of(bus, "C").events
+    late = controller_of(bus, "C").loss_intervals
     assert late.events == 0  # C lost nothing, although B's messages waited
 
 

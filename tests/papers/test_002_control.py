@@ -25,9 +25,9 @@ def many_equal(count: int) -> tuple[NarrowBus, Path]:
 def test_once_a_limiting_receiver_is_selected_the_others_stop_sending_feedback() -> None:
     """Section 6.2, feedback suppression: the implosion does not last."""
     bus, _ = many_equal(20)
-    begun = [carried.time for carried in bus.talk(FEEDBACK)]
-    speakers = {carried.sender for carried in bus.talk(FEEDBACK) if carried.time > 3.0}
-    assert len(speakers) <= 5
+    begun = [carried.time for carried in bus.control_messages(FEEDBACK)]
+    senders = {carried.sender for carried in bus.control_messages(FEEDBACK) if carried.time > 3.0}
+    assert len(senders) <= 5
     assert len([time for time in begun if time > 3.0]) / 3.0 < 25.0
 
 

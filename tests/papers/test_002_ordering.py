@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.kernel import delay_laws as laws
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
-from penstock.transport.ordering.reorder_buffer import Ordering, Step
+from penstock.transport.ordering.reorder_buffer import OrderingStep, ReorderBuffer
 from penstock.transport.wire.header import Header
 
 PROBABILITIES = (0.2, 0.05, 0.01, 0.001)
@@ -50,10 +50,10 @@ def a_pair(seed: int, brokers: int, *, count: int = 4_000, match: float = 0.85, 
     return Pair(departures, departures + delays, wanted, wanted & (rng.random(count) >= more.get("loss", 0.0)))
 
 
-class Flushing(Ordering[int]):
+class Flushing(ReorderBuffer[int]):
     """The literal reading of the paper's schedule(): whoever may go takes all before it along (erratum O7)."""
 
-    def _advance(self, step: Step[int], now: float) -> None:
+    def _advance(self, step: OrderingStep[int], now: float) -> None:
         self._end_watches(step, now)
         ready = [
             index + 1
@@ -65,7 +65,7 @@ class Flushing(Ordering[int]):
         del self._queue[: max(ready, default=0)]
 
 
-class Careless(Ordering[int]):
+class Careless(ReorderBuffer[int]):
     """Lines 12 to 14 as they stand: a late message waits for nothing."""
 
     def _inherit(self, entry: Any, following: Any) -> None:
@@ -73,8 +73,8 @@ class Careless(Ordering[int]):
 
 
 @dataclass
-class Outcome:
-    order: Ordering[int]
+class RequestOutcome:
+    order: ReorderBuffer[int]
     released: list[int]
     lost: list[int]
 
@@ -84,13 +84,15 @@ class Outcome:
         return int(np.sum(order < np.maximum.accumulate(order)))
 
 
-def ordered(pair: Pair, record: int, *, kind: type[Ordering[int]] = Ordering, hops: int = 2, **how: Any) -> Outcome:
+def ordered(
+    pair: Pair, record: int, *, kind: type[ReorderBuffer[int]] = ReorderBuffer, hops: int = 2, **how: Any
+) -> RequestOutcome:
     config = TransportConfig(record_entries=record, **how)
     order = kind(config, make_latch(config, hops))
     released: list[int] = []
     lost: list[int] = []
 
-    def take(step: Step[int]) -> None:
+    def take(step: OrderingStep[int]) -> None:
         released.extend(one.sequence for one in step.released)
         lost.extend(one.sequence for one in step.lost)
 
@@ -106,7 +108,7 @@ def ordered(pair: Pair, record: int, *, kind: type[Ordering[int]] = Ordering, ho
     while (deadline := order.deadline()) is not None:
         take(order.expired(now=deadline))
     assert order.queued == 0
-    return Outcome(order, released, lost)
+    return RequestOutcome(order, released, lost)
 
 
 def removed(pair: Pair, record: int = 25, **how: Any) -> float:

@@ -1,9 +1,9 @@
 """What 002 says about recovery, one claim per test: sections 4.1 to 4.3, the errata R1 to R6 and B6.
 
 Clients are built from the parts alone (requests, repairs, distances) and pumped by hand over a network that brings
-requests to whoever's request subscription they match, repairs to whoever's filter they match, and inbox talk to its
-owner, each after a delay and each lost with a given probability. Losses are told to the requests directly: detecting
-them is another part's work.
+requests to whoever's request subscription they match, repairs to whoever's filter they match, and control messages for
+an inbox to its owner, each after a delay and each lost with a given probability. Losses are handed to the requests
+directly: detecting them is another part's work.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from penstock.content.envelope import kind_of, opened
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import GaveUp, Record, RepairSent, RequestHeard, RequestSent
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.kernel.trace import GaveUp, Record, RepairSent, RequestReceived, RequestSent
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.recovery.distance_estimator import Distances
-from penstock.transport.recovery.repair_cache import Asked, MessageCache, needed_size, next_size
+from penstock.transport.recovery.distance_estimator import DistanceEstimator
+from penstock.transport.recovery.repair_cache import RepairCache, RequestMeans, needed_size, next_size
 from penstock.transport.recovery.repairs import Repairs
-from penstock.transport.recovery.requests import Outcome, Requests
+from penstock.transport.recovery.requests import RequestOutcome, Requests
 from penstock.transport.wire.control_messages import (
     ANSWER,
     ECHO,
     REPAIR,
     REQUEST,
     TO,
-    Answer,
-    Echo,
+    ControlIdentities,
+    EchoReply,
+    EchoRequest,
     Key,
     Repair,
     Request,
-    Voice,
-    decode_talk,
+    decode_control,
     repaired_message,
     request_to_peers,
     requests_where,
@@ -59,13 +59,13 @@ class Client:
         self.predicate = parse_predicate(where)
         encodings = config.scheme.routing_encodings(self.predicate)
         self.wants_requests = parse_predicate(requests_where(encodings, config.domain))
-        self.timers, voice = Timers(), Voice(name, 1)
-        self.distances = Distances(name, config, voice)
+        self.timers, identities = Timers(), ControlIdentities(name, 1)
+        self.distances = DistanceEstimator(name, config, identities)
         random = Random(seed)
-        self.requests = Requests(name, config, self.timers, random, self.distances, voice)
-        self.repairs = Repairs(name, config, self.timers, random, self.distances, voice)
+        self.requests = Requests(name, config, self.timers, random, self.distances, identities)
+        self.repairs = Repairs(name, config, self.timers, random, self.distances, identities)
         self.delivered: list[Key] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RequestOutcome] = []
         self.records: list[tuple[float, Record]] = []
 
     def has(self, key: Key, message: Message, now: float) -> None:
@@ -84,18 +84,21 @@ class Client:
         data, inside = opened(message)
         kind = kind_of(message)
         if kind == REQUEST:
-            request = decode_talk(data, Request)
+            request = decode_control(data, Request)
             direct = TO in message.attributes
-            return [*self.requests.heard(request, now), *self.repairs.heard(request, now, direct=direct)]
+            return [
+                *self.requests.request_received(request, now),
+                *self.repairs.request_received(request, now, direct=direct),
+            ]
         if kind == REPAIR:
-            return self.repaired(decode_talk(data, Repair), message, inside, now)
+            return self.repaired(decode_control(data, Repair), message, inside, now)
         if kind == ECHO:
-            return self.distances.heard_echo(decode_talk(data, Echo), now)
+            return self.distances.echo_request_received(decode_control(data, EchoRequest), now)
         assert kind == ANSWER
-        return self.distances.heard_answer(decode_talk(data, Answer), now)
+        return self.distances.echo_reply_received(decode_control(data, EchoReply), now)
 
     def repaired(self, repair: Repair, message: Message, inside: Message, now: float) -> list[TransportEffect]:
-        self.repairs.heard_repair(repair.key, now, sender=message.identity.publisher)
+        self.repairs.repair_received(repair.key, now, sender=message.identity.publisher)
         outcome = self.requests.received(repair.key, now)
         if outcome is not None:
             self.outcomes.append(outcome)
@@ -116,7 +119,7 @@ class Group:
         self.random = Random(seed)
         self.now = 0.0
         self.clients: dict[str, Client] = {}
-        self.said: list[tuple[float, str, str, Message]] = []  # when, who, what kind
+        self.carried: list[tuple[float, str, str, Message]] = []  # when, who, what kind
         self.flights: list[tuple[float, int, str, Message]] = []
 
     def add(self, name: str, where: str = "news = 'sport' AND team = 'Yankees'") -> Client:
@@ -126,17 +129,17 @@ class Group:
 
     def apply(self, client: Client, effects: list[TransportEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish):
+            if isinstance(effect, BearerPublish):
                 self.publish(client, effect.message)
             elif isinstance(effect, Record):
                 client.records.append((self.now, effect))
 
     def publish(self, sender: Client, message: Message) -> None:
-        self.said.append((self.now, sender.name, kind_of(message) or "", message))
+        self.carried.append((self.now, sender.name, kind_of(message) or "", message))
         for client in self.clients.values():  # the sender too: what it wants comes back to it
             if client.wants(message) and (client is sender or self.random.random() >= self.loss):
                 delay = self.delays.get((sender.name, client.name), self.delay)
-                heappush(self.flights, (self.now + delay, len(self.said), client.name, message))
+                heappush(self.flights, (self.now + delay, len(self.carried), client.name, message))
 
     def lost(self, key: Key, attributes: Attributes, *names: str) -> None:
         for name in names:
@@ -165,7 +168,7 @@ class Group:
         raise AssertionError("the group never comes to rest")
 
     def count(self, kind: str) -> int:
-        return sum(said[2] == kind for said in self.said)
+        return sum(carried[2] == kind for carried in self.carried)
 
 
 def message(sequence: int, attributes: Attributes = SPORT) -> Message:
@@ -198,10 +201,10 @@ def test_figure_4_1_c_asks_b_holds_back_a_answers_and_both_get_it_once() -> None
     """4.2.2, Figure 4.1: one request, one repair, two deliveries; B's request is put off and then cancelled."""
     group, a, b, c = figure_4_1()
     group.run()
-    assert [(name, kind) for _, name, kind, _ in group.said] == [("C", REQUEST), ("A", REPAIR)]
+    assert [(name, kind) for _, name, kind, _ in group.carried] == [("C", REQUEST), ("A", REPAIR)]
     assert (c.requests.sent, b.requests.sent, b.requests.suppressed) == (1, 0, 1)
     assert kinds(c, RequestSent) == [RequestSent("P", 1, 5, 1)]
-    assert kinds(a, RequestHeard) == [RequestHeard("P", 1, 5, "C", hit=True)]
+    assert kinds(a, RequestReceived) == [RequestReceived("P", 1, 5, "C", hit=True)]
     assert kinds(a, RepairSent) == [RepairSent("P", 1, 5, "C")]
     assert a.delivered == b.delivered == c.delivered == [M5]
     assert [client.timers.deadline() for client in (a, b, c)] == [None] * 3
@@ -209,9 +212,9 @@ def test_figure_4_1_c_asks_b_holds_back_a_answers_and_both_get_it_once() -> None
 
 
 def test_figure_4_1_the_one_that_backs_off_waits_twice_as_long() -> None:
-    """4.2.2: on hearing C's request, B delays its own "by doubling its timer value" (SRM draws it anew, from 2^i)."""
+    """4.2.2: on receiving C's request, B delays its own "by doubling its timer value" (SRM draws it anew, from 2^i)."""
     group, a, b, _ = figure_4_1()
-    a.repairs.heard_repair(M5, 0.0)  # somebody's repair was heard by A alone, so A stays silent
+    a.repairs.repair_received(M5, 0.0)  # somebody's repair was received by A alone, so A does not send
     group.run(until=group.clients["C"].timers.deadline() or 0.0)
     heard_at = group.now + group.delay
     group.run(until=heard_at)
@@ -230,7 +233,7 @@ def test_4_2_3_a_repair_to_the_requester_alone_leaves_the_others_to_ask_for_them
     assert b.requests.suppressed == 0
 
 
-def test_4_2_3_a_repair_to_the_requester_alone_is_heard_by_nobody_else_who_could_answer() -> None:
+def test_4_2_3_a_repair_to_the_requester_alone_is_received_by_nobody_else_who_could_answer() -> None:
     """4.2.3: unicast suppresses no other repair: everybody who has the message sends it, republished about one does."""
     repairs = {}
     for repair_to in ("all", "requester"):
@@ -260,7 +263,7 @@ def test_r6_whoever_has_the_message_already_recognises_a_repair() -> None:
 
 
 def test_4_2_2_a_request_reaches_alice_though_bob_cannot_know_the_messages_attributes() -> None:
-    """4.2.2: Alice wants team=Yankees, Bob news=sport; Bob knows of m only its bits, and Alice hears the request."""
+    """4.2.2: Alice wants team=Yankees, Bob news=sport; Bob knows of m only its bits, and Alice receives the request."""
     group = Group()
     alice = group.add("Alice", "team = 'Yankees'")
     bob = group.add("Bob", "news = 'sport'")
@@ -269,7 +272,7 @@ def test_4_2_2_a_request_reaches_alice_though_bob_cannot_know_the_messages_attri
     group.lost(M5, SPORT, "Bob")
     group.run()
     assert bob.delivered == [M5]
-    assert kinds(alice, RequestHeard)
+    assert kinds(alice, RequestReceived)
     assert group.clients["Carol"].records == []
 
 
@@ -292,7 +295,9 @@ def test_4_2_2_every_request_reaches_everybody_whose_filter_the_message_matches(
     where = " AND ".join(f"{name} = {attributes[name]!r}" for name in names)
     wants = parse_predicate(requests_where(config.scheme.routing_encodings(parse_predicate(where)), config.domain))
     request = Request(M5, "B", 0.0, 0.1, 2.0, 2.0, 1)
-    asked = request_to_peers(Voice("B", 1), request, config.scheme.encode_message(attributes), config.domain)
+    asked = request_to_peers(
+        ControlIdentities("B", 1), request, config.scheme.encode_message(attributes), config.domain
+    )
     assert wants.matches(asked.attributes)
 
 
@@ -301,7 +306,7 @@ def test_4_2_2_requests_can_stay_within_a_domain() -> None:
     scheme = TransportConfig().scheme
     encodings = scheme.routing_encodings(parse_predicate("news = 'sport'"))
     request = Request(M5, "B", 0.0, 0.1, 2.0, 2.0, 1)
-    asked = request_to_peers(Voice("B", 1), request, scheme.encode_message(SPORT), "north")
+    asked = request_to_peers(ControlIdentities("B", 1), request, scheme.encode_message(SPORT), "north")
     assert parse_predicate(requests_where(encodings, "north")).matches(asked.attributes)
     assert not parse_predicate(requests_where(encodings, "south")).matches(asked.attributes)
 
@@ -317,13 +322,13 @@ def test_4_2_2_a_designated_cache_answers_for_those_that_keep_nothing() -> None:
     group.lost(M5, SPORT, "r2", "r3")
     group.run()
     assert all(client.delivered == [M5] for client in receivers)
-    assert [name for _, name, kind, _ in group.said if kind == REPAIR] == ["cache"]
+    assert [name for _, name, kind, _ in group.carried if kind == REPAIR] == ["cache"]
 
 
 # Section 4.1.1: waits and suppression.
 
 
-def test_4_1_1_hearing_a_repair_cancels_ones_own() -> None:
+def test_4_1_1_receiving_a_repair_cancels_ones_own() -> None:
     """4.1.1: of many who could answer, few do."""
     repairs = 0
     for seed in range(10):
@@ -338,7 +343,7 @@ def test_4_1_1_hearing_a_repair_cancels_ones_own() -> None:
     assert repairs / 10 < 3.0  # of 20
 
 
-def test_4_1_1_hearing_a_request_puts_off_ones_own() -> None:
+def test_4_1_1_receiving_a_request_puts_off_ones_own() -> None:
     """4.1.1: of many who lost the same message, few ask."""
     requests = 0
     for seed in range(10):
@@ -356,14 +361,14 @@ def test_4_1_1_hearing_a_request_puts_off_ones_own() -> None:
 
 def duplicates_per_loss(seed: int, *, adaptive: bool) -> float:
     """Twenty clients at equal distances lose the same 60 messages; requests beyond the first, in the last 30."""
-    group = Group(seed=seed, delay=0.1, adaptive_waits=adaptive, request_spread=2.0)
+    group = Group(seed=seed, delay=0.1, adaptive_suppression=adaptive, request_spread=2.0)
     source = group.add("A")
     names = [f"r{number}" for number in range(20)]
     for name in names:
         group.add(name)
     for sequence in range(1, 61):
         if sequence == 31:
-            group.said.clear()
+            group.carried.clear()
         key = Key("P", 1, sequence)
         source.has(key, message(sequence), group.now)
         group.lost(key, SPORT, *names)
@@ -398,7 +403,7 @@ def race(distance: str, seed: int) -> str:
         group.clients[name].has(M5, message(5), 1.0)
     group.lost(M5, SPORT, "B")
     group.run()
-    return next(name for _, name, kind, _ in group.said if kind == REPAIR)
+    return next(name for _, name, kind, _ in group.carried if kind == REPAIR)
 
 
 def test_r3_the_nearest_to_the_requester_answers_or_as_printed_the_nearest_to_the_publisher() -> None:
@@ -439,7 +444,7 @@ def test_r3_the_printed_distance_suppresses_fewer_repairs() -> None:
 
 def test_4_2_4_the_bound_is_how_long_a_message_must_wait_for_its_request() -> None:
     """4.2.4: K/r must cover d_ZB + 1/r + (C1 + C2/2) d_ZB + d_BA; erratum R1: so K has a 1 more than printed."""
-    rate, asked = 50.0, Asked(to_publisher=0.2, first=2.0, spread=2.0, to_requester=0.1)
+    rate, asked = 50.0, RequestMeans(to_publisher=0.2, first=2.0, spread=2.0, to_requester=0.1)
     kept_for = 0.2 + 1 / rate + (2.0 + 2.0 / 2) * 0.2 + 0.1
     assert needed_size(asked, rate) == pytest.approx(kept_for * rate)
     assert needed_size(asked, rate) == pytest.approx(rate * ((2.0 + 1.0 + 1.0) * 0.2 + 0.1) + 1.0)
@@ -450,9 +455,9 @@ def test_r1_a_ring_of_the_needed_size_has_the_message_when_the_average_request_c
     """Erratum R1: with the 1 the message is still there, with one place less it is not."""
     random = Random(seed)
     rate = random.uniform(5.0, 200.0)
-    asked = Asked(random.uniform(0.05, 0.5), 2.0, 2.0, random.uniform(0.05, 0.5))
+    asked = RequestMeans(random.uniform(0.05, 0.5), 2.0, 2.0, random.uniform(0.05, 0.5))
     for places, found in ((ceil(needed_size(asked, rate)) + 1, True), (int(needed_size(asked, rate)) - 1, False)):
-        cache = MessageCache(TransportConfig(cache_min=places, cache_max=places))
+        cache = RepairCache(TransportConfig(cache_min=places, cache_max=places))
         wait = asked.to_publisher + 1 / rate + 3.0 * asked.to_publisher + asked.to_requester
         for number in range(int(wait * rate) + 1):  # the lost message, and what came after it, until the request comes
             cache.put(Key("P", 1, number), message(1), 0.0, number / rate)
@@ -503,7 +508,7 @@ def test_r5_the_closest_repair_provider_is_who_sent_a_repair_lately() -> None:
     for client in clients:
         for sequence in range(1, 6):
             client.has(Key("P", 1, sequence), message(sequence), 0.0)
-        client.repairs.heard(Request(Key("P", 1, 99), "x", 0.0, 0.1, 2.0, 2.0, 1), 0.0)  # a miss
+        client.repairs.request_received(Request(Key("P", 1, 99), "x", 0.0, 0.1, 2.0, 2.0, 1), 0.0)  # a miss
     group.lost(M5, SPORT, "B")
     group.run()
     sizes = {}
@@ -522,7 +527,7 @@ def test_4_2_4_requests_carry_what_the_cache_cannot_measure() -> None:
     group.run()
     group.lost(M5, SPORT, "B")
     group.run()
-    asked = [decode_talk(opened(said)[0], Request) for _, _, kind, said in group.said if kind == REQUEST]
+    asked = [decode_control(opened(carried)[0], Request) for _, _, kind, carried in group.carried if kind == REQUEST]
     assert [(one.distance, one.first, one.spread, one.attempt) for one in asked] == [
         (pytest.approx(0.2), 2.0, 2.0, attempt) for attempt in (1, 2, 3)
     ]
@@ -547,9 +552,9 @@ def test_4_2_5_a_message_that_was_only_late_cancels_its_request() -> None:
     group = Group()
     b = group.add("B")
     group.lost(M5, SPORT, "B")
-    assert b.requests.received(M5, 0.01) == Outcome(0.0, None, 0)
+    assert b.requests.received(M5, 0.01) == RequestOutcome(0.0, None, 0)
     group.run()
-    assert group.said == []
+    assert group.carried == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,7 +14,7 @@ from penstock.content.message import Message
 from penstock.kernel.trace import LossDetected, Recovered, RepairSent, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.session import detection_probability
-from penstock.transport.wire.control_messages import DIGEST, REPAIR, REQUEST, Request, decode_talk
+from penstock.transport.wire.control_messages import HEARTBEAT, REPAIR, REQUEST, Request, decode_control
 from penstock.transport.wire.header import decode_header
 
 PEERS = TransportConfig(publisher_answers=False, cache_min=50)
@@ -66,7 +66,7 @@ def test_3_2_6_the_record_lists_the_latest_publications_of_the_sender() -> None:
         bus.publish("p", {"n": number}, at=0.1 * number)
     bus.run(2.0)
     scheme = TransportConfig().scheme
-    for carried in bus.talk(DATA):
+    for carried in bus.control_messages(DATA):
         header = decode_header(opened(carried.message)[0], 0, entry_bits=256)
         before = range(header.sequence - 1, max(0, header.sequence - 4), -1)
         assert header.entries() == tuple(scheme.encode_message({"n": number}) for number in before)
@@ -107,21 +107,24 @@ def test_4_2_2_a_request_reaches_who_cached_the_message_under_another_filter() -
     bus.publish("p", {"news": "sport", "team": "Mets"}, at=0.3)
     bus.run(10.0)
     assert [record.requester for record in bus.records_of("alice", RepairSent)] == ["bob"]
-    assert not [heard for heard in bus.members["carol"].heard if kind_of(heard.message) == REQUEST], "and only Alice"
+    assert not [received for received in bus.members["carol"].received if kind_of(received.message) == REQUEST], (
+        "and only Alice"
+    )
     assert sorted(got(bus, "bob")) == [1, 2, 3]
 
 
 def test_4_2_2_figure_4_1() -> None:
-    """A, B and C want m5; B and C lose it; m9 reveals it; one asks, the other hears it; A repairs; each has it once."""
+    """A, B and C want m5; B and C lose it; m9 reveals it; one asks, the other receives it; A repairs; each has it
+    once."""
     config = TransportConfig(publisher_answers=False, cache_min=50, request_spread=20.0, distance_first=0.01)
     bus = a_bus(config, {"a": SPORT, "b": SPORT, "c": SPORT})
     lose(bus, ("b", 5), ("c", 5))
     for number in range(1, 10):
         bus.publish("p", {"news": "sport" if number in (1, 5, 9) else "politics"}, at=0.1 * number)
     bus.run(20.0)
-    (request,) = bus.talk(REQUEST)
+    (request,) = bus.control_messages(REQUEST)
     assert request.sender in ("b", "c")
-    (repair,) = bus.talk(REPAIR)
+    (repair,) = bus.control_messages(REPAIR)
     assert repair.sender == "a"
     for name in ("b", "c"):
         assert lost(bus, name) == [5]
@@ -137,9 +140,9 @@ def test_4_2_2_a_request_says_which_message_and_not_what_is_in_it() -> None:
     for number in range(1, 4):
         bus.publish("p", {"news": "sport", "team": f"t{number}"}, at=0.1 * number)
     bus.run(10.0)
-    request = bus.talk(REQUEST)[0].message
-    said = decode_talk(opened(request)[0], Request)
-    assert (said.key.publisher, said.key.sequence, said.requester) == ("p", 2, "a")
+    request = bus.control_messages(REQUEST)[0].message
+    sent = decode_control(opened(request)[0], Request)
+    assert (sent.key.publisher, sent.key.sequence, sent.requester) == ("p", 2, "a")
     bits = {name for name in request.attributes if name.startswith("_b")}
     encoding = TransportConfig().scheme.encode_message({"news": "sport", "team": "t2"})
     assert len(bits) == encoding.bit_count()
@@ -157,7 +160,7 @@ def test_4_2_2_requests_can_be_kept_within_one_domain() -> None:
     for number in range(1, 6):
         bus.publish("p", {"news": "sport"}, at=0.1 * number)
     bus.run(10.0)
-    assert not [heard for heard in bus.members["b"].heard if kind_of(heard.message) == REQUEST]
+    assert not [received for received in bus.members["b"].received if kind_of(received.message) == REQUEST]
     assert sorted(got(bus, "a")) == sorted(got(bus, "c")) == [1, 2, 3, 4, 5]
 
 
@@ -171,7 +174,7 @@ def test_4_2_2_designated_nodes_can_keep_messages_for_all_others() -> None:
     for number in range(1, 6):
         bus.publish("p", {"news": "sport"}, at=0.1 * number)
     bus.run(10.0)
-    assert {carried.sender for carried in bus.talk(REPAIR)} == {"cache"}
+    assert {carried.sender for carried in bus.control_messages(REPAIR)} == {"cache"}
     assert sorted(got(bus, "a")) == [1, 2, 3, 4, 5]
 
 
@@ -182,13 +185,13 @@ def test_4_2_3_a_republished_repair_serves_all_who_lost_it_even_those_who_did_no
     for number in range(1, 6):
         bus.publish("p", {"news": "sport"}, at=0.1 * number)
     bus.run(10.0)
-    assert lost(bus, "c") == [], "nothing more came that could have told it"
+    assert lost(bus, "c") == [], "nothing more came that could have revealed it"
     assert 2 in got(bus, "c")
 
 
 def test_4_2_3_a_repair_for_one_disturbs_nobody_else() -> None:
     """4.2.3: a unicast reply, when a republished message "would reach many receivers that already received" it."""
-    heard = {}
+    received = {}
     for repair_to in ("all", "requester"):
         config = TransportConfig(publisher_answers=False, cache_min=50, repair_to=repair_to)
         bus = a_bus(config, {"a": SPORT, "b": SPORT, "c": SPORT})
@@ -198,8 +201,8 @@ def test_4_2_3_a_repair_for_one_disturbs_nobody_else() -> None:
         bus.run(10.0)
         assert sorted(got(bus, "a")) == [1, 2, 3, 4, 5]
         members = bus.members.items()
-        heard[repair_to] = {n for n, m in members if any(kind_of(h.message) == REPAIR for h in m.heard)}
-    assert heard == {"all": {"a", "b", "c"}, "requester": {"a"}}
+        received[repair_to] = {n for n, m in members if any(kind_of(h.message) == REPAIR for h in m.received)}
+    assert received == {"all": {"a", "b", "c"}, "requester": {"a"}}
 
 
 @pytest.mark.parametrize(("matched", "loss", "entries"), [(0.05, 0.1, 10), (0.2, 0.05, 5), (0.5, 0.3, 2)])
@@ -219,11 +222,11 @@ def test_4_3_equation_4_1_is_what_happens(matched: float, loss: float, entries: 
     assert share == pytest.approx(expected, abs=4.0 * (expected * (1.0 - expected) / len(gone)) ** 0.5)
 
 
-def test_4_3_digests_help_those_who_hear_too_little() -> None:
+def test_4_3_heartbeats_help_those_who_receive_too_little() -> None:
     """4.3: soft-state messages that carry a record find what the next publication would be too late to tell."""
     found = {}
     for interval in (0.0, 0.5):
-        config = TransportConfig(record_entries=3, digest_interval=interval)
+        config = TransportConfig(record_entries=3, heartbeat_interval=interval)
         bus = Bus(3, loss=0.1, stage=0.0)
         bus.add("p", config, publishes=True)
         bus.add("a", config)
@@ -232,6 +235,6 @@ def test_4_3_digests_help_those_who_hear_too_little() -> None:
             bus.publish("p", {"news": "sport" if number % 20 == 0 else "other"}, at=0.02 * number)
         bus.run(60.0)
         found[interval] = len(bus.got("a", 1))
-        assert bool(bus.talk(DIGEST)) == (interval > 0.0)
+        assert bool(bus.control_messages(HEARTBEAT)) == (interval > 0.0)
     assert found[0.0] < 95
-    assert found[0.5] >= 98, "all but what was lost before it asked for digests"
+    assert found[0.5] >= 98, "all but what was lost before it asked for heartbeats"

@@ -13,7 +13,7 @@ from penstock.kernel.trace import (
     Record,
     Recovered,
     RepairSent,
-    RequestHeard,
+    RequestReceived,
     RequestSent,
 )
 from penstock.pipeline import metrics
@@ -118,9 +118,9 @@ def test_a_duplicate_says_what_another_has_just_said(spark: SparkSession) -> Non
 
 def test_a_request_is_answered_by_those_who_hear_it_before_it_is_said_again(spark: SparkSession) -> None:
     asked = requests(spark, [(1.0, "s", 7, 1), (2.0, "s", 7, 2), (1.0, "t", 7, 1), (9.0, "s", 8, 1)])
-    heard = table(
+    received = table(
         spark,
-        RequestHeard,
+        RequestReceived,
         [
             ("a", 1.2, "x", "p", 1, 7, "s", False),
             ("a", 1.3, "p", "p", 1, 7, "s", True),  # the publisher: a hit, but of no cache
@@ -129,7 +129,7 @@ def test_a_request_is_answered_by_those_who_hear_it_before_it_is_said_again(spar
             ("a", 1.4, "x", "p", 1, 7, "t", False),
         ],
     )
-    assert found(metrics.answers(asked, heard), recovery.ANSWERS) == [
+    assert found(metrics.answers(asked, received), recovery.ANSWERS) == [
         ("a", "p", 1, 7, "s", 1, 1.0, 2, 1, 0),
         ("a", "p", 1, 7, "s", 2, 2.0, 2, 2, 1),
         ("a", "p", 1, 7, "t", 1, 1.0, 1, 0, 0),

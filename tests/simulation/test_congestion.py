@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.errors import CheckFailed
 from penstock.kernel.randomness import stream
-from penstock.kernel.trace import Delivered, Dropped, FlowLimited, Published, Record, Withheld
+from penstock.kernel.trace import Delivered, Dropped, FlowLimited, MessageWithheld, Published, Record
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.storm import storm
 from penstock.scenario.workload import PublisherSpec, Recipe
@@ -45,7 +45,7 @@ class Seen:
         self.delivered[node] += isinstance(record, Delivered)
         self.published += isinstance(record, Published)
         self.dropped += isinstance(record, Dropped) and record.kind == "Publication"
-        if isinstance(record, Withheld):
+        if isinstance(record, MessageWithheld):
             self.withheld[record.limiting_receiver] += 1
 
 
@@ -151,8 +151,8 @@ def _drawn(random: Random) -> TransportConfig:
         feedback_patience=random.choice((0.0, 6.0)),
         when_full=random.choice(("wait", "drop")),
         flow_queue=random.choice((1, 50)),
-        slow_below=random.choice((0.0, 5.0)),
-        slow_after=1.0,
+        quarantine_below=random.choice((0.0, 5.0)),
+        quarantine_after=1.0,
     )
 
 

@@ -43,9 +43,9 @@ def a_config(random: Random) -> TransportConfig:
         request_to=random.choice(("peers", "peers", "publisher")),
         repair_to=random.choice(("all", "all", "requester")),
         publisher_answers=random.random() < 0.8,
-        adaptive_waits=random.random() < 0.3,
+        adaptive_suppression=random.random() < 0.3,
         echo_interval=random.choice((0.0, 5.0)),
-        digest_interval=random.choice((0.0, 0.5)),
+        heartbeat_interval=random.choice((0.0, 0.5)),
         hold_max=1.0,
     )
 

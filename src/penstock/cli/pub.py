@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.transport.sender.rate_limiter import FlowReport
 
 Message = tuple[dict[str, "Value"], bytes]
-DIGEST_INTERVAL = 0.2  # seconds: the last messages are announced several times while the command lingers
+HEARTBEAT_INTERVAL = 0.2  # seconds: the last messages are told of several times while the command lingers
 
 
 def pub_command(
@@ -113,7 +113,7 @@ async def _publish(
     published = 0
     transport = None
     if settings is not None:
-        transport = TransportConfig(digest_interval=DIGEST_INTERVAL, congestion=settings.congestion)
+        transport = TransportConfig(heartbeat_interval=HEARTBEAT_INTERVAL, congestion=settings.congestion)
     async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
         async for attributes, body in _paced(messages, rate):
             await network.publish(attributes, body)

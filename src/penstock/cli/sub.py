@@ -163,7 +163,7 @@ _WORDS_OF_THE_TRANSPORT = {
     "pending": "of those still asked for",
     "known_lost": "of those given up",
     "not_asked": "of those never asked for",
-    "untold": "publications of which nothing was ever known",
+    "unrevealed": "publications that no record covered",
     "late": "delivered after a later one",
     "duplicates": "copies left out",
     "refused": "headers that made no sense",

@@ -4,8 +4,9 @@
     body     2 bytes: how long the header is; the header; the application's own body
 
 Brokers see one attribute more and a longer body, nothing else. `data` envelopes hold an application's message; all
-other kinds are talk between services and of no interest to an application. A client library always opens envelopes,
-also when it has no use for the header: who subscribes plainly gets the message as it was published, and no talk.
+other kinds are control messages between services and of no interest to an application. A client library always opens
+envelopes, also when it has no use for the header: who subscribes plainly gets the message as it was published, and no
+control messages.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def wrap(message: Message, header: bytes, *, limits: MessageLimits = DEFAULT_LIM
     return Message(message.identity, attributes, len(header).to_bytes(2, "big") + header + message.body, size)
 
 
-def talk(identity: Identity, kind: str, attributes: Attributes, header: bytes, body: bytes = b"") -> Message:
+def control_message(identity: Identity, kind: str, attributes: Attributes, header: bytes, body: bytes = b"") -> Message:
     """A message between services; raises InvalidMessage if it is too large for one."""
     if len(header) > HEADER_BYTES_MAX:
         raise InvalidMessage(f"a header of {len(header)} bytes; an envelope takes at most {HEADER_BYTES_MAX}")

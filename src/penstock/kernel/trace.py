@@ -119,8 +119,8 @@ class RequestSent(Record, frozen=True):
     attempt: int
 
 
-class RequestHeard(Record, frozen=True):
-    """A client that answers requests heard one; `hit` says whether it has the message."""
+class RequestReceived(Record, frozen=True):
+    """A client that answers requests received one; `hit` says whether it has the message."""
 
     publisher: str
     incarnation: int
@@ -159,7 +159,7 @@ class GaveUp(Record, frozen=True):
     attempts: int
 
 
-class Withheld(Record, frozen=True):
+class MessageWithheld(Record, frozen=True):
     """A message did not leave its publisher, because a flow it belongs to had no tokens and its queue was full."""
 
     publisher: str
@@ -208,11 +208,11 @@ KINDS: tuple[type[Record], ...] = (
     LimitReached,
     LossDetected,
     RequestSent,
-    RequestHeard,
+    RequestReceived,
     RepairSent,
     Recovered,
     GaveUp,
-    Withheld,
+    MessageWithheld,
     FlowLimited,
     Ordered,
     Counted,

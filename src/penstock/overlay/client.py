@@ -207,7 +207,7 @@ class Client:
 
 
 def without_envelope(message: Message) -> tuple[Message | None, list[Effect]]:
-    """The application's message in an envelope; none if it is talk between services, or no good."""
+    """The application's message in an envelope; none if it is a control message between services, or no good."""
     if message.attributes[FLAG] != DATA:
         return None, []
     try:

@@ -69,11 +69,11 @@ class Tables:
     limit_reached: DataFrame
     loss_detected: DataFrame
     request_sent: DataFrame
-    request_heard: DataFrame
+    request_received: DataFrame
     repair_sent: DataFrame
     recovered: DataFrame
     gave_up: DataFrame
-    withheld: DataFrame
+    message_withheld: DataFrame
     flow_limited: DataFrame
     ordered: DataFrame
     counted: DataFrame

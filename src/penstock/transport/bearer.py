@@ -15,24 +15,24 @@ from penstock.content.message import Message
 from penstock.kernel.machine import Effect
 
 
-class Publish(Struct, frozen=True, gc=False):
+class BearerPublish(Struct, frozen=True, gc=False):
     """Send this to whoever wants it."""
 
     message: Message
 
 
-class Subscribe(Struct, frozen=True):
+class BearerSubscribe(Struct, frozen=True):
     """From now on hand in what matches, under this number."""
 
     number: int
     where: str
 
 
-class Unsubscribe(Struct, frozen=True):
+class BearerUnsubscribe(Struct, frozen=True):
     """No more of that."""
 
     number: int
 
 
-Verb = Publish | Subscribe | Unsubscribe
+Verb = BearerPublish | BearerSubscribe | BearerUnsubscribe
 TransportEffect = Effect | Verb

@@ -1,7 +1,7 @@
 """A client with a transport: the application's verbs pass through it, and its own verbs go to the client below.
 
 The overlay knows nothing of all this: to its brokers, headers are part of a message's body, and requests, repairs,
-digests and echoes are messages like any others. As long as nothing asks for the transport (no configuration, no
+heartbeats and echoes are messages like any others. As long as nothing asks for the transport (no configuration, no
 subscription with order or recovery), messages take the short way past it.
 """
 
@@ -18,7 +18,7 @@ from penstock.kernel.timers import TimerName, Timers
 from penstock.overlay.client import NOT_CONNECTED
 from penstock.overlay.egress import LinkInfo
 from penstock.overlay.node import ClientNode, NodeConfig, Service
-from penstock.transport.bearer import Publish, Subscribe, TransportEffect, Unsubscribe
+from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.report import TransportReport
 from penstock.transport.transport import Transport
@@ -103,11 +103,11 @@ class TransportClientNode(ClientNode):
         """What the transport wants, with its verbs turned into those of the client below."""
         done: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, Publish):
+            if isinstance(effect, BearerPublish):
                 done += self.client.carry(effect.message)
-            elif isinstance(effect, Subscribe):
+            elif isinstance(effect, BearerSubscribe):
                 done += self.client.listen(effect.number, effect.where)
-            elif isinstance(effect, Unsubscribe):
+            elif isinstance(effect, BearerUnsubscribe):
                 done += self.client.ignore(effect.number)
             else:
                 done.append(effect)

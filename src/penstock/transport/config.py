@@ -2,7 +2,7 @@
 
 One frozen object for a whole client. Every part reads its own lines of it, and each part can be switched off by
 itself: no record (`record_entries=0`, the basic mode), no order, no recovery (both are asked for per subscription), no
-repairs for others (`answers=False`), no digests (`digest_interval=0`), no echo (`echo_interval=0`).
+repairs for others (`answers=False`), no heartbeats (`heartbeat_interval=0`), no echo (`echo_interval=0`).
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     repair_distance: Literal["requester", "publisher"] = "requester"  # R3: 002 prints the second
     requests_max: int = 3  # for one message; a phantom loss is answered by nobody
     requests_pending_max: int = 10_000
-    request_to: Literal["peers", "publisher"] = "peers"  # publisher: straight to its inbox, nobody else hears it
+    request_to: Literal["peers", "publisher"] = "peers"  # publisher: straight to its inbox, nobody else receives it
     repair_to: Literal["all", "requester"] = "all"  # republished, or sent to the requester alone (4.2.3)
     answers: bool = True  # this client keeps messages and sends repairs
     publisher_answers: bool = True  # so it does for what it published itself, from a ring of its own
     published_kept: int = 2_000  # the size of that ring
     kept_bytes_max: int = 64 << 20  # of all messages in it, and of those kept from any one other publisher
     domain: str = ""  # requests stay among clients that name the same domain, or none (4.2.2)
-    adaptive_waits: bool = False  # tune C1, C2, D1, D2 as SRM does
+    adaptive_suppression: bool = False  # tune C1, C2, D1, D2 as SRM does
 
     # The cache of others' messages (Algorithm 4.2, corrected).
     cache_min: int = 5  # K_min
@@ -86,30 +86,30 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     distance_first: float = 0.1  # until an echo has come back
     distances_max: int = 20_000
 
-    # Digests (002 sections 4.3 and 6.2).
-    digest_interval: float = 0.0  # between two of a publisher that has something new to say
-    digest_spans: int = 2  # a digest tells of so many intervals, 1 or 2: with 2 one of them may be lost
-    digest_repeats: int = 2  # how often it is said again when nothing follows: the end of a burst
-    digest_below: float = 1.0  # a subscriber asks for digests if it detects fewer losses than this share; 1: always
+    # Heartbeats: publication records without a message (002 sections 4.3 and 6.2).
+    heartbeat_interval: float = 0.0  # seconds between two of a publisher that has published meanwhile; 0: none
+    heartbeat_spans: int = 2  # a heartbeat covers so many intervals, 1 or 2: with 2 one of them may be lost
+    heartbeat_repeats: int = 2  # how often it is repeated when nothing follows: the end of a burst
+    heartbeat_below: float = 1.0  # who detects fewer losses than this share subscribes to them; 1: always
 
-    # A second copy of each message (beyond the papers).
-    repeat_after: float = 0.0  # so long after the first; 0: none
+    # Proactive repair: a second copy of each message (beyond the papers).
+    proactive_repair_after: float = 0.0  # so long after the first; 0: none
 
     # Congestion control (000; 002 chapter 5).
-    congestion: bool = False  # publisher: obey feedback; subscriber: give it
+    congestion: bool = False  # publisher: obey feedback; subscriber: send it
     control: Literal["equation", "window"] = "equation"  # what rate is fair: TCP's response function, or a window (6.2)
     increase_max: float = 0.5  # alpha: by which share of its rate a flow may grow in one round trip
     loss_intervals: int = 8  # i: how many loss intervals are averaged; weights as in TFRC
     gap_rule: Literal["probable", "optimistic", "conservative"] = "probable"  # for gaps that no record covers (5.2.3)
-    feedback_patience: float = 6.0  # round trips that one of many equal subscribers waits at most; 0: all speak (6.2)
+    feedback_patience: float = 6.0  # longest suppression timer of feedback, in round trips; 0: no suppression (6.2)
     feedback_exact: bool = True  # feedback names filters by their text; else by their bits, but for ranges (III-B2)
     flow_timeout: float = 2.0  # a flow whose limiting receiver is silent for so long, or 10 round trips, is free again
     flow_queue: int = 50  # messages of one flow that may wait for tokens
     prefer_shared: bool = True  # a full queue gives up a message that fewer flows want; else the newest, as in 000
     flows_max: int = 1_000
     quota_floor: float = 1.0  # messages/s; no subscriber gets a flow below it
-    slow_below: float = 2.0  # who alone holds a flow below this is not followed any more after slow_after s; 0: always
-    slow_after: float = 30.0
+    quarantine_below: float = 2.0  # messages/s; a receiver that alone holds a flow below this is quarantined, 0: never
+    quarantine_after: float = 30.0  # once it has done so for this long
     when_full: Literal["wait", "drop"] = "wait"  # what a publisher does whose flow has no tokens: wait, or withhold
 
     # Bounds.
@@ -141,9 +141,9 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 self.increase_max, self.flow_timeout, self.quota_floor
             )
             > 0.0,
-            "digest_spans must be 1 or 2": self.digest_spans in (1, 2),
-            "digest_repeats must be from 0 to 100": 0 <= self.digest_repeats <= 100,
-            "digest_below must be from 0 to 1": 0.0 <= self.digest_below <= 1.0,
+            "heartbeat_spans must be 1 or 2": self.heartbeat_spans in (1, 2),
+            "heartbeat_repeats must be from 0 to 100": 0 <= self.heartbeat_repeats <= 100,
+            "heartbeat_below must be from 0 to 1": 0.0 <= self.heartbeat_below <= 1.0,
             "queue_max, requests_pending_max, published_kept, distances_max and sessions_max must be at least 1": min(
                 self.queue_max,
                 self.requests_pending_max,

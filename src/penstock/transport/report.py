@@ -1,9 +1,9 @@
-"""What the transport tells an application about one of its subscriptions, in numbers.
+"""What the transport reports to an application about one of its subscriptions, in numbers.
 
 The detection probability is equation (4.1) of 002 with what was measured: a loss goes unnoticed if none of the next R
 publications reaches this client, so P = 1 - (1 - p_match + p_match p_loss)^R. It is worked out for each publisher and
-averaged by how much each sends; digests, which find nearly all, are not counted in. The probability of disorder is the
-mean, over all gaps that were met, of the chance that the latch left to a violation.
+averaged by how much each sends; heartbeats, which find nearly all, are not counted in. The probability of disorder is
+the mean, over all gaps that were met, of the chance that the latch left to a violation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.transport.session import Session
-from penstock.transport.subscriptions import Wish
+from penstock.transport.subscriptions import TransportSubscription
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,13 @@ class TransportReport:
     disorder_probability: float = 0.0
     delay_assigned: float = 0.0  # seconds of latch per message, on average
     delay_held: float = 0.0  # seconds that a message really waited, on average
-    digests: int = 0  # heard
+    heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
-    untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
+    unrevealed: int = 0  # publications, wanted or not, that no record ever covered: a loss among them went unnoticed
 
 
 def make_report(
-    wish: Wish | None,
+    subscription: TransportSubscription | None,
     sessions: list[Session],
     *,
     known_lost: int,
@@ -48,33 +48,33 @@ def make_report(
     dropped_late: int,
     lost: int,
     duplicates_before: int,
-    digests: int,
+    heartbeats: int,
     not_asked: int,
 ) -> TransportReport:
     """What is known of one subscription, and of all publishers together."""
-    if wish is None:
+    if subscription is None:
         return TransportReport()
-    orders = [session.ordering for session in sessions]
+    orders = [session.reorder_buffer for session in sessions]
     gaps = sum(order.gaps for order in orders)
-    detected = [(s.ordering.published_seen, p) for s in sessions if (p := s.detection_probability()) is not None]
+    detected = [(s.reorder_buffer.published_seen, p) for s in sessions if (p := s.detection_probability()) is not None]
     seen = sum(weight for weight, _ in detected)
     return TransportReport(
-        delivered=wish.delivered,
-        late=wish.late,
+        delivered=subscription.delivered,
+        late=subscription.late,
         dropped_late=dropped_late,
-        recovered=wish.recovered,
+        recovered=subscription.recovered,
         lost=lost,
         known_lost=known_lost,
         pending=pending,
         duplicates=duplicates_before + sum(order.duplicates for order in orders),
         refused=refused,
-        without_header=wish.without_header,
+        without_header=subscription.without_header,
         publishers=len(sessions),
         detection_probability=sum(weight * p for weight, p in detected) / seen if seen else 1.0,
         disorder_probability=sum(order.chance_sum for order in orders) / gaps if gaps else 0.0,
-        delay_assigned=wish.assigned / wish.delivered if wish.delivered else 0.0,
-        delay_held=wish.held / wish.delivered if wish.delivered else 0.0,
-        digests=digests,
+        delay_assigned=subscription.assigned / subscription.delivered if subscription.delivered else 0.0,
+        delay_held=subscription.held / subscription.delivered if subscription.delivered else 0.0,
+        heartbeats=heartbeats,
         not_asked=not_asked,
-        untold=sum(order.untold for order in orders),
+        unrevealed=sum(order.unrevealed for order in orders),
     )

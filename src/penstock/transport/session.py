@@ -12,9 +12,9 @@ from penstock.kernel.trace import Ordered
 from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
-from penstock.transport.ordering.reorder_buffer import Ordering
-from penstock.transport.receiver.rate_controller import Congestion
-from penstock.transport.subscriptions import Delivery
+from penstock.transport.ordering.reorder_buffer import ReorderBuffer
+from penstock.transport.receiver.rate_controller import RateController
+from penstock.transport.subscriptions import HeldDelivery
 from penstock.transport.wire.header import Header
 
 FADING = 0.95  # how much of what was answered before still counts after the next answer
@@ -31,24 +31,24 @@ class Session:
         self.publisher = publisher
         self.incarnation = incarnation
         hops = config.hops or header.hops or 2
-        self.ordering: Ordering[Delivery] = Ordering(config, make_latch(config, hops))
-        self.heard_at = 0.0
+        self.reorder_buffer: ReorderBuffer[HeldDelivery] = ReorderBuffer(config, make_latch(config, hops))
+        self.received_at = 0.0
         self.record_entries = header.record_size
-        self.sends_digests = header.digests
-        self.digests: int | None = None  # number of our subscription to its digests
-        self.congestion: Congestion | None = None  # from the first message that says its publisher obeys
+        self.sends_heartbeats = header.heartbeats
+        self.heartbeats: int | None = None  # number of our subscription to its heartbeats
+        self.rate_controller: RateController | None = None  # from the first message whose publisher obeys feedback
         self._wanted = self._unwanted = 0.0
         self._doubts = self._early = 0
         self.armed_for: float | None = None  # when its timer expires
-        self._told = (0, 0, 0, 0.0, 0.0)  # what the last record of its order said
+        self._reported = (0, 0, 0, 0.0, 0.0)  # what the last record of its order counted
 
     def timer(self) -> tuple[str | int, ...]:
         """The name of its timer."""
         return ("transport", "order", self.publisher, self.incarnation)
 
-    def needs_digests(self, below: float) -> bool:
-        """Whether too many of its losses would go unnoticed, and it sends digests that we do not get yet."""
-        if not self.sends_digests or self.digests is not None:
+    def needs_heartbeats(self, below: float) -> bool:
+        """Whether too many of its losses would go unnoticed, and it sends heartbeats that we do not get yet."""
+        if not self.sends_heartbeats or self.heartbeats is not None:
             return False
         detected = self.detection_probability()
         return below >= 1.0 or (detected is not None and detected <= below)
@@ -66,8 +66,8 @@ class Session:
     def doubtful(self) -> bool:
         """Whether what looks like a loss is most likely none, so that asking would be a waste.
 
-        A range, unlike an equality, leaves the bits of an entry little to tell by: every message with the attribute
-        looks wanted. One in so many is asked for all the same, to notice when that changes.
+        A range, unlike an equality, leaves few bits to match an entry by: every message with the attribute looks
+        wanted. One in so many is asked for all the same, to notice when that changes.
         """
         if self._unwanted <= UNWANTED_MOST * (self._wanted + 1.0):
             return False
@@ -76,27 +76,27 @@ class Session:
 
     def spilled(self) -> bool:
         """Whether the queue has been too full since we last looked, and messages went out early."""
-        before, self._early = self._early, self.ordering.early
+        before, self._early = self._early, self.reorder_buffer.early
         return self._early > before
 
-    def order_told(self) -> list[TransportEffect]:
+    def order_report(self) -> list[TransportEffect]:
         """How its order fared since the last such record, if anything had to wait or was late."""
-        order = self.ordering
+        order = self.reorder_buffer
         now = (order.delivered, order.late, order.latched, order.assigned_seconds, order.held_seconds)
-        delivered, late, latched, assigned, held = (new - old for new, old in zip(now, self._told, strict=True))
+        delivered, late, latched, assigned, held = (new - old for new, old in zip(now, self._reported, strict=True))
         if not late and not latched:
             return []
-        self._told = now
+        self._reported = now
         return [Ordered(self.publisher, int(delivered), int(late), int(latched), assigned, held)]
 
     def detection_probability(self) -> float | None:
         """How likely a loss is noticed by the records alone; None while too little has been seen."""
-        ordering = self.ordering
-        seen = ordering.published_seen
+        reorder_buffer = self.reorder_buffer
+        seen = reorder_buffer.published_seen
         if seen < DETECTION_MEASURED_AFTER:
             return None
-        wanted = ordering.received + ordering.losses
-        lost = ordering.losses / wanted if wanted else 0.0
+        wanted = reorder_buffer.received + reorder_buffer.losses
+        lost = reorder_buffer.losses / wanted if wanted else 0.0
         return detection_probability(min(1.0, wanted / seen), lost, self.record_entries)
 
 

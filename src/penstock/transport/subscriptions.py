@@ -1,7 +1,7 @@
 """The subscriptions that asked for more than best effort, and what the transport counts for each of them.
 
-A wish is a subscription with order, recovery or congestion control. All wishes of a client share one session per
-publisher: a message is relevant here if its encoding may match any of them.
+That is order, recovery or congestion control. All such subscriptions of a client share one session per publisher: a
+message is relevant here if its encoding may match any of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from penstock.kernel.machine import Deliver
 
 
 @dataclass(slots=True)
-class Wish:
-    """One subscription."""
+class TransportSubscription:
+    """A subscription with order, recovery or congestion control."""
 
     predicate: Predicate
     encodings: tuple[int, ...]
@@ -34,39 +34,39 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Delivery:
-    """A message on its way up, and the subscriptions that still have to get it."""
+class HeldDelivery:
+    """A message on its way to the application, and the numbers of the subscriptions that still have to get it."""
 
     message: Message
-    subscriptions: tuple[int, ...]
+    numbers: tuple[int, ...]
     repaired: bool = False
 
 
-class Wishes:
-    """All of a client's wishes, by the number of their subscription."""
+class TransportSubscriptions:
+    """All of a client's transport subscriptions, by number."""
 
     def __init__(self) -> None:
-        self._wishes: dict[int, Wish] = {}
+        self._subscriptions: dict[int, TransportSubscription] = {}
         self._relevant: tuple[int, ...] = ()
         self._recoverable: tuple[int, ...] = ()
 
     def __contains__(self, number: int) -> bool:
-        return number in self._wishes
+        return number in self._subscriptions
 
-    def get(self, number: int) -> Wish | None:
-        """The wish of this number, if there is one."""
-        return self._wishes.get(number)
+    def get(self, number: int) -> TransportSubscription | None:
+        """The subscription of this number, if there is one."""
+        return self._subscriptions.get(number)
 
-    def add(self, number: int, wish: Wish) -> None:
+    def add(self, number: int, subscription: TransportSubscription) -> None:
         """From now on."""
-        self._wishes[number] = wish
+        self._subscriptions[number] = subscription
         self._sum_up()
 
-    def remove(self, number: int) -> Wish | None:
+    def remove(self, number: int) -> TransportSubscription | None:
         """No longer."""
-        wish = self._wishes.pop(number, None)
+        subscription = self._subscriptions.pop(number, None)
         self._sum_up()
-        return wish
+        return subscription
 
     @property
     def recover_any(self) -> bool:
@@ -86,32 +86,36 @@ class Wishes:
         ordered: list[int] = []
         unordered: list[int] = []
         for number in numbers:
-            (ordered if self._wishes[number].ordered else unordered).append(number)
+            (ordered if self._subscriptions[number].ordered else unordered).append(number)
         return tuple(ordered), tuple(unordered)
 
     def wanting(self, attributes: Attributes) -> list[int]:
         """The subscriptions that a message with these attributes belongs to, whether they asked for it back or not."""
-        return [number for number, wish in self._wishes.items() if wish.predicate.matches(attributes)]
+        return [
+            number for number, subscription in self._subscriptions.items() if subscription.predicate.matches(attributes)
+        ]
 
-    def hand_over(self, delivery: Delivery, late: bool, assigned: float = 0.0, held: float = 0.0) -> list[Deliver]:
+    def hand_over(self, delivery: HeldDelivery, late: bool, assigned: float = 0.0, held: float = 0.0) -> list[Deliver]:
         """To the application, counted."""
         effects = []
-        for number in delivery.subscriptions:
-            wish = self._wishes.get(number)
+        for number in delivery.numbers:
+            subscription = self._subscriptions.get(number)
             # The application may have unsubscribed while it was held, and may even have used the number again.
-            if wish is not None and (not held or wish.predicate.matches(delivery.message.attributes)):
-                wish.delivered += 1
-                wish.late += late
-                wish.recovered += delivery.repaired
-                wish.assigned += assigned
-                wish.held += held
+            if subscription is not None and (not held or subscription.predicate.matches(delivery.message.attributes)):
+                subscription.delivered += 1
+                subscription.late += late
+                subscription.recovered += delivery.repaired
+                subscription.assigned += assigned
+                subscription.held += held
                 effects.append(Deliver(number, delivery.message))
         return effects
 
     def _sum_up(self) -> None:
-        wishes = self._wishes.values()
-        self._relevant = _all_different(wish.encodings for wish in wishes)
-        self._recoverable = _all_different(wish.encodings for wish in wishes if wish.recover)
+        subscriptions = self._subscriptions.values()
+        self._relevant = _all_different(subscription.encodings for subscription in subscriptions)
+        self._recoverable = _all_different(
+            subscription.encodings for subscription in subscriptions if subscription.recover
+        )
 
 
 def _all_different(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

@@ -1,17 +1,18 @@
 """The transport of one client: follow a message from here.
 
-Up: a message comes from the network (`arrived`), its header is read, its publisher's session puts it in order
-(`ordering`), and it is handed to the application. What the header's record shows to be missing is declared lost when
-its latch expires, and goes to `requests`, which asks for it; the repair comes up the same way, past the delay samples.
-Down: a message is numbered and gets its header (`outgoing`), and is kept for those who may ask for it (`repairs`).
+Receiving: a message comes from the network (`arrived`), its header is decoded, its publisher's session puts it in order
+(`reorder_buffer`), and it is delivered to the application. What the header's record shows to be missing is declared
+lost when its latch expires, and goes to `requests`, which asks for it; the repair comes the same way, past the delay
+samples. Sending: a message is numbered and gets its header (`publication_record`), and is kept for repairs (`repairs`).
 
-The network below is known by three verbs and a callback (`network`). Everything about one publisher is in its
+The network below is known by three verbs and a callback (`bearer`). Everything about one publisher is in its
 `session`; the parts know nothing of each other, this file joins them by plain calls.
 
-State: wishes (the subscriptions that asked for order or recovery), sessions in the order in which they were last heard.
-Own subscriptions: the inbox; requests for what our wishes match, or for what we published; digests of publishers of
-which we hear too little. Timers: ("transport", "order", publisher, incarnation) per session, those of the parts, and
-("transport", "tick") while there is anything to look after. Bounds: `TransportConfig`, and a record when one is hit.
+State: the subscriptions that asked for order or recovery, and sessions in the order of their last message. Own
+subscriptions: the inbox; requests for what our subscriptions match, or for what we published; heartbeats of publishers
+from which we receive too little. Timers: ("transport", "order", publisher, incarnation) per session, those of the
+parts, and ("transport", "tick") while there is anything to look after. Bounds: `TransportConfig`, and a record when one
+is hit.
 """
 
 from __future__ import annotations
@@ -26,49 +27,49 @@ from penstock.errors import ForeignScheme, InvalidHeader, InvalidMessage
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver, Ticket
 from penstock.kernel.timers import TimerName, Timers
 from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected
-from penstock.transport.bearer import Subscribe, TransportEffect, Unsubscribe
+from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.flow_query import Slowdowns
-from penstock.transport.ordering.reorder_buffer import Step, Verdict
-from penstock.transport.own_subscriptions import Listening
-from penstock.transport.receiver.feedback_scheduler import ControlReport, Feedbacks
-from penstock.transport.recovery.distance_estimator import Distances
-from penstock.transport.recovery.proactive_repair import EVERYBODY, Again
+from penstock.transport.flow_query import FlowQuery
+from penstock.transport.ordering.reorder_buffer import OrderingStep, Verdict
+from penstock.transport.own_subscriptions import OwnSubscriptions
+from penstock.transport.receiver.feedback_scheduler import ControlReport, FeedbackScheduler
+from penstock.transport.recovery.distance_estimator import DistanceEstimator
+from penstock.transport.recovery.proactive_repair import EVERYBODY, ProactiveRepair
 from penstock.transport.recovery.repairs import Repairs
 from penstock.transport.recovery.requests import Requests, recovered_record
 from penstock.transport.report import TransportReport, make_report
-from penstock.transport.sender.publication_record import Outgoing
+from penstock.transport.sender.publication_record import PublicationRecord
 from penstock.transport.sender.rate_limiter import FlowReport
-from penstock.transport.sender.send_path import Sending
+from penstock.transport.sender.send_path import SendPath
 from penstock.transport.session import Session
-from penstock.transport.subscriptions import Delivery, Wish, Wishes
+from penstock.transport.subscriptions import HeldDelivery, TransportSubscription, TransportSubscriptions
 from penstock.transport.wire.control_messages import (
     ANSWER,
-    DIGEST,
     ECHO,
     FEEDBACK,
     FROM,
+    HEARTBEAT,
     QUESTION,
     REPAIR,
     REQUEST,
     SLOWED,
     TO,
-    Answer,
-    Echo,
+    ControlIdentities,
+    EchoReply,
+    EchoRequest,
     Feedback,
     Key,
     Repair,
     Request,
-    Voice,
-    decode_talk,
+    decode_control,
     repaired_message,
     requests_where,
 )
 from penstock.transport.wire.header import Header, decode_header, needs_own_bits
 
 TICK = ("transport", "tick")
-ASKED_WHILE_HEARD = 2.0  # ticks; a publisher that is gone is not asked for its distance for ever
-ORDER_TOLD_EVERY = 5  # ticks between two records of how order fares
+ASKED_WHILE_RECEIVED = 2.0  # ticks since its last message; a publisher that is gone gets no more echo requests
+ORDER_REPORTED_EVERY = 5  # ticks between two records of how order fares
 
 
 class Transport:
@@ -80,22 +81,24 @@ class Transport:
         self.name = name
         self.config = config
         self.publishes = publishes  # whether what the application publishes gets a header
-        voice = Voice(name, incarnation)
+        identities = ControlIdentities(name, incarnation)
         self._timers = timers
-        self._distances = Distances(name, config, voice)
-        self._outgoing = Outgoing(name, incarnation, config, timers, voice)
-        self._requests = Requests(name, config, timers, random, self._distances, voice)
-        self._repairs = Repairs(name, config, timers, random, self._distances, voice)
-        self._wishes = Wishes()
-        self._again = Again(config, timers, voice)
-        self._sending = Sending(config, self._outgoing, self._repairs, self._distances, timers, self._again)
-        self._feedbacks = Feedbacks(name, config, timers, self._distances, voice)
+        self._distances = DistanceEstimator(name, config, identities)
+        self._publication_record = PublicationRecord(name, incarnation, config, timers, identities)
+        self._requests = Requests(name, config, timers, random, self._distances, identities)
+        self._repairs = Repairs(name, config, timers, random, self._distances, identities)
+        self._subscriptions = TransportSubscriptions()
+        self._proactive_repair = ProactiveRepair(config, timers, identities)
+        self._send_path = SendPath(
+            config, self._publication_record, self._repairs, self._distances, timers, self._proactive_repair
+        )
+        self._feedback_scheduler = FeedbackScheduler(name, config, timers, self._distances, identities)
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
-        self._listening = Listening(name, config.domain)
-        self.slowdowns = Slowdowns(name, voice, random, self._sending, self._listening)
+        self._own_subscriptions = OwnSubscriptions(name, config.domain)
+        self.flow_query = FlowQuery(name, identities, random, self._send_path, self._own_subscriptions)
         self._ticking = False
         self._ticks = self._not_asked = 0
-        self._refused = self._digests_heard = self._dropped_late = 0
+        self._refused = self._heartbeats_received = self._dropped_late = 0
         self._lost = self._duplicates_before = 0  # of all publishers, also those that are forgotten by now
 
     # Verbs.
@@ -104,64 +107,66 @@ class Transport:
         """What a publisher needs from the network before its first message: an inbox, and requests about it."""
         if not self.publishes:
             return []
-        about_us = self._listening.about_us() if self.config.publisher_answers else []
-        return self._listening.inbox() + about_us
+        about_us = self._own_subscriptions.about_us() if self.config.publisher_answers else []
+        return self._own_subscriptions.inbox() + about_us
 
     def publish(self, message: Message, *, now: float, ticket: Ticket | None = None) -> list[TransportEffect]:
         """Number the message and send it, now or when its flow has tokens; the ticket is answered when it has left.
 
         Raises InvalidMessage, having changed nothing, if a header has no room.
         """
-        return self._sending.publish(message, ticket, now=now)
+        return self._send_path.publish(message, ticket, now=now)
 
     def close(self, problem: str) -> list[TransportEffect]:
         """The network has gone: what waits for tokens does not leave any more."""
-        return self._sending.close(problem)
+        return self._send_path.close(problem)
 
     def flows(self) -> list[FlowReport]:
         """The flows that subscribers limit, and who slows whom."""
-        return self._sending.flows()
+        return self._send_path.flows()
 
     @property
     def limited(self) -> bool:
         """Whether a message may have to wait before it leaves."""
-        return self._sending.controlled
+        return self._send_path.controlled
 
     def subscribe(
         self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float, priority: float = 1.0
     ) -> list[TransportEffect]:
         """Look after this subscription, which the network has been asked for already."""
-        wish = Wish(predicate, self.config.scheme.routing_encodings(predicate), ordered, recover, priority)
-        self._wishes.add(number, wish)
-        effects = self._listening.inbox() + self._feedbacks.wished(number, wish)
+        encodings = self.config.scheme.routing_encodings(predicate)
+        subscription = TransportSubscription(predicate, encodings, ordered, recover, priority)
+        self._subscriptions.add(number, subscription)
+        effects = self._own_subscriptions.inbox() + self._feedback_scheduler.subscribed(number, subscription)
         if recover:
-            wish.requests = self._listening.number()
-            effects.append(Subscribe(wish.requests, requests_where(wish.encodings, self.config.domain)))
+            subscription.requests = self._own_subscriptions.number()
+            effects.append(BearerSubscribe(subscription.requests, requests_where(encodings, self.config.domain)))
         return effects
 
     def unsubscribe(self, number: int, *, now: float) -> list[TransportEffect]:
         """Look after it no longer; what was held for it is not delivered any more."""
-        wish = self._wishes.remove(number)
-        self._feedbacks.unwished(number)
+        subscription = self._subscriptions.remove(number)
+        self._feedback_scheduler.unsubscribed(number)
         effects: list[TransportEffect] = []
-        if not self._wishes.recover_any:
+        if not self._subscriptions.recover_any:
             for session in self._sessions.values():
-                effects += self._listening.no_digests_of(session)
-        return effects if wish is None or wish.requests is None else [*effects, Unsubscribe(wish.requests)]
+                effects += self._own_subscriptions.no_heartbeats_of(session)
+        requests = None if subscription is None else subscription.requests
+        return effects if requests is None else [*effects, BearerUnsubscribe(requests)]
 
     def looks_after(self, number: int) -> bool:
         """Whether this subscription asked for more than best effort."""
-        return number in self._wishes
+        return number in self._subscriptions
 
     def without_header(self, number: int) -> int:
         """Messages for this subscription from publishers that do not use the transport."""
-        wish = self._wishes.get(number)
-        return 0 if wish is None else wish.without_header
+        subscription = self._subscriptions.get(number)
+        return 0 if subscription is None else subscription.without_header
 
     def report(self, number: int) -> TransportReport:
         """How this subscription fares; losses and probabilities are those of all publishers together."""
         return make_report(
-            self._wishes.get(number),
+            self._subscriptions.get(number),
             list(self._sessions.values()),
             known_lost=self._requests.given_up - self._requests.came_after_all,
             pending=len(self._requests),
@@ -169,67 +174,67 @@ class Transport:
             dropped_late=self._dropped_late,
             lost=self._lost,
             duplicates_before=self._duplicates_before,
-            digests=self._digests_heard,
+            heartbeats=self._heartbeats_received,
             not_asked=self._not_asked,
         )
 
     # The callback.
 
-    def arrived(self, subscriptions: tuple[int, ...], message: Message, *, now: float) -> list[TransportEffect]:
+    def arrived(self, numbers: tuple[int, ...], message: Message, *, now: float) -> list[TransportEffect]:
         """A message has come, for these subscriptions of ours or of the application."""
         kind = kind_of(message)
         if kind is None:
             if FLAG in message.attributes:
                 return self._refuse(message, f"an envelope of kind {message.attributes[FLAG]!r}")
-            return self._plain(subscriptions, message)
+            return self._plain(numbers, message)
         try:
             header, inside = opened(message)
             if kind == DATA:
-                return self._data(subscriptions, header, inside, now)
-            return self._talk(kind, header, inside, now) if _meant_for_us(kind, subscriptions, message) else []
+                return self._data(numbers, header, inside, now)
+            return self._control_message(kind, header, inside, now) if _meant_for_us(kind, numbers, message) else []
         except (InvalidHeader, InvalidMessage) as error:
             return self._refuse(message, str(error))
 
-    def _plain(self, subscriptions: tuple[int, ...], message: Message) -> list[TransportEffect]:
+    def _plain(self, numbers: tuple[int, ...], message: Message) -> list[TransportEffect]:
         """A message of a publisher that does not use the transport."""
         effects: list[TransportEffect] = []
-        for number in subscriptions:
+        for number in numbers:
             if number < SERVICE_SUBSCRIPTIONS:
                 effects.append(Deliver(number, message))
-                wish = self._wishes.get(number)
-                if wish is not None:
-                    wish.delivered += 1
-                    wish.without_header += 1
+                subscription = self._subscriptions.get(number)
+                if subscription is not None:
+                    subscription.delivered += 1
+                    subscription.without_header += 1
         return effects
 
-    def _data(self, subscriptions: tuple[int, ...], data: bytes, message: Message, now: float) -> list[TransportEffect]:
+    def _data(self, numbers: tuple[int, ...], data: bytes, message: Message, now: float) -> list[TransportEffect]:
         """An application's message: at once for those who want nothing more, through its session for the others."""
-        wishes = self._wishes
-        plain = [number for number in subscriptions if number not in wishes and number < SERVICE_SUBSCRIPTIONS]
+        subscriptions = self._subscriptions
+        plain = [number for number in numbers if number not in subscriptions and number < SERVICE_SUBSCRIPTIONS]
         effects: list[TransportEffect] = [Deliver(number, message) for number in plain]
-        ordered, unordered = wishes.split([number for number in subscriptions if number in wishes])
+        ordered, unordered = subscriptions.split([number for number in numbers if number in subscriptions])
         if not ordered and not unordered:
             return effects
         try:
             header = self._header(data, message)
         except ForeignScheme as error:  # neither order nor recovery is possible, but it is a good message
-            wanted = tuple([number for number in subscriptions if number in wishes])
+            wanted = tuple([number for number in numbers if number in subscriptions])
             return [*effects, InputRefused(message.identity.publisher, str(error)), *self._plain(wanted, message)]
         except InvalidHeader as error:
             return effects + self._refuse(message, str(error))
         session, begun = self._session(message, header, now)
-        held, late = Delivery(message, ordered), header.sequence < session.ordering.newest
-        step = session.ordering.arrived(header, wishes.relevant, held, hold=bool(ordered), now=now)
+        held, late = HeldDelivery(message, ordered), header.sequence < session.reorder_buffer.newest
+        step = session.reorder_buffer.arrived(header, subscriptions.relevant, held, hold=bool(ordered), now=now)
         if step.verdict is Verdict.REFUSED:
             return effects + self._refuse(message, step.problem)
-        session.record_entries, session.sends_digests = header.record_size, header.digests
-        self._heard_of(session, now)
+        session.record_entries, session.sends_heartbeats = header.record_size, header.heartbeats
+        self._received_from(session, now)
         effects += begun
         if step.verdict is Verdict.NEW:
-            effects += self._wishes.hand_over(Delivery(message, unordered), late)
+            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered), late)
             lost = [one.encoding for one in step.lost]
-            effects += self._feedbacks.arrived(session, header, message, ordered + unordered, lost, now=now)
-            if wishes.recover_any:
+            effects += self._feedback_scheduler.arrived(session, header, message, ordered + unordered, lost, now=now)
+            if subscriptions.recover_any:
                 key = Key(session.publisher, session.incarnation, header.sequence)
                 self._requests.received(key, now)
                 effects += self._repairs.keep(key, message, header.departure, now)
@@ -244,31 +249,31 @@ class Transport:
         self._refused += 1
         return [InputRefused(message.identity.publisher, problem)]
 
-    # Talk.
+    # Control messages.
 
-    def _talk(self, kind: str, data: bytes, message: Message, now: float) -> list[TransportEffect]:
+    def _control_message(self, kind: str, data: bytes, message: Message, now: float) -> list[TransportEffect]:
         if kind == REQUEST:
-            request = decode_talk(data, Request)
+            request = decode_control(data, Request)
             if request.requester == self.name:
                 return []
-            direct = TO in message.attributes
-            return [*self._requests.heard(request, now), *self._repairs.heard(request, now, direct=direct)]
+            effects = self._requests.request_received(request, now)
+            return effects + self._repairs.request_received(request, now, direct=TO in message.attributes)
         if kind == REPAIR:
-            return self._repaired(decode_talk(data, Repair), message, now)
-        if kind == DIGEST:
-            return self._digest(data, message, now)
+            return self._repaired(decode_control(data, Repair), message, now)
+        if kind == HEARTBEAT:
+            return self._heartbeat(data, message, now)
         if kind == ECHO:
-            return self._distances.heard_echo(decode_talk(data, Echo), now)
+            return self._distances.echo_request_received(decode_control(data, EchoRequest), now)
         if kind == ANSWER:
-            return self._echoed(decode_talk(data, Answer), now)
+            return self._echo_reply(decode_control(data, EchoReply), now)
         if kind == FEEDBACK:
-            return self._heard_feedback(decode_talk(data, Feedback), message, now)
+            return self._feedback_received(decode_control(data, Feedback), message, now)
         if kind in (QUESTION, SLOWED):
-            return self.slowdowns.heard(kind, data, message.identity.publisher, now)
-        return self._refuse(message, f"talk of an unknown kind, '{kind[:40]}'")
+            return self.flow_query.received(kind, data, message.identity.publisher, now)
+        return self._refuse(message, f"a control message of an unknown kind, '{kind[:40]}'")
 
     def _repaired(self, repair: Repair, inside: Message, now: float) -> list[TransportEffect]:
-        """A repair: for one that we miss, or to be heard so that we do not send it too."""
+        """A repair: of a message that we miss, or one that suppresses our own."""
         key = repair.key
         message = repaired_message(repair, inside)
         awaited = self._requests.encoding(key)
@@ -277,75 +282,75 @@ class Transport:
         kept = self._repairs.kept(key)
         if kept is not None and (kept.message.attributes != message.attributes or kept.message.body != message.body):
             return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we have")
-        effects = self._repairs.heard_repair(key, now, sender=inside.identity.publisher)
+        effects = self._repairs.repair_received(key, now, sender=inside.identity.publisher)
         asked = self._requests.received(key, now)
         session = self._sessions.get((key.publisher, key.incarnation))
-        ordered, unordered = self._wishes.split(self._wishes.wanting(message.attributes))
+        ordered, unordered = self._subscriptions.split(self._subscriptions.wanting(message.attributes))
         wanted = bool(ordered or unordered)
         first_hand = repair.requester == EVERYBODY and inside.identity.publisher == f"~{key.publisher}"
         if session is None and wanted and first_hand:
             # The second copy of a message that was the first we should have had of this publisher.
             session, begun = self._session(message, Header(key.sequence, repair.departure), now)
-            self._heard_of(session, now)
+            self._received_from(session, now)
             effects += begun
         # What we asked for and do not want after all was a false positive of its encoding: nobody waits for it now.
-        if session is None or session.ordering.has(key.sequence) or not (wanted or asked):
+        if session is None or session.reorder_buffer.has(key.sequence) or not (wanted or asked):
             return effects
-        held = Delivery(message, ordered, repaired=True)
-        if awaited is not None and self._wishes.recoverable(awaited):
+        held = HeldDelivery(message, ordered, repaired=True)
+        if awaited is not None and self._subscriptions.recoverable(awaited):
             session.answered(wanted=wanted)
-        late = key.sequence < session.ordering.newest
-        step = session.ordering.repaired(key.sequence, held, hold=bool(ordered), now=now, first_hand=first_hand)
+        late = key.sequence < session.reorder_buffer.newest
+        step = session.reorder_buffer.repaired(key.sequence, held, hold=bool(ordered), now=now, first_hand=first_hand)
         if step.verdict is Verdict.REFUSED:
             return effects + self._refuse(inside, step.problem)
         if wanted and step.verdict is Verdict.NEW:
             effects.append(recovered_record(repair, asked, now))
-            effects += self._wishes.hand_over(Delivery(message, unordered, repaired=True), late)
+            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired=True), late)
             effects += self._repairs.keep(key, message, repair.departure, now)
         return effects + self._after(session, step, now)
 
-    def _echoed(self, answer: Answer, now: float) -> list[TransportEffect]:
-        effects = self._distances.heard_answer(answer, now)
+    def _echo_reply(self, answer: EchoReply, now: float) -> list[TransportEffect]:
+        effects = self._distances.echo_reply_received(answer, now)
         for session in self._sessions.values():
-            if session.congestion is not None and session.publisher == answer.sender:
-                self._feedbacks.echoed(session)
+            if session.rate_controller is not None and session.publisher == answer.sender:
+                self._feedback_scheduler.echoed(session)
         return effects
 
-    def _heard_feedback(self, feedback: Feedback, message: Message, now: float) -> list[TransportEffect]:
+    def _feedback_received(self, feedback: Feedback, message: Message, now: float) -> list[TransportEffect]:
         if not self.config.congestion or not self.publishes:
             return []
         if message.identity.publisher != f"~{feedback.subscriber}":
             return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
         self._keep_ticking(now)
-        return [*self._sending.heard(feedback, now=now), *self.slowdowns.limited()]
+        return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
 
     def dropped_here(self, message: Message, *, now: float) -> None:
         """The application was too slow for a message that we handed over: a loss as any other."""
         identity = message.identity
         session = self._sessions.get((identity.publisher, identity.incarnation))
         if session is not None:
-            self._feedbacks.dropped_here(session, now=now)
+            self._feedback_scheduler.dropped_here(session, now=now)
 
     def control(self, number: int | None = None) -> ControlReport:
         """What congestion control knows of those who publish to us, and of this subscription's application or all."""
-        return self._feedbacks.report(list(self._sessions.values()), number)
+        return self._feedback_scheduler.report(list(self._sessions.values()), number)
 
     def reader_takes(self, number: int, rate: float, *, now: float) -> None:
         """A subscription's application is behind and takes so many messages/s; infinity: it keeps up again."""
-        self._feedbacks.reader(list(self._sessions.values()), number, rate, now=now)
+        self._feedback_scheduler.reader_pace(list(self._sessions.values()), number, rate, now=now)
 
-    def _digest(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
-        """A record without a message, of a publisher that we know."""
+    def _heartbeat(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
+        """A publication record without a message, of a publisher that we know."""
         publisher, identity = message.attributes.get(FROM), message.identity
         session = self._sessions.get((str(publisher), identity.incarnation))
         if session is None or identity.publisher != f"~{publisher}":
             return []
         header = decode_header(data, 0, entry_bits=self.config.scheme.bits)
-        step = session.ordering.noticed(header, self._wishes.relevant, now=now)
+        step = session.reorder_buffer.noticed(header, self._subscriptions.relevant, now=now)
         if step.verdict is Verdict.REFUSED:
             return self._refuse(message, step.problem)
-        self._digests_heard += 1
-        self._heard_of(session, now)
+        self._heartbeats_received += 1
+        self._received_from(session, now)
         return self._after(session, step, now, later=True)
 
     # Time.
@@ -357,21 +362,21 @@ class Transport:
                 session = self._sessions.get((str(timer[2]), int(timer[3])))
                 assert session is not None, f"{timer} belongs to no session"
                 session.armed_for = None
-                return self._after(session, session.ordering.expired(now=now), now, later=True)
+                return self._after(session, session.reorder_buffer.expired(now=now), now, later=True)
             case "request":
                 return self._asked_again(timer, now)
             case "repair":
                 return self._repairs.expired(timer, now)
-            case "digest":
-                return self._sending.digest(now=now)
-            case "gate":
-                return self._sending.expired(now=now)
-            case "again":
-                return self._again.expired(now=now)
+            case "heartbeat":
+                return self._send_path.heartbeat(now=now)
+            case "rate limiter":
+                return self._send_path.expired(now=now)
+            case "proactive repair":
+                return self._proactive_repair.expired(now=now)
             case "control":
                 session = self._sessions.get((str(timer[2]), int(timer[3])))
                 assert session is not None, f"{timer} belongs to no session"
-                return self._feedbacks.expired(session, now=now)
+                return self._feedback_scheduler.expired(session, now=now)
             case "tick":
                 return self._tick(now)
         raise AssertionError(f"the transport sets no timer {timer}")
@@ -380,23 +385,23 @@ class Transport:
         effects = self._requests.expired(timer, now)
         session = self._sessions.get((str(timer[2]), int(timer[3])))
         if session is not None and any(isinstance(effect, GaveUp) for effect in effects):
-            session.ordering.dismiss(int(timer[4]))
-            effects += self._after(session, session.ordering.expired(now=now), now, later=True)
+            session.reorder_buffer.dismiss(int(timer[4]))
+            effects += self._after(session, session.reorder_buffer.expired(now=now), now, later=True)
         return effects
 
     def _tick(self, now: float) -> list[TransportEffect]:
-        """Once per interval: sizes of caches, sessions that have ended, digests that are needed, records."""
+        """Once per interval: sizes of caches, sessions that have ended, heartbeats that are needed, records."""
         self._ticks += 1
         self._ticking = False
-        effects = [*self._repairs.tune(now), *self._sending.tick(now=now)]
+        effects = [*self._repairs.tune(now), *self._send_path.tick(now=now)]
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
-            if now - oldest.heard_at < self.config.session_idle:
+            if now - oldest.received_at < self.config.session_idle:
                 break
             effects += self._end(oldest, now)
         for session in self._sessions.values():
             effects += self._look_after(session, now)
-        if self._sessions or self._sending.controlled:
+        if self._sessions or self._send_path.controlled:
             self._keep_ticking(now)
         return effects
 
@@ -408,15 +413,15 @@ class Transport:
     def _look_after(self, session: Session, now: float) -> list[TransportEffect]:
         effects: list[TransportEffect] = []
         session.fade()
-        if self._wishes.recover_any:
-            if now - session.heard_at <= ASKED_WHILE_HEARD * self.config.cache_interval:
+        if self._subscriptions.recover_any:
+            if now - session.received_at <= ASKED_WHILE_RECEIVED * self.config.cache_interval:
                 effects += self._distances.ask(session.publisher, now)
-            if session.needs_digests(self.config.digest_below):
-                effects += self._listening.digests_of(session)
+            if session.needs_heartbeats(self.config.heartbeat_below):
+                effects += self._own_subscriptions.heartbeats_of(session)
         if session.spilled():
             effects.append(LimitReached("ordering", self.config.queue_max))
-        if self._ticks % ORDER_TOLD_EVERY == 0:
-            effects += session.order_told()
+        if self._ticks % ORDER_REPORTED_EVERY == 0:
+            effects += session.order_report()
         return effects
 
     # Sessions.
@@ -435,48 +440,49 @@ class Transport:
         self._keep_ticking(now)
         return session, effects + self._look_after(session, now)
 
-    def _heard_of(self, session: Session, now: float) -> None:
-        """Its publisher lives; sessions stand in the order in which they were last heard of."""
-        session.heard_at = now
+    def _received_from(self, session: Session, now: float) -> None:
+        """Its publisher lives; sessions stand in the order of their last message."""
+        session.received_at = now
         self._sessions.move_to_end((session.publisher, session.incarnation))
 
     def _end(self, session: Session, now: float) -> list[TransportEffect]:
         """Forget a publisher; what it left in the queue goes out first, and it is asked for nothing more."""
-        effects = self._after(session, session.ordering.close(now=now), now)
-        effects += session.order_told()
+        effects = self._after(session, session.reorder_buffer.close(now=now), now)
+        effects += session.order_report()
         self._timers.cancel(session.timer())
-        self._feedbacks.end(session)
+        self._feedback_scheduler.end(session)
         pending = len(self._requests)
         self._requests.forget(session.publisher, session.incarnation)
         self._not_asked += pending - len(self._requests)
-        effects += self._listening.no_digests_of(session)
-        self._duplicates_before += session.ordering.duplicates
+        effects += self._own_subscriptions.no_heartbeats_of(session)
+        self._duplicates_before += session.reorder_buffer.duplicates
         del self._sessions[session.publisher, session.incarnation]
         return effects
 
     def _after(
-        self, session: Session, step: Step[Delivery], now: float, *, later: bool = False
+        self, session: Session, step: OrderingStep[HeldDelivery], now: float, *, later: bool = False
     ) -> list[TransportEffect]:
-        """Hand over what ordering has let go, see to what it found lost (`later`: by no message), set its timer."""
+        """Deliver what the reorder buffer releases, request what it found lost (`later`: by no message), set its
+        timer."""
         if later and step.lost:
-            self._feedbacks.missed(session, [one.encoding for one in step.lost], now=now)
+            self._feedback_scheduler.missed(session, [one.encoding for one in step.lost], now=now)
         effects: list[TransportEffect] = []
         self._dropped_late += step.late_dropped
         self._lost += len(step.lost)
         for let_go in step.released:
-            effects += self._wishes.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
+            effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
         for lost in step.lost:
             key = Key(session.publisher, session.incarnation, lost.sequence)
             effects.append(LossDetected(key.publisher, key.incarnation, key.sequence))
-            if self._wishes.recoverable(lost.encoding) and not session.doubtful():
+            if self._subscriptions.recoverable(lost.encoding) and not session.doubtful():
                 effects += self._requests.lost(key, lost.encoding, now)
             if not self._requests.pending(key):
                 self._not_asked += 1
-                session.ordering.dismiss(lost.sequence)
+                session.reorder_buffer.dismiss(lost.sequence)
         if step.lost and self.config.late == "hold":  # some may be held for a repair that nobody will send
-            for let_go in session.ordering.expired(now=now).released:
-                effects += self._wishes.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
-        deadline = session.ordering.deadline()
+            for let_go in session.reorder_buffer.expired(now=now).released:
+                effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
+        deadline = session.reorder_buffer.deadline()
         if deadline != session.armed_for:
             session.armed_for = deadline
             if deadline is None:
@@ -486,8 +492,8 @@ class Transport:
         return effects
 
 
-def _meant_for_us(kind: str, subscriptions: tuple[int, ...], message: Message) -> bool:
-    """Whether talk came because the transport asked for it. An application that wants everything also gets what is
-    meant for others' inboxes and domains; only repairs take the way of the message they repair."""
-    ours = any(number >= SERVICE_SUBSCRIPTIONS for number in subscriptions)
+def _meant_for_us(kind: str, numbers: tuple[int, ...], message: Message) -> bool:
+    """Whether a control message came because the transport subscribed to it. An application that wants everything also
+    gets what is meant for others' inboxes and domains; only repairs take the way of the message they repair."""
+    ours = any(number >= SERVICE_SUBSCRIPTIONS for number in numbers)
     return ours or (kind == REPAIR and TO not in message.attributes)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.content.envelope import DATA, FLAG, HEADER_BYTES_MAX, kind_of, opened, talk, wrap
+from penstock.content.envelope import DATA, FLAG, HEADER_BYTES_MAX, control_message, kind_of, opened, wrap
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import DEFAULT_LIMITS, Identity, Message, Value, make_message
 from penstock.errors import InvalidMessage
@@ -39,7 +39,7 @@ def test_an_envelope_is_as_large_as_a_message_made_from_its_parts(
 def test_talk_opens_like_data(
     identity: Identity, attributes: dict[str, Value], body: bytes, header: bytes, kind: str
 ) -> None:
-    said = talk(identity, kind, attributes, header, body)
+    said = control_message(identity, kind, attributes, header, body)
     assert kind_of(said) == kind
     head, inside = opened(said)
     assert (head, inside.attributes, inside.body) == (header, attributes, body)
@@ -90,4 +90,4 @@ def test_a_body_or_a_header_that_is_too_long_is_refused() -> None:
 
 def test_talk_with_a_header_that_is_too_long_is_refused() -> None:
     with pytest.raises(InvalidMessage, match="header"):
-        talk(Identity("~p", 1, 1), "repair", {}, bytes(HEADER_BYTES_MAX + 1))
+        control_message(Identity("~p", 1, 1), "repair", {}, bytes(HEADER_BYTES_MAX + 1))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.content.envelope import FLAG, talk, wrap
+from penstock.content.envelope import FLAG, control_message, wrap
 from penstock.content.message import Identity, Message, Value
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Lane, Refused, Send
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed, Unsubscribed
@@ -285,7 +285,7 @@ def test_a_plain_client_takes_envelopes_off() -> None:
 def test_a_plain_client_hears_no_talk_between_services() -> None:
     client = a_service()
     subscribe(client, 4)
-    said = talk(Identity("~p", 1, 1), "repair", {"n": 1}, b"header", b"body")
+    said = control_message(Identity("~p", 1, 1), "repair", {"n": 1}, b"header", b"body")
     assert client.receive([Delivery((4,), said)], sender=LINK, now=0.0) == []
 
 

@@ -7,14 +7,14 @@ from math import inf
 import pytest
 
 from penstock.transport.config import TransportConfig
-from penstock.transport.receiver.aimd import LossWindow
-from penstock.transport.receiver.loss_intervals import LossEvents
-from penstock.transport.receiver.rate_controller import make_events
+from penstock.transport.receiver.aimd import Aimd
+from penstock.transport.receiver.loss_intervals import LossIntervals
+from penstock.transport.receiver.rate_controller import make_loss_intervals
 
 TRIP = 0.1
 
 
-def deliver(events: LossEvents, count: int, start: float, *, rate: float = 100.0, lost: bool = False) -> float:
+def deliver(events: LossIntervals, count: int, start: float, *, rate: float = 100.0, lost: bool = False) -> float:
     """So many messages at this rate; the first shows a loss, if so wanted."""
     now = start
     for number in range(count):
@@ -32,21 +32,21 @@ def deliver(events: LossEvents, count: int, start: float, *, rate: float = 100.0
 
 
 def test_without_a_loss_there_is_no_window() -> None:
-    events = LossWindow()
+    events = Aimd()
     deliver(events, 500, 0.0)
     assert events.allowed(TRIP) == inf
     assert events.window is None
 
 
 def test_the_first_loss_leaves_half_of_what_comes() -> None:
-    events = LossWindow()
+    events = Aimd()
     deliver(events, 1, 0.0, lost=True)
     assert events.window == pytest.approx(5.0)
     assert events.allowed(TRIP) == pytest.approx(50.0)
 
 
 def test_it_grows_by_one_message_per_round_trip_and_halves_with_each_event() -> None:
-    events = LossWindow()
+    events = Aimd()
     now = deliver(events, 1, 0.0, lost=True)
     now = deliver(events, 5, now, rate=50.0)  # what a window of five lets through in a round trip
     assert events.window == pytest.approx(6.0, rel=0.03)
@@ -55,7 +55,7 @@ def test_it_grows_by_one_message_per_round_trip_and_halves_with_each_event() -> 
 
 
 def test_losses_within_a_round_trip_are_one_event() -> None:
-    events = LossWindow()
+    events = Aimd()
     now = deliver(events, 1, 0.0, lost=True)
     deliver(events, 1, now, lost=True)
     events.dropped_here(round_trip=TRIP, reception_rate=100.0, now=now + 0.02)
@@ -64,14 +64,14 @@ def test_losses_within_a_round_trip_are_one_event() -> None:
 
 
 def test_it_is_never_below_one_message() -> None:
-    events = LossWindow()
+    events = Aimd()
     for turn in range(20):
         events.dropped_here(round_trip=TRIP, reception_rate=100.0, now=float(turn))
     assert events.window == 1.0
 
 
 def test_a_window_that_is_not_used_does_not_grow_without_end() -> None:
-    events = LossWindow()
+    events = Aimd()
     now = deliver(events, 1, 0.0, lost=True)
     deliver(events, 5000, now, rate=40.0)
     assert events.window is not None
@@ -79,5 +79,5 @@ def test_a_window_that_is_not_used_does_not_grow_without_end() -> None:
 
 
 def test_the_setting_chooses() -> None:
-    assert isinstance(make_events(TransportConfig(control="window")), LossWindow)
-    assert type(make_events(TransportConfig())) is LossEvents
+    assert isinstance(make_loss_intervals(TransportConfig(control="window")), Aimd)
+    assert type(make_loss_intervals(TransportConfig())) is LossIntervals

@@ -17,7 +17,7 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.wire.header import decode_header
 from pump import Pump, a_message, broker_network
 
-CONFIG = TransportConfig(digest_interval=0.5)
+CONFIG = TransportConfig(heartbeat_interval=0.5)
 
 
 def a_node(name: str = "c", *, transport: TransportConfig | None = CONFIG) -> TransportClientNode:
@@ -52,7 +52,7 @@ def test_without_settings_a_client_publishes_plain_messages() -> None:
     assert node.deadline() is None
 
 
-def test_without_settings_and_wishes_a_client_asks_its_broker_for_nothing() -> None:
+def test_without_settings_and_transport_subscriptions_a_client_asks_its_broker_for_nothing() -> None:
     node = a_node(transport=None)
     node.link_changed(0, up=True, now=0.0)
     asked = [e.packet for e in node.link_ready(0, room_bytes=1 << 30, now=0.0) if isinstance(e, Send)]
@@ -109,7 +109,7 @@ def test_messages_without_tickets_get_headers_too() -> None:
 
 
 @pytest.mark.parametrize("where", ["n = = 1", "n >", "x" * 5000])
-def test_a_wish_that_does_not_parse_is_refused_with_its_ticket_like_any_other(where: str) -> None:
+def test_a_subscription_that_does_not_parse_is_refused_with_its_ticket_like_any_other(where: str) -> None:
     """A plain subscription goes to the broker, which says what is wrong; one with order must not be worse off."""
     for ordered in (False, True):
         pump, node = connected()
@@ -123,7 +123,7 @@ def test_a_wish_that_does_not_parse_is_refused_with_its_ticket_like_any_other(wh
         assert [done.outcome for _, done in pump.done if done.ticket == 6] == [Accepted()]
 
 
-def test_a_subscription_that_is_refused_here_is_no_wish() -> None:
+def test_a_subscription_that_is_refused_here_is_none_of_the_transport() -> None:
     _, node = connected()
     node.subscribe(1, "n = 1", ticket=1, now=0.0, ordered=True)
     effects = node.subscribe(1, "n = 2", ticket=2, now=0.0, ordered=True, recover=True)
@@ -132,7 +132,7 @@ def test_a_subscription_that_is_refused_here_is_no_wish() -> None:
     assert len([n for n in node.client._where if n >= SERVICE_SUBSCRIPTIONS]) == 2, "no requests are listened for"
 
 
-def test_plain_subscriptions_have_no_report_and_wishes_have() -> None:
+def test_plain_subscriptions_have_no_report_and_those_of_the_transport_have() -> None:
     pump, node = connected()
     for number, ordered in ((1, False), (2, True)):
         pump.apply("c", node.subscribe(number, "n = 1", ticket=number, now=0.0, ordered=ordered))
@@ -181,7 +181,7 @@ def test_a_reader_without_settings_may_ask_for_order_and_recovery() -> None:
     assert (report.delivered, report.recovered, report.lost) == (6, 1, 1)
 
 
-def test_wishes_survive_a_break_of_the_link() -> None:
+def test_transport_subscriptions_survive_a_break_of_the_link() -> None:
     pump, reader = connected("a")
     writer = also(pump, "p")
     pump.apply("a", reader.subscribe(1, "EXISTS n", ticket=1, now=0.0, ordered=True, recover=True))
@@ -207,7 +207,7 @@ def test_a_service_subscription_that_the_broker_refuses_is_recorded_and_everythi
     assert node.subscribe(1, "n = 1", ticket=1, now=0.0, ordered=True)[0] == Subscribed(1, "n = 1")
 
 
-def test_a_wish_that_the_broker_refuses_is_no_wish() -> None:
+def test_a_subscription_that_the_broker_refuses_is_none_of_the_transport() -> None:
     node = a_node(transport=None)
     node.link_changed(0, up=True, now=0.0)
     effects = [*node.link_ready(0, room_bytes=1 << 30, now=0.0)]
@@ -219,8 +219,8 @@ def test_a_wish_that_the_broker_refuses_is_no_wish() -> None:
     assert not [number for number in node.client._where if number > SERVICE_SUBSCRIPTIONS]
 
 
-def test_a_priority_goes_down_to_the_wish() -> None:
+def test_a_priority_goes_down_to_the_transport_subscription() -> None:
     _, node = connected(transport=TransportConfig(congestion=True))
     node.subscribe(1, "a", ticket=1, now=0.0, priority=2.0)
     node.subscribe(2, "b", ticket=2, now=0.0)
-    assert [flow.priority for flow in node.transport._feedbacks._own.kept] == [2.0, 1.0]
+    assert [flow.priority for flow in node.transport._feedback_scheduler._receiver_flows.kept] == [2.0, 1.0]

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
-from penstock.content.envelope import talk
+from penstock.content.envelope import control_message
 from penstock.content.message import Identity, Value
-from penstock.kernel.trace import FlowLimited, InputRefused, Withheld
+from penstock.kernel.trace import FlowLimited, InputRefused, MessageWithheld
 from penstock.transport.config import TransportConfig
 from penstock.transport.own_subscriptions import INBOX
-from penstock.transport.wire.control_messages import FEEDBACK, TO, Asked, Feedback
+from penstock.transport.wire.control_messages import FEEDBACK, TO, Feedback, FlowQuota
 
 
 @cache
@@ -52,7 +52,7 @@ def test_who_slows_whom_is_reported() -> None:
     assert flow.quota == pytest.approx(100.0, rel=0.4)
     limited = bus.records_of("p", FlowLimited)
     assert {record.limiting_receiver for record in limited} == {"slow"}
-    withheld = bus.records_of("p", Withheld)
+    withheld = bus.records_of("p", MessageWithheld)
     assert withheld
     assert {record.limiting_receiver for record in withheld} == {"slow"}
 
@@ -84,7 +84,7 @@ def test_a_way_that_widens_is_used_and_one_that_narrows_is_not_flooded() -> None
 
 
 def test_the_slowest_of_several_receivers_is_followed() -> None:
-    """000 section III-A: one of them speaks for all who want the same."""
+    """000 section III-A: one of them sends feedback for all who want the same."""
     bus = a_bus()
     for name, rate in (("half", 150.0), ("third", 100.0), ("fifth", 60.0)):
         bus.subscriber(name, "kind = 'bulk'", Path(rate))
@@ -96,8 +96,9 @@ def test_the_slowest_of_several_receivers_is_followed() -> None:
         assert bus.rate_at(name, 5.0, 19.0) == pytest.approx(60.0, rel=0.2)
 
 
-def test_a_narrower_wish_behind_a_slower_way_leaves_the_rest_alone() -> None:
-    """002 Figure 5.3: the flow of a wider wish is limited by its own receiver, and the narrower one on top of that."""
+def test_a_narrower_subscription_behind_a_slower_way_leaves_the_rest_alone() -> None:
+    """002 Figure 5.3: the flow of a wider subscription is limited by its own receiver, the narrower one on top of
+    that."""
     bus = a_bus()
     bus.subscriber("wide", "kind = 'bulk'", Path(200.0))
     bus.subscriber("narrow", "kind = 'bulk' AND urgent", Path(40.0))
@@ -157,7 +158,7 @@ def test_a_slow_application_slows_its_publisher() -> None:
 
 
 def test_one_that_is_hopelessly_slow_holds_the_others_up_for_a_while_only_if_the_publisher_says_so() -> None:
-    strict = replace(CONFIG, slow_below=30.0, slow_after=3.0)
+    strict = replace(CONFIG, quarantine_below=30.0, quarantine_after=3.0)
     rates = []
     for config in (CONFIG, strict):
         bus = a_bus(2, config)
@@ -177,15 +178,15 @@ def test_one_that_is_hopelessly_slow_holds_the_others_up_for_a_while_only_if_the
 @pytest.mark.parametrize(
     ("sender", "header"),
     [
-        ("~liar", Feedback("slow", 0.0, (Asked(0.0, bytes(32)),))),  # in another's name
-        ("liar", Feedback("liar", 0.0, (Asked(0.0, bytes(32)),))),  # not as talk
-        ("~liar", Feedback("liar", 0.0, (Asked(float("nan"), bytes(32)),))),
-        ("~liar", Feedback("liar", 0.0, (Asked(-5.0, bytes(32)),))),
-        ("~liar", Feedback("liar", 0.0, (Asked(1e30, bytes(32)),))),
-        ("~liar", Feedback("liar", float("inf"), (Asked(1.0, bytes(32)),))),
-        ("~liar", Feedback("liar", 0.0, tuple(Asked(1.0, bytes(32)) for _ in range(1000)))),
-        ("~liar", Feedback("liar", 0.0, (Asked(1.0, bytes(5)),))),
-        ("~liar", Feedback("liar", 0.0, (Asked(1.0, bytes(32), "kind = = 'bulk'"),))),
+        ("~liar", Feedback("slow", 0.0, (FlowQuota(0.0, bytes(32)),))),  # in another's name
+        ("liar", Feedback("liar", 0.0, (FlowQuota(0.0, bytes(32)),))),  # not as a control message
+        ("~liar", Feedback("liar", 0.0, (FlowQuota(float("nan"), bytes(32)),))),
+        ("~liar", Feedback("liar", 0.0, (FlowQuota(-5.0, bytes(32)),))),
+        ("~liar", Feedback("liar", 0.0, (FlowQuota(1e30, bytes(32)),))),
+        ("~liar", Feedback("liar", float("inf"), (FlowQuota(1.0, bytes(32)),))),
+        ("~liar", Feedback("liar", 0.0, tuple(FlowQuota(1.0, bytes(32)) for _ in range(1000)))),
+        ("~liar", Feedback("liar", 0.0, (FlowQuota(1.0, bytes(5)),))),
+        ("~liar", Feedback("liar", 0.0, (FlowQuota(1.0, bytes(32), "kind = = 'bulk'"),))),
         ("~liar", b"garbage"),
         ("~liar", b""),
     ],
@@ -198,7 +199,7 @@ def test_forged_feedback_is_refused_with_a_record_and_changes_nothing(sender: st
     before = bus.flows()
     assert before
     data = header if isinstance(header, bytes) else msgspec.msgpack.encode(header)
-    bus.hand("p", (INBOX,), talk(Identity(sender, 1, 1), FEEDBACK, {TO: "p"}, data))
+    bus.hand("p", (INBOX,), control_message(Identity(sender, 1, 1), FEEDBACK, {TO: "p"}, data))
     assert bus.flows() == before
     assert len(bus.records_of("p", InputRefused)) == 1
 
@@ -208,7 +209,8 @@ def test_forged_feedback_is_refused_with_a_record_and_changes_nothing(sender: st
 
 @cache
 def equal_subscribers(count: int, patience: float, seconds: float = 8.0) -> tuple[float, float, int]:
-    """Feedbacks per second at the publisher, rate of one receiver, losses on the path; all after the first 2 s."""
+    """FeedbackScheduler per second at the publisher, rate of one receiver, losses on the path; all after the first 2
+    s."""
     config = TransportConfig(
         congestion=True, record_entries=2, when_full="drop", publisher_answers=False, feedback_patience=patience
     )
@@ -217,7 +219,7 @@ def equal_subscribers(count: int, patience: float, seconds: float = 8.0) -> tupl
         bus.subscriber(f"s{number}", "kind = 'bulk'", path, config)
     bus.stream(200.0, seconds, kind="bulk")
     bus.run(seconds)
-    feedbacks = [carried for carried in bus.talk(FEEDBACK) if carried.time >= 2.0]
+    feedbacks = [carried for carried in bus.control_messages(FEEDBACK) if carried.time >= 2.0]
     drops = len([time for time in path.drops if time >= 2.0])
     return len(feedbacks) / (seconds - 2.0), bus.rate_at("s0", 2.0, seconds), drops
 
@@ -229,7 +231,7 @@ def test_the_feedback_of_many_equal_subscribers_grows_far_slower_than_their_numb
     assert equal_subscribers(25, 0.0)[0] > 3.0 * many
 
 
-def test_restraint_costs_neither_throughput_nor_losses() -> None:
+def test_feedback_suppression_costs_neither_throughput_nor_losses() -> None:
     for count in (1, 8, 25):
         _, rate, drops = equal_subscribers(count, 6.0)
         assert rate == pytest.approx(100.0, rel=0.05)
@@ -272,10 +274,10 @@ def test_ranges_on_a_network_that_loses_nothing_hold_nobody_up(wheres: list[str]
     for price in (5, 15, 35, 65):
         bus.stream(100.0, 6.0, price=price)
     bus.run(7.0)
-    assert bus.records_of("p", Withheld) == []
+    assert bus.records_of("p", MessageWithheld) == []
     for number in range(len(wheres)):
         assert bus.got(f"s{number}", 1) == bus.due(f"s{number}", 1)
-    assert len(bus.talk(FEEDBACK)) <= 4 * 7 * len(wheres)
+    assert len(bus.control_messages(FEEDBACK)) <= 4 * 7 * len(wheres)
 
 
 def test_a_range_behind_a_narrow_place_is_slowed_down_though_others_want_it_too() -> None:
@@ -302,9 +304,9 @@ def test_messages_with_many_attributes_look_like_others_and_still_hold_nobody_up
         bus.publish("p", {**attributes, "kind": "hot" if bus.random.random() < 0.15 else "cold"}, at=now)
         now += bus.random.uniform(0.5, 1.5) / 800.0
     bus.run(6.0)
-    assert bus.records_of("p", Withheld) == []
+    assert bus.records_of("p", MessageWithheld) == []
     assert bus.got("s0", 1) == bus.due("s0", 1)
-    assert bus.talk(FEEDBACK)  # something looked lost
+    assert bus.control_messages(FEEDBACK)  # something looked lost
 
 
 # --- Several subscriptions of one client.
@@ -327,10 +329,10 @@ def test_a_slow_reader_holds_up_its_own_subscription_alone_and_only_while_it_is_
     bus.run(4.0)
     slow = [time for time, number, _ in bus.members["c"].delivered if number == 1 and time > 2.0]
     assert len(slow) / 2.0 == pytest.approx(20.0, rel=0.1)
-    told = len(bus.talk(FEEDBACK))
+    reported = len(bus.control_messages(FEEDBACK))
     bus.run(9.0)
     assert bus.got("c", 2) == bus.due("c", 2)
-    assert len(bus.talk(FEEDBACK)) <= told + 1
+    assert len(bus.control_messages(FEEDBACK)) <= reported + 1
     assert bus.flows() == []
 
 

@@ -21,23 +21,23 @@ from penstock.transport.wire.control_messages import (
     ANSWER,
     ANY,
     BITS_MAX,
-    DIGEST,
     ECHO,
+    HEARTBEAT,
     REPAIR,
     REQUEST,
     TO,
-    Answer,
-    Echo,
+    ControlIdentities,
+    EchoReply,
+    EchoRequest,
     Key,
     Repair,
     Request,
-    Voice,
     about_where,
-    answer_message,
-    decode_talk,
-    digest_message,
-    digests_where,
-    echo_message,
+    decode_control,
+    echo_reply_message,
+    echo_request_message,
+    heartbeat_message,
+    heartbeats_where,
     inbox_where,
     repair_to_all,
     repair_to_requester,
@@ -57,23 +57,28 @@ def a_request(key: Key = KEY, *, requester: str = "a") -> Request:
     return Request(key, requester, 12.5, 0.1, 2.0, 2.0, 1)
 
 
-def a_voice() -> Voice:
-    return Voice("a", 3)
+def some_identities() -> ControlIdentities:
+    return ControlIdentities("a", 3)
 
 
 def asked(attributes: Attributes, *, domain: str = "", publisher: str = "p") -> Message:
     """A request for a message with these attributes."""
-    return request_to_peers(a_voice(), a_request(Key(publisher, 1, 7)), SCHEME.encode_message(attributes), domain)
+    return request_to_peers(
+        some_identities(), a_request(Key(publisher, 1, 7)), SCHEME.encode_message(attributes), domain
+    )
 
 
-def hears(where: str, message: Message) -> bool:
+def receives(where: str, message: Message) -> bool:
     return parse_predicate(where).matches(message.attributes)
 
 
-def test_every_word_has_an_identity_of_its_own_that_no_application_has() -> None:
-    voice = a_voice()
-    said = [echo_message(voice, "b", Echo("a", 1.0)), echo_message(voice, "b", Echo("a", 1.0))]
-    assert [message.identity for message in said] == [Identity("~a", 3, 1), Identity("~a", 3, 2)]
+def test_every_control_message_has_an_identity_of_its_own_that_no_application_has() -> None:
+    identities = some_identities()
+    sent = [
+        echo_request_message(identities, "b", EchoRequest("a", 1.0)),
+        echo_request_message(identities, "b", EchoRequest("a", 1.0)),
+    ]
+    assert [message.identity for message in sent] == [Identity("~a", 3, 1), Identity("~a", 3, 2)]
 
 
 WHERES = [
@@ -104,7 +109,7 @@ def test_a_request_reaches_everybody_who_may_have_the_message(attributes: dict[s
     predicate = parse_predicate(where)
     listening = requests_where(SCHEME.routing_encodings(predicate), "")
     if predicate.matches(attributes):
-        assert hears(listening, asked(attributes))
+        assert receives(listening, asked(attributes))
 
 
 @given(ATTRIBUTES, st.sampled_from(WHERES))
@@ -122,22 +127,22 @@ def test_a_request_reaches_nobody_who_cannot_have_the_message() -> None:
         return requests_where(SCHEME.routing_encodings(parse_predicate(where)), "")
 
     request = asked({"symbol": "IBM", "price": 119.5})
-    assert not hears(listening("symbol = 'AMD'"), request)
-    assert not hears(listening("volume > 3"), request)
-    assert hears(listening("symbol = 'IBM'"), request)
+    assert not receives(listening("symbol = 'AMD'"), request)
+    assert not receives(listening("volume > 3"), request)
+    assert receives(listening("symbol = 'IBM'"), request)
 
 
 def test_requests_stay_in_their_domain() -> None:
     for mine, theirs in (("", ""), ("east", "east"), ("east", "west"), ("", "east"), ("east", "")):
         where = requests_where(SCHEME.routing_encodings(parse_predicate("n = 1")), mine)
         request = asked({"n": 1}, domain=theirs)
-        assert hears(where, request) == (mine == theirs)
-        assert hears(about_where("p", mine), request) == (mine == theirs)
+        assert receives(where, request) == (mine == theirs)
+        assert receives(about_where("p", mine), request) == (mine == theirs)
 
 
-def test_a_publisher_hears_requests_about_itself_whatever_they_are_for() -> None:
-    assert hears(about_where("p", ""), asked({"n": 1}))
-    assert not hears(about_where("q", ""), asked({"n": 1}))
+def test_a_publisher_receives_requests_about_itself_whatever_they_are_for() -> None:
+    assert receives(about_where("p", ""), asked({"n": 1}))
+    assert not receives(about_where("q", ""), asked({"n": 1}))
 
 
 def test_a_message_with_too_many_bits_is_asked_for_from_everybody() -> None:
@@ -146,12 +151,12 @@ def test_a_message_with_too_many_bits_is_asked_for_from_everybody() -> None:
     request = asked(attributes)
     assert ANY in request.attributes
     for where in ("a3 = 3", "other = 1"):
-        assert hears(requests_where(SCHEME.routing_encodings(parse_predicate(where)), ""), request)
+        assert receives(requests_where(SCHEME.routing_encodings(parse_predicate(where)), ""), request)
 
 
 def test_the_largest_request_still_is_a_message() -> None:
     encoding = (1 << BITS_MAX) - 1
-    request = request_to_peers(a_voice(), a_request(), encoding, "d" * 100)
+    request = request_to_peers(some_identities(), a_request(), encoding, "d" * 100)
     assert len(request.attributes) == BITS_MAX + 3 <= DEFAULT_LIMITS.attributes_max
 
 
@@ -164,77 +169,77 @@ def test_the_largest_request_still_is_a_message() -> None:
     ],
     ids=["64 filters", "64 values", "40 long filters"],
 )
-def test_the_largest_subscription_can_still_listen_for_requests(where: str) -> None:
+def test_the_largest_subscription_can_still_subscribe_to_requests(where: str) -> None:
     """A subscription that a broker takes leads to one for requests that it takes as well."""
     listening = requests_where(SCHEME.routing_encodings(parse_predicate(where)), "")
-    assert hears(listening, asked({"a0": 0, "symbol": "s0", "a": 0, "b": 0, "c": 0, "d": 0, "e": 0}))
+    assert receives(listening, asked({"a0": 0, "symbol": "s0", "a": 0, "b": 0, "c": 0, "d": 0, "e": 0}))
 
 
-def test_who_wants_nothing_that_can_be_listens_for_next_to_nothing() -> None:
+def test_who_wants_nothing_that_can_be_subscribes_to_next_to_nothing() -> None:
     encodings = SCHEME.routing_encodings(parse_predicate("a = 1 AND a = 2"))
-    assert not hears(requests_where(encodings, ""), asked({"a": 1}))
+    assert not receives(requests_where(encodings, ""), asked({"a": 1}))
 
 
 @pytest.mark.parametrize("name", ["plain", "it's", 'a "quoted" one', "naïve", "x' OR TRUE OR 'x", "\\", "%"])
 def test_names_are_quoted(name: str) -> None:
-    echo = echo_message(a_voice(), name, Echo("a", 1.0))
-    assert hears(inbox_where(name), echo)
-    assert not hears(inbox_where(name + "x"), echo)
-    assert not hears(inbox_where("x"), echo)
-    assert hears(digests_where(name), digest_message(a_voice(), name, b""))
-    assert not hears(digests_where("x"), digest_message(a_voice(), name, b""))
-    assert hears(about_where(name, name), asked({"n": 1}, publisher=name, domain=name))
+    echo = echo_request_message(some_identities(), name, EchoRequest("a", 1.0))
+    assert receives(inbox_where(name), echo)
+    assert not receives(inbox_where(name + "x"), echo)
+    assert not receives(inbox_where("x"), echo)
+    assert receives(heartbeats_where(name), heartbeat_message(some_identities(), name, b""))
+    assert not receives(heartbeats_where("x"), heartbeat_message(some_identities(), name, b""))
+    assert receives(about_where(name, name), asked({"n": 1}, publisher=name, domain=name))
 
 
-def test_what_goes_to_one_inbox_is_heard_by_nobody_else() -> None:
+def test_what_goes_to_one_inbox_is_received_by_nobody_else() -> None:
     """Not even by somebody who subscribed to everything the message says."""
-    repair = repair_to_requester(a_voice(), Repair(KEY, 7, 1.0, "b"), a_message(7, {"n": 1}))
-    straight = request_to_publisher(a_voice(), a_request())
-    assert hears(inbox_where("b"), repair)
-    assert hears(inbox_where("p"), straight)
+    repair = repair_to_requester(some_identities(), Repair(KEY, 7, 1.0, "b"), a_message(7, {"n": 1}))
+    straight = request_to_publisher(some_identities(), a_request())
+    assert receives(inbox_where("b"), repair)
+    assert receives(inbox_where("p"), straight)
     everybody_else = [
         inbox_where("c"),
         "n = 1",
         requests_where(SCHEME.routing_encodings(parse_predicate("n = 1")), ""),
         about_where("p", ""),
-        digests_where("p"),
+        heartbeats_where("p"),
     ]
-    assert not any(hears(where, message) for where in everybody_else for message in (repair, straight))
+    assert not any(receives(where, message) for where in everybody_else for message in (repair, straight))
 
 
 def test_a_repair_for_all_takes_the_way_of_the_original() -> None:
     original = a_message(7, {"n": 1, "x": "y"}, body=b"body")
-    repair = repair_to_all(a_voice(), Repair(KEY, 7, 1.0, "b"), original)
+    repair = repair_to_all(some_identities(), Repair(KEY, 7, 1.0, "b"), original)
     assert kind_of(repair) == REPAIR
-    assert hears("n = 1 AND x = 'y'", repair)
+    assert receives("n = 1 AND x = 'y'", repair)
 
 
 @pytest.mark.parametrize("say", [repair_to_all, repair_to_requester])
 def test_a_repair_holds_the_message_as_it_was(say: object) -> None:
     original = make_message(Identity("p", 1, 9), {"n": 1, "x": "ÿ", "f": 0.5, "b": True}, b"body")
-    said = say(a_voice(), Repair(KEY, 9, 1.0, "b"), original)  # type: ignore[operator]
-    header, inside = opened(said)
-    repair = decode_talk(header, Repair)
+    sent = say(some_identities(), Repair(KEY, 9, 1.0, "b"), original)  # type: ignore[operator]
+    header, inside = opened(sent)
+    repair = decode_control(header, Repair)
     assert repair.key == KEY
     assert repaired_message(repair, inside) == original
 
 
 SAID = [
-    (REQUEST, request_to_publisher(a_voice(), a_request()), a_request()),
-    (ECHO, echo_message(a_voice(), "b", Echo("a", 1.5)), Echo("a", 1.5)),
-    (ANSWER, answer_message(a_voice(), "b", Answer("a", 1.5, -2.5)), Answer("a", 1.5, -2.5)),
+    (REQUEST, request_to_publisher(some_identities(), a_request()), a_request()),
+    (ECHO, echo_request_message(some_identities(), "b", EchoRequest("a", 1.5)), EchoRequest("a", 1.5)),
+    (ANSWER, echo_reply_message(some_identities(), "b", EchoReply("a", 1.5, -2.5)), EchoReply("a", 1.5, -2.5)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "message", "expected"), SAID)
-def test_what_is_said_is_heard(kind: str, message: Message, expected: Any) -> None:
+def test_what_is_sent_is_received(kind: str, message: Message, expected: Any) -> None:
     assert kind_of(message) == kind
-    assert decode_talk(opened(message)[0], type(expected)) == expected
+    assert decode_control(opened(message)[0], type(expected)) == expected
 
 
-def test_a_digest_is_a_header_by_itself() -> None:
-    digest = digest_message(a_voice(), "a", b"bytes")
-    assert (kind_of(digest), opened(digest)[0]) == (DIGEST, b"bytes")
+def test_a_heartbeat_is_a_header_by_itself() -> None:
+    heartbeat = heartbeat_message(some_identities(), "a", b"bytes")
+    assert (kind_of(heartbeat), opened(heartbeat)[0]) == (HEARTBEAT, b"bytes")
 
 
 BAD: dict[str, Any] = {
@@ -249,23 +254,23 @@ BAD: dict[str, Any] = {
     "a life below nothing": Request(Key("p", -1, 7), "a", 1.0, 0.1, 2.0, 2.0, 1),
     "a count below nothing": Repair(KEY, -1, 1.0, "b"),
     "an endless departure": Repair(KEY, 1, inf, "b"),
-    "an echo from no time": Echo("a", nan),
-    "an answer from no time": Answer("a", 1.0, -inf),
+    "an echo from no time": EchoRequest("a", nan),
+    "an answer from no time": EchoReply("a", 1.0, -inf),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_is_refused(name: str) -> None:
-    said = BAD[name]
+    sent = BAD[name]
     with pytest.raises(InvalidHeader, match="cannot be"):
-        decode_talk(encode(said), type(said))
+        decode_control(encode(sent), type(sent))
 
 
-@pytest.mark.parametrize("kind", [Request, Repair, Echo, Answer])
+@pytest.mark.parametrize("kind", [Request, Repair, EchoRequest, EchoReply])
 @given(data=st.binary(max_size=60))
-def test_any_bytes_are_talk_or_refused(kind: type[Request], data: bytes) -> None:
+def test_any_bytes_are_a_control_message_or_refused(kind: type[Request], data: bytes) -> None:
     with suppress(InvalidHeader):
-        assert isinstance(decode_talk(data, kind), kind)
+        assert isinstance(decode_control(data, kind), kind)
 
 
 @pytest.mark.parametrize(

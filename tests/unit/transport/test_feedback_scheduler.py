@@ -1,4 +1,4 @@
-"""Who tells a publisher what, and when: the timer of a session, and restraint where many are short of the same."""
+"""When a publisher gets feedback: the timer of a session, and suppression where many are short of the same."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import LimitReached
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.own_subscriptions import INBOX
-from penstock.transport.receiver.feedback_suppression import GROWS, Restraint
-from penstock.transport.receiver.rate_controller import word_of
-from penstock.transport.receiver.receiver_flows import OWN_FLOWS_MAX
+from penstock.transport.receiver.feedback_suppression import GROWS, FeedbackSuppression
+from penstock.transport.receiver.rate_controller import receiver_hash
+from penstock.transport.receiver.receiver_flows import RECEIVER_FLOWS_MAX
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import (
     ANSWER,
     ECHO,
     FEEDBACK,
     TO,
-    Answer,
-    Echo,
+    ControlIdentities,
+    EchoReply,
+    EchoRequest,
     Feedback,
-    Voice,
-    answer_message,
-    decode_talk,
+    decode_control,
+    echo_reply_message,
 )
 from penstock.transport.wire.header import Control, encode_header
 
@@ -51,8 +51,8 @@ class Subscriber:
         self.transport = Transport("s", 1, config, self.timers, Random(1), publishes=False)
         self.now = 0.0
         self.answers = answers
-        self.said: list[tuple[float, Feedback]] = []
-        self.told: dict[str, Feedback] = {}  # the last one, by publisher
+        self.sent: list[tuple[float, Feedback]] = []
+        self.reported: dict[str, Feedback] = {}  # the last one, by publisher
         self.echoes = 0
         self.sequences: dict[str, int] = {}
         for number, where in enumerate(wheres, start=1):
@@ -62,21 +62,21 @@ class Subscriber:
 
     def do(self, effects: list[TransportEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish):
-                self._heard_by_publisher(effect.message)
+            if isinstance(effect, BearerPublish):
+                self._received_by_publisher(effect.message)
 
-    def _heard_by_publisher(self, message: Message) -> None:
+    def _received_by_publisher(self, message: Message) -> None:
         header, _ = opened(message)
         if kind_of(message) == FEEDBACK:
-            said = decode_talk(header, Feedback)
-            self.said.append((self.now, said))
-            self.told[str(message.attributes[TO])] = said
+            sent = decode_control(header, Feedback)
+            self.sent.append((self.now, sent))
+            self.reported[str(message.attributes[TO])] = sent
         elif kind_of(message) == ECHO:
             self.echoes += 1
             if self.answers:
-                asked = decode_talk(header, Echo)
+                asked = decode_control(header, EchoRequest)
                 to = str(message.attributes[TO])
-                back = answer_message(Voice(to, 1), "s", Answer(to, asked.sent_at, asked.sent_at))
+                back = echo_reply_message(ControlIdentities(to, 1), "s", EchoReply(to, asked.sent_at, asked.sent_at))
                 assert kind_of(back) == ANSWER
                 self.do(self.transport.arrived((INBOX,), back, now=self.now + self.trip))
 
@@ -93,7 +93,9 @@ class Subscriber:
         self.run(self.now + after)
         sequence = self.sequences[publisher] = self.sequences.get(publisher, 0) + 1
         message = make_message(Identity(publisher, 1, sequence), attributes or {"a": True})
-        control = Control(100.0, word_of(limiting) if limiting else 0, self.trip / 2.0, 1 if limiting else 0, place)
+        control = Control(
+            100.0, receiver_hash(limiting) if limiting else 0, self.trip / 2.0, 1 if limiting else 0, place
+        )
         ages = [after] if sequence > 1 else []
         header = encode_header(sequence, self.now - self.trip / 2.0, ages, [], flags=0, entry_bytes=32, control=control)
         self.do(self.transport.arrived(numbers, wrap(message, header), now=self.now))
@@ -101,7 +103,7 @@ class Subscriber:
 
     def quotas(self) -> dict[str, float]:
         """What each publisher was last asked for."""
-        return {publisher: said.flows[0].quota for publisher, said in self.told.items()}
+        return {publisher: sent.flows[0].quota for publisher, sent in self.reported.items()}
 
     def lose(self) -> None:
         """The application's own queue was full."""
@@ -115,39 +117,39 @@ class Subscriber:
         self.now = until
 
 
-def test_nothing_lost_nothing_said() -> None:
+def test_nothing_lost_no_feedback() -> None:
     subscriber = Subscriber("a")
     for _ in range(300):
         subscriber.get()
-    assert subscriber.said == []
+    assert subscriber.sent == []
 
 
-def test_a_loss_is_told_a_round_trip_later_and_then_once_per_round_trip() -> None:
+def test_a_loss_is_reported_a_round_trip_later_and_then_once_per_round_trip() -> None:
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get()
     subscriber.lose()
     lost_at = subscriber.now
-    while len(subscriber.said) < 3:
+    while len(subscriber.sent) < 3:
         subscriber.get()
-    times = [time for time, _ in subscriber.said]
+    times = [time for time, _ in subscriber.sent]
     assert times[0] - lost_at == pytest.approx(TRIP, rel=0.1)
     assert times[1] - times[0] == pytest.approx(TRIP, rel=0.1)
-    (asked,) = subscriber.said[0][1].flows
+    (asked,) = subscriber.sent[0][1].flows
     assert asked.quota < 60.0
 
 
-def test_a_publisher_that_has_fallen_silent_is_told_nothing() -> None:
+def test_a_publisher_that_has_fallen_silent_gets_no_feedback() -> None:
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get(limiting="s")
     subscriber.lose()
     subscriber.run(subscriber.now + 60.0)
-    assert subscriber.said[-1][0] < subscriber.now - 57.0
-    told = len(subscriber.said)
+    assert subscriber.sent[-1][0] < subscriber.now - 57.0
+    reported = len(subscriber.sent)
     for _ in range(20):
         subscriber.get(limiting="s")
-    assert len(subscriber.said) > told  # and when it speaks again, so do we
+    assert len(subscriber.sent) > reported  # and when it publishes again, so do we
 
 
 def test_an_echo_that_was_lost_is_asked_for_again() -> None:
@@ -171,7 +173,7 @@ def test_a_message_without_control_says_that_its_publisher_obeys_nobody() -> Non
         subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
         subscriber.transport.dropped_here(message, now=sequence * 0.01)
     subscriber.run(5.0)
-    assert subscriber.said == []
+    assert subscriber.sent == []
 
 
 def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
@@ -179,11 +181,11 @@ def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
     for place in range(1, 200):
         subscriber.get(limiting="s", place=place)
     (session,) = subscriber.transport._sessions.values()
-    assert session.congestion is not None
-    (before,) = session.congestion.flows.values()
+    assert session.rate_controller is not None
+    (before,) = session.rate_controller.flows.values()
     subscriber.transport.subscribe(2, parse_predicate("b"), ordered=False, recover=False, now=subscriber.now)
     subscriber.get(limiting="s", place=200)
-    assert list(session.congestion.flows.values()) == [before]
+    assert list(session.rate_controller.flows.values()) == [before]
     assert before.limiting
     assert before.rate.rate(subscriber.now) == pytest.approx(100.0, rel=0.05)
 
@@ -195,22 +197,22 @@ def test_the_timer_of_a_session_goes_with_it() -> None:
     subscriber.lose()
     subscriber.run(60.0)
     assert subscriber.timers.deadline() is None
-    assert subscriber.transport._feedbacks._restraints == {}
+    assert subscriber.transport._feedback_scheduler._suppressions == {}
 
 
 # --- The reader's pace.
 
 
-def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_again_while_it_lasts_though_nothing_is_lost() -> None:
-    """What is no news is said every other round trip, so that the flow does not become free."""
+def test_a_slow_reader_is_reported_a_round_trip_later_and_again_while_it_lasts_though_nothing_is_lost() -> None:
+    """What is no news is sent every other round trip, so that the flow does not become free."""
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get()
     subscriber.transport.reader_takes(1, 30.0, now=subscriber.now)
     began = subscriber.now
-    while len(subscriber.said) < 3:
+    while len(subscriber.sent) < 3:
         subscriber.get(limiting="s")
-    times = [time for time, _ in subscriber.said]
+    times = [time for time, _ in subscriber.sent]
     assert times[0] - began == pytest.approx(TRIP, rel=0.1)
     assert times[1] - times[0] == pytest.approx(2.0 * TRIP, rel=0.1)
     assert subscriber.quotas() == {"p": pytest.approx(30.0)}
@@ -218,7 +220,7 @@ def test_a_slow_reader_is_spoken_of_a_round_trip_later_and_again_while_it_lasts_
     assert (report.loss_event_rate, report.allowed_rate, report.feedbacks) == (0.0, 30.0, 3)
 
 
-def test_the_last_word_about_the_reader_counts_and_infinity_ends_it() -> None:
+def test_the_last_report_about_the_reader_counts_and_infinity_ends_it() -> None:
     subscriber = Subscriber("a")
     for _ in range(200):
         subscriber.get()
@@ -228,12 +230,12 @@ def test_the_last_word_about_the_reader_counts_and_infinity_ends_it() -> None:
             subscriber.get(limiting="s")
         assert subscriber.quotas() == {"p": pytest.approx(rate)}
     subscriber.transport.reader_takes(1, inf, now=subscriber.now)
-    told = len(subscriber.said)
+    reported = len(subscriber.sent)
     for _ in range(300):
         subscriber.get(limiting="s")
-    last_words = [said.flows[0].quota for _, said in subscriber.said[told:]]
-    assert len(last_words) <= 1  # then nothing, so that the publisher's entry grows old
-    assert all(quota > 100.0 for quota in last_words)  # and no less than comes
+    last_quotas = [sent.flows[0].quota for _, sent in subscriber.sent[reported:]]
+    assert len(last_quotas) <= 1  # then nothing, so that the publisher's entry grows old
+    assert all(quota > 100.0 for quota in last_quotas)  # and no less than comes
     assert subscriber.transport.control().allowed_rate is None
 
 
@@ -259,7 +261,7 @@ def test_a_reader_that_takes_more_than_comes_has_nothing_to_ask_for() -> None:
     subscriber.transport.reader_takes(1, 150.0, now=subscriber.now)
     for _ in range(100):
         subscriber.get()
-    assert subscriber.said == []
+    assert subscriber.sent == []
 
 
 def test_a_reader_that_is_slow_in_one_subscription_leaves_the_others_alone_and_ends_with_its_own() -> None:
@@ -271,14 +273,14 @@ def test_a_reader_that_is_slow_in_one_subscription_leaves_the_others_alone_and_e
     assert subscriber.transport.control(2).allowed_rate == subscriber.transport.control().allowed_rate == 30.0
     for _ in range(20):
         subscriber.get(a=True, b=True, numbers=(1, 2))
-    (asked,) = subscriber.told["p"].flows
+    (asked,) = subscriber.reported["p"].flows
     assert asked.where == "b = TRUE"
     assert asked.quota == pytest.approx(30.0)
     subscriber.transport.unsubscribe(2, now=subscriber.now)
-    told = len(subscriber.said)
+    reported = len(subscriber.sent)
     for _ in range(100):
         subscriber.get(a=True, b=True)
-    assert len(subscriber.said) == told
+    assert len(subscriber.sent) == reported
     assert subscriber.transport.control().allowed_rate is None
     subscriber.transport.reader_takes(2, 30.0, now=subscriber.now)  # too late
     assert subscriber.transport.control().allowed_rate is None
@@ -291,7 +293,7 @@ def test_however_short_the_round_trip_feedback_is_not_sent_more_often_than_every
     subscriber.transport.reader_takes(1, 30.0, now=subscriber.now)
     for _ in range(500):
         subscriber.get(after=0.001, limiting="s")
-    times = [time for time, _ in subscriber.said]
+    times = [time for time, _ in subscriber.sent]
     assert len(times) > 15
     assert min(after - before for before, after in pairwise(times)) >= 0.01 - 1e-9
 
@@ -299,15 +301,15 @@ def test_however_short_the_round_trip_feedback_is_not_sent_more_often_than_every
 def test_own_flows_have_a_bound_and_a_record_says_when_it_is_hit() -> None:
     subscriber = Subscriber("a")
     records = []
-    for number in range(2, OWN_FLOWS_MAX + 5):
+    for number in range(2, RECEIVER_FLOWS_MAX + 5):
         where = parse_predicate(f"n = {number}")
         records += subscriber.transport.subscribe(number, where, ordered=False, recover=False, now=0.0)
     assert [record for record in records if isinstance(record, LimitReached)] == [
-        LimitReached("own flows", OWN_FLOWS_MAX)
+        LimitReached("receiver flows", RECEIVER_FLOWS_MAX)
     ]
 
 
-def test_a_publisher_without_control_or_before_its_first_message_is_told_nothing() -> None:
+def test_a_publisher_without_control_or_before_its_first_message_gets_no_feedback() -> None:
     subscriber = Subscriber("a")
     subscriber.transport.reader_takes(1, 10.0, now=0.0)  # nobody publishes yet
     for sequence in range(1, 100):
@@ -316,78 +318,78 @@ def test_a_publisher_without_control_or_before_its_first_message_is_told_nothing
         subscriber.do(subscriber.transport.arrived((1,), wrap(message, header), now=sequence * 0.01))
         subscriber.transport.reader_takes(1, 10.0, now=sequence * 0.01)
     subscriber.run(5.0)
-    assert subscriber.said == []
+    assert subscriber.sent == []
 
 
-# --- Restraint.
+# --- FeedbackSuppression.
 
 
-def restraint(patience: float = 0.0, seed: int = 1) -> Restraint:
-    made = Restraint(6.0, Random(seed))
+def suppression(patience: float = 0.0, seed: int = 1) -> FeedbackSuppression:
+    made = FeedbackSuppression(6.0, Random(seed))
     made.patience = patience
     return made
 
 
-def test_who_has_no_company_speaks_at_once() -> None:
-    assert restraint().wish(0.5, (0,), TRIP, 10.0) == 10.0
-    assert restraint().wish(0.5, (7,), TRIP, 10.0) == 10.0
+def test_who_has_no_company_sends_at_once() -> None:
+    assert suppression().send_at(0.5, (0,), TRIP, 10.0) == 10.0
+    assert suppression().send_at(0.5, (7,), TRIP, 10.0) == 10.0
 
 
-def test_a_wish_that_is_as_good_as_granted_is_not_told() -> None:
-    quiet = restraint()
-    assert quiet.wish(0.95, (7,), TRIP, 10.0) == 10.0 + TRIP
+def test_a_request_that_is_as_good_as_granted_is_suppressed() -> None:
+    quiet = suppression()
+    assert quiet.send_at(0.95, (7,), TRIP, 10.0) == 10.0 + TRIP
     assert quiet.silent == 1
-    assert quiet.wish(0.95, (0,), TRIP, 11.0) == 11.0  # nobody limits the flow yet
-    assert quiet.wish(0.95, (7, 0), TRIP, 12.0) == 12.0  # or only one of two
+    assert quiet.send_at(0.95, (0,), TRIP, 11.0) == 11.0  # nobody limits the flow yet
+    assert quiet.send_at(0.95, (7, 0), TRIP, 12.0) == 12.0  # or only one of two
 
 
 def test_who_was_not_followed_has_company_and_grows_patient() -> None:
-    one = restraint()
+    one = suppression()
     for turn in range(1, 6):
         now = float(turn)
-        while one.wish(0.5, (7,), TRIP, now) > now:
+        while one.send_at(0.5, (7,), TRIP, now) > now:
             now += 0.01
         one.look(limiting=False, round_trip=TRIP, now=now + TRIP)  # too early to tell
         one.look(limiting=False, round_trip=TRIP, now=now + 2.0 * TRIP)
         assert one.patience == min(6.0, turn * GROWS)
-    one.wish(0.5, (7,), TRIP, one.wish(0.5, (7,), TRIP, 90.0))
+    one.send_at(0.5, (7,), TRIP, one.send_at(0.5, (7,), TRIP, 90.0))
     one.look(limiting=True, round_trip=TRIP, now=91.0)
     assert one.patience == 3.0
 
 
 def test_who_waits_keeps_silent_when_the_publisher_begins_to_follow_another() -> None:
-    one = restraint(6.0)
-    until = one.wish(0.5, (0,), TRIP, 10.0)
+    one = suppression(6.0)
+    until = one.send_at(0.5, (0,), TRIP, 10.0)
     assert until > 10.0
-    assert one.wish(0.5, (7,), TRIP, until) == until + TRIP
+    assert one.send_at(0.5, (7,), TRIP, until) == until + TRIP
     assert one.silent == 1
 
 
-def test_a_wait_that_passed_without_a_wish_is_forgotten() -> None:
-    one = restraint(6.0)
-    until = one.wish(0.5, (0,), TRIP, 10.0)
-    assert one.wish(0.5, (0,), TRIP, until + 50.0) > until + 50.0
+def test_a_wait_that_passed_without_a_request_is_forgotten() -> None:
+    one = suppression(6.0)
+    until = one.send_at(0.5, (0,), TRIP, 10.0)
+    assert one.send_at(0.5, (0,), TRIP, until + 50.0) > until + 50.0
 
 
 def test_of_many_only_few_come_early() -> None:
     """Outside: TFMCC."""
-    waits = sorted(restraint(6.0, seed).wish(0.5, (0,), 1.0, 0.0) for seed in range(2000))
+    waits = sorted(suppression(6.0, seed).send_at(0.5, (0,), 1.0, 0.0) for seed in range(2000))
     first = waits[0]
     assert len([wait for wait in waits if wait < first + 1.0]) < 60  # a round trip later all know
     assert 0.0 <= first < waits[-1] <= 6.0
 
 
 @given(share=st.floats(0.0, 1.0), patience=st.floats(0.0, 6.0), now=st.floats(-1e6, 1e6), seed=st.integers(0, 50))
-def test_no_wait_is_longer_than_patience_and_in_the_end_a_lasting_wish_is_told(
+def test_no_wait_is_longer_than_patience_and_in_the_end_a_lasting_request_is_sent(
     share: float, patience: float, now: float, seed: int
 ) -> None:
-    one = restraint(patience, seed)
-    until = one.wish(share, (0,), TRIP, now)
+    one = suppression(patience, seed)
+    until = one.send_at(share, (0,), TRIP, now)
     assert now <= until <= now + patience * TRIP + 1e-9
-    assert one.wish(share, (0,), TRIP, until) == until
+    assert one.send_at(share, (0,), TRIP, until) == until
 
 
 def test_no_patience_no_suppression() -> None:
-    eager = Restraint(0.0, Random(1))
+    eager = FeedbackSuppression(0.0, Random(1))
     for now in range(100):
-        assert eager.wish(0.99, (7,), TRIP, float(now)) == float(now)
+        assert eager.send_at(0.99, (7,), TRIP, float(now)) == float(now)

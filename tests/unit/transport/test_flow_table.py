@@ -17,13 +17,13 @@ from penstock.content.message import Attributes
 from penstock.content.predicate import Equals, Filter
 from penstock.content.relations import covers
 from penstock.kernel.trace import InputRefused, LimitReached
-from penstock.transport.sender.flow_table import FlowTable, FlowVerdict, Wanted, flow_covers, flow_of
+from penstock.transport.sender.flow_table import FlowTable, FlowVerdict, WantedFlow, flow_covers, flow_of
 
 SCHEME = EncodingScheme(bits=256)
 
 
 @cache
-def a_flow(where: str, *, exact: bool = True) -> Wanted:
+def a_flow(where: str, *, exact: bool = True) -> WantedFlow:
     return flow_of(parse_predicate(where), SCHEME, exact=exact)
 
 

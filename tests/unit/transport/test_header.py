@@ -15,8 +15,8 @@ from penstock.errors import InvalidHeader
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
 from penstock.transport.wire.header import (
     AGE_MAX,
-    DIGESTS,
     FURTHER_MAX,
+    HEARTBEATS,
     SEQUENCE_MAX,
     SHARED,
     VERSION,
@@ -63,30 +63,30 @@ def test_a_record_comes_back_as_it_was(
     entries = written(encodings, own, entry_bytes, shared=shared)
     sequence = len(encodings) + 1 + more
     data = encode_header(
-        sequence, departure, ages, entries, flags=SHARED if shared else DIGESTS, entry_bytes=entry_bytes
+        sequence, departure, ages, entries, flags=SHARED if shared else HEARTBEATS, entry_bytes=entry_bytes
     )
     assert needs_own_bits(data) == shared
     header = decode_header(data, own, entry_bits=entry_bytes * 8)
-    assert (header.sequence, header.departure, header.digests) == (sequence, departure, not shared)
+    assert (header.sequence, header.departure, header.heartbeats) == (sequence, departure, not shared)
     assert header.record_size == len(encodings)
     assert header.entries() == tuple(encodings)
     assert header.ages == pytest.approx(ages, abs=1e-6)
 
 
-WORDS = st.integers(1, 0xFFFFFFFF)
-FOLLOWED = st.builds(Followed, WORDS, st.floats(0, 60), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
+HASHES = st.integers(1, 0xFFFFFFFF)
+FOLLOWED = st.builds(Followed, HASHES, st.floats(0, 60), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF))
 
 
 @given(st.lists(FOLLOWED, max_size=1 + FURTHER_MAX), st.floats(0, 1e6, width=32))
 def test_what_congestion_control_says_comes_back(flows: list[Followed], rate: float) -> None:
     control = Control(rate, *flows[0], tuple(flows[1:])) if flows else Control(rate)
-    data = encode_header(7, 1.0, [0.5], [bytes(32)], flags=DIGESTS, entry_bytes=32, control=control)
+    data = encode_header(7, 1.0, [0.5], [bytes(32)], flags=HEARTBEATS, entry_bytes=32, control=control)
     assert len(data) == FIXED_BYTES + 18 + 14 * max(0, len(flows) - 1) + 4 + 32
     header = decode_header(data, 0, entry_bits=256)
-    assert header.digests
+    assert header.heartbeats
     assert header.control is not None
     assert header.control.rate == rate
-    assert header.control.says_all == (len(flows) <= FURTHER_MAX)
+    assert header.control.names_all == (len(flows) <= FURTHER_MAX)
     for came, sent in zip(header.control.followed, flows, strict=True):
         assert came._replace(travel=0.0) == sent._replace(travel=0.0)
         assert came.travel == pytest.approx(sent.travel, abs=1e-6)

@@ -18,25 +18,35 @@ import msgspec
 import pytest
 
 from foreign_bus import Bus
-from penstock.content.envelope import DATA, FLAG, kind_of, opened, talk, wrap
+from penstock.content.envelope import DATA, FLAG, control_message, kind_of, opened, wrap
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, Value, make_message
 from penstock.kernel.machine import Deliver
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected, RequestSent
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.own_subscriptions import INBOX
 from penstock.transport.transport import Transport
-from penstock.transport.wire.control_messages import FROM, REPAIR, REQUEST, TO, Answer, Echo, Key, Repair, Request
+from penstock.transport.wire.control_messages import (
+    FROM,
+    REPAIR,
+    REQUEST,
+    TO,
+    EchoReply,
+    EchoRequest,
+    Key,
+    Repair,
+    Request,
+)
 from penstock.transport.wire.header import encode_header, whole_entry
 
-CONFIG = TransportConfig(digest_interval=0.2)
-COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_digests_heard", "duplicates", "_quiet")
+CONFIG = TransportConfig(heartbeat_interval=0.2)
+COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_heartbeats_received", "duplicates", "_quiet")
 
 
 def state(thing: object, seen: dict[int, object] | None = None) -> object:
-    """Everything that an object remembers, as plain values, but for counters of refusals and of repairs heard."""
+    """Everything that an object remembers, as plain values, but for counters of refusals and of repairs received."""
     seen = {} if seen is None else seen
     if thing is None or isinstance(thing, bool | int | float | str | bytes | Enum) or callable(thing):
         return thing
@@ -73,11 +83,11 @@ def published(config: TransportConfig, *values: int) -> list[Message]:
     for place, value in enumerate(values, start=1):
         message = make_message(Identity("p", 1, place), {"n": value}, b"body")
         effects = publisher.publish(message, now=10.0 + 0.1 * place)
-        sent += [effect.message for effect in effects if isinstance(effect, Publish)]
+        sent += [effect.message for effect in effects if isinstance(effect, BearerPublish)]
     return sent
 
 
-def a_client_that_heard(count: int = 5, config: TransportConfig = CONFIG) -> tuple[Transport, Timers]:
+def a_client_that_received(count: int = 5, config: TransportConfig = CONFIG) -> tuple[Transport, Timers]:
     client, timers = a_client(config)
     for place, message in enumerate(published(config, *range(1, count + 1)), start=1):
         client.arrived((1,), message, now=0.1 * place)
@@ -93,8 +103,8 @@ def data(header: bytes, *, count: int = 6, publisher: str = "p") -> Message:
     return wrap(make_message(Identity(publisher, 1, count), {"n": 6}), header)
 
 
-def digest(header: bytes) -> Message:
-    return talk(Identity("~p", 1, 1), "digest", {FROM: "p"}, header)
+def heartbeat(header: bytes) -> Message:
+    return control_message(Identity("~p", 1, 1), "heartbeat", {FROM: "p"}, header)
 
 
 GOOD = a_header(6, 10.6, [0.1], 1)
@@ -116,9 +126,9 @@ FORGED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-@pytest.mark.parametrize("make", [data, digest])
+@pytest.mark.parametrize("make", [data, heartbeat])
 def test_a_forged_header_is_refused_counted_and_changes_nothing(name: str, make: Callable[[bytes], Message]) -> None:
-    client, timers = a_client_that_heard()
+    client, timers = a_client_that_received()
     numbers = (1,) if make is data else (INBOX + 5,)
     before, report = (state(client), state(timers)), client.report(1)
     effects = client.arrived(numbers, make(FORGED[name]), now=0.6)
@@ -128,7 +138,7 @@ def test_a_forged_header_is_refused_counted_and_changes_nothing(name: str, make:
 
 
 def test_the_forgeries_differ_from_a_good_header() -> None:
-    client, _ = a_client_that_heard()
+    client, _ = a_client_that_received()
     effects = client.arrived((1,), data(GOOD), now=0.6)
     assert any(isinstance(effect, Deliver) for effect in effects)
 
@@ -144,7 +154,7 @@ def test_a_forged_first_header_opens_no_session() -> None:
 
 
 def test_a_publisher_with_other_settings_is_delivered_as_without_a_header() -> None:
-    client, _ = a_client_that_heard()
+    client, _ = a_client_that_received()
     effects = client.arrived((1,), data(a_header(6, 10.6, [0.1], 1, entry_bytes=16)), now=0.6)
     assert [type(effect) for effect in effects] == [InputRefused, Deliver]
     assert client.report(1).without_header == 1
@@ -152,7 +162,7 @@ def test_a_publisher_with_other_settings_is_delivered_as_without_a_header() -> N
 
 def test_a_message_with_a_forged_header_still_reaches_who_subscribed_plainly() -> None:
     """The header is of no use to them; the message may well be."""
-    client, _ = a_client_that_heard()
+    client, _ = a_client_that_received()
     effects = client.arrived((1, 7), data(b"nonsense"), now=0.6)
     assert [effect.subscription for effect in effects if isinstance(effect, Deliver)] == [7]
 
@@ -169,27 +179,27 @@ BAD_TALK: dict[str, tuple[str, dict[str, Value], bytes]] = {
         {TO: "a"},
         msgspec.msgpack.encode(Repair(KEY, 3, 1.0, "a", {"_to": "x"})),
     ),
-    "an echo of no time": ("echo", {TO: "a"}, msgspec.msgpack.encode(Echo("b", nan))),
-    "an answer to nothing": ("answer", {TO: "a"}, msgspec.msgpack.encode(Answer("b", 1.0, 2.0))),
-    "an unknown word": ("gossip", {TO: "a"}, b""),
+    "an echo of no time": ("echo", {TO: "a"}, msgspec.msgpack.encode(EchoRequest("b", nan))),
+    "an answer to nothing": ("answer", {TO: "a"}, msgspec.msgpack.encode(EchoReply("b", 1.0, 2.0))),
+    "an unknown kind": ("gossip", {TO: "a"}, b""),
 }
 
 
 @pytest.mark.parametrize("name", BAD_TALK)
-def test_talk_that_cannot_be_changes_nothing(name: str) -> None:
-    client, timers = a_client_that_heard()
+def test_control_messages_that_cannot_be_changes_nothing(name: str) -> None:
+    client, timers = a_client_that_received()
     kind, attributes, header = BAD_TALK[name]
     before = state(client), state(timers)
     numbers = (1,) if "n" in attributes else (INBOX,)
-    effects = client.arrived(numbers, talk(Identity("~b", 1, 1), kind, attributes, header), now=0.6)
+    effects = client.arrived(numbers, control_message(Identity("~b", 1, 1), kind, attributes, header), now=0.6)
     assert all(isinstance(effect, InputRefused) for effect in effects)
     assert (state(client), state(timers)) == before
 
 
-def test_a_digest_in_anothers_name_is_not_heard() -> None:
-    client, timers = a_client_that_heard()
+def test_a_heartbeat_in_anothers_name_is_ignored() -> None:
+    client, timers = a_client_that_received()
     before = state(client), state(timers)
-    forged = talk(Identity("~mallory", 1, 1), "digest", {FROM: "p"}, a_header(50, 10.7, [0.1] * 40, 40))
+    forged = control_message(Identity("~mallory", 1, 1), "heartbeat", {FROM: "p"}, a_header(50, 10.7, [0.1] * 40, 40))
     assert client.arrived((INBOX + 5,), forged, now=0.6) == []
     assert (state(client), state(timers)) == before
 
@@ -207,16 +217,18 @@ def test_what_is_meant_for_others_is_not_taken_for_ours() -> None:
     for number in range(1, 101):
         bus.publish("p", {"n": number}, at=0.01 * number)
     bus.run(10.0)
-    heard = [heard for heard in bus.members["nosy"].heard if heard.message.attributes.get(TO) in ("p", "a")]
-    assert heard, "it does hear them"
-    said = [carried for carried in bus.carried if carried.sender == "nosy" and carried.kind in ("answer", REPAIR)]
-    assert not said
+    received = [
+        received for received in bus.members["nosy"].received if received.message.attributes.get(TO) in ("p", "a")
+    ]
+    assert received, "it does receive them"
+    sent = [carried for carried in bus.carried if carried.sender == "nosy" and carried.kind in ("answer", REPAIR)]
+    assert not sent
     assert len(bus.got("a", 1)) >= 95
 
 
 def test_a_flag_that_is_no_text_is_delivered_to_nobody() -> None:
     """A client without a transport does not deliver it either."""
-    client, _ = a_client_that_heard()
+    client, _ = a_client_that_received()
     odd = Message(Identity("p", 1, 9), {"n": 1, FLAG: 5}, b"\0\0", 40)
     (refused,) = client.arrived((1, 7), odd, now=0.6)
     assert isinstance(refused, InputRefused)
@@ -261,12 +273,12 @@ def test_every_table_stays_within_its_bounds() -> None:
     now = 0.0
     for step in range(50_000):
         now += 0.002
-        # A few talk all the time; the others take turns, so that sessions come and go.
+        # A few publish all the time; the others take turns, so that sessions come and go.
         number = random.randrange(6) if random.random() < 0.8 else 6 + step // 200 % 34
         counts[number] += 1
         message = make_message(Identity(f"p{number}", 1, counts[number]), {"n": counts[number]})
         sent = publishers[number].publish(message, now=now)
-        under_way += [effect.message for effect in sent if isinstance(effect, Publish)]
+        under_way += [effect.message for effect in sent if isinstance(effect, BearerPublish)]
         if len(under_way) > 5:
             chosen = under_way.pop(random.randrange(5))
             if random.random() > 0.1:
@@ -277,13 +289,13 @@ def test_every_table_stays_within_its_bounds() -> None:
             check_bounds(client, timers, config)
     assert max(got.values()) == 1, "forgetting a session makes nothing come twice, for the network brings each once"
     assert len(got) > 40_000
-    assert {"sessions", "requests"} <= set(limits), "and it was said"
+    assert {"sessions", "requests"} <= set(limits), "and it was recorded"
 
 
 def check_bounds(client: Transport, timers: Timers, config: TransportConfig) -> None:
     assert len(client._sessions) <= config.sessions_max
     for session in client._sessions.values():
-        assert session.ordering.queued <= config.queue_max + 1
+        assert session.reorder_buffer.queued <= config.queue_max + 1
     assert len(client._requests) <= config.requests_pending_max
     assert len(client._requests._given_up_at) <= config.requests_pending_max
     assert len(client._distances) <= config.distances_max
@@ -293,7 +305,7 @@ def check_bounds(client: Transport, timers: Timers, config: TransportConfig) -> 
 
 
 def test_a_publishers_memory_is_bounded() -> None:
-    config = TransportConfig(published_kept=30, digest_interval=1.0)
+    config = TransportConfig(published_kept=30, heartbeat_interval=1.0)
     publisher = Transport("p", 1, config, Timers(), Random(1), publishes=True)
     for count in range(1, 2_000):
         publisher.publish(make_message(Identity("p", 1, count), {"n": count}), now=0.01 * count)

@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.transport.receiver.loss_intervals import GapRule, LossEvents, tfrc_weights
+from penstock.transport.receiver.loss_intervals import GapRule, LossIntervals, tfrc_weights
 from penstock.transport.receiver.tcp_equation import allowed_rate
 
 ROUND_TRIP = 0.1
 
 
 def deliver(
-    events: LossEvents, now: float, gap: int = 0, lost: bool = False, record: int = 2, match: float = 0.5
+    events: LossIntervals, now: float, gap: int = 0, lost: bool = False, record: int = 2, match: float = 0.5
 ) -> bool:
     return events.delivered(
         gap, record, lost, match_probability=match, round_trip=ROUND_TRIP, reception_rate=100.0, now=now
     )
 
 
-def drop(events: LossEvents, now: float, reception_rate: float = 100.0) -> bool:
+def drop(events: LossIntervals, now: float, reception_rate: float = 100.0) -> bool:
     return events.dropped_here(round_trip=ROUND_TRIP, reception_rate=reception_rate, now=now)
 
 
-def with_history(*intervals: int, kept: int = 8, discounting: bool = False) -> LossEvents:
+def with_history(*intervals: int, kept: int = 8, discounting: bool = False) -> LossIntervals:
     """A history of these intervals, newest first; more than are kept push out the seed of the first event."""
-    events = LossEvents(intervals=kept, discounting=discounting)
+    events = LossIntervals(intervals=kept, discounting=discounting)
     for number, interval in enumerate((*reversed(intervals), 1)):
         drop(events, number * 10.0)
         for _ in range(interval - 1):
@@ -38,7 +38,7 @@ def with_history(*intervals: int, kept: int = 8, discounting: bool = False) -> L
 
 
 def test_without_loss_there_is_no_loss_event_rate() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     for number in range(1000):
         deliver(events, number * 0.01)
     assert events.rate == 0.0
@@ -46,7 +46,7 @@ def test_without_loss_there_is_no_loss_event_rate() -> None:
 
 
 def test_the_first_event_starts_from_half_of_the_present_rate() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     for number in range(10_000):
         deliver(events, number * 0.01)
     assert deliver(events, 100.0, gap=1, lost=True)
@@ -54,7 +54,7 @@ def test_the_first_event_starts_from_half_of_the_present_rate() -> None:
 
 
 def test_without_a_rate_to_go_by_the_first_event_takes_what_was_counted() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     for number in range(19):
         deliver(events, number * 0.01)
     assert drop(events, 1.0, reception_rate=0.0)
@@ -62,7 +62,7 @@ def test_without_a_rate_to_go_by_the_first_event_takes_what_was_counted() -> Non
 
 
 def test_losses_within_a_round_trip_are_one_event() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     assert deliver(events, 0.0, gap=1, lost=True)
     assert not deliver(events, 0.05, gap=1, lost=True)
     assert not drop(events, 0.09)
@@ -71,14 +71,14 @@ def test_losses_within_a_round_trip_are_one_event() -> None:
 
 
 def test_a_drop_in_the_own_queue_is_a_loss() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     assert drop(events, 1.0)
     assert events.rate > 0.0
     assert events.running_interval == 1.0
 
 
 def test_the_delivery_that_reveals_a_loss_counts_and_so_does_the_lost_one() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     deliver(events, 1.0, gap=1, lost=True)
     assert events.running_interval == 2.0
     deliver(events, 1.01, gap=1, lost=True)
@@ -90,7 +90,7 @@ def test_the_delivery_that_reveals_a_loss_counts_and_so_does_the_lost_one() -> N
     [("probable", 0.5**3, False), ("optimistic", 1.0, False), ("conservative", 0.0, True)],
 )
 def test_a_gap_that_the_record_does_not_cover(rule: GapRule, grows_by: float, is_loss: bool) -> None:
-    events = LossEvents(rule=rule)
+    events = LossIntervals(rule=rule)
     deliver(events, 0.0)
     before = events.running_interval
     assert deliver(events, 1.0, gap=5, record=2, match=0.5) is is_loss
@@ -99,7 +99,7 @@ def test_a_gap_that_the_record_does_not_cover(rule: GapRule, grows_by: float, is
 
 @pytest.mark.parametrize("rule", ["probable", "optimistic", "conservative"])
 def test_a_gap_that_the_record_covers_is_no_matter_for_guesses(rule: GapRule) -> None:
-    events = LossEvents(rule=rule)
+    events = LossIntervals(rule=rule)
     assert not deliver(events, 0.0, gap=2, record=2)
     assert events.running_interval == 2.0
     assert events.rate == 0.0
@@ -107,12 +107,12 @@ def test_a_gap_that_the_record_covers_is_no_matter_for_guesses(rule: GapRule) ->
 
 @pytest.mark.parametrize("rule", ["probable", "optimistic", "conservative"])
 def test_a_loss_that_is_known_counts_also_in_a_gap_that_is_not_covered(rule: GapRule) -> None:
-    assert deliver(LossEvents(rule=rule), 0.0, gap=50, record=2, lost=True)
+    assert deliver(LossIntervals(rule=rule), 0.0, gap=50, record=2, lost=True)
 
 
 @pytest.mark.parametrize(("match", "grows_by"), [(0.0, 1.0), (1.0, 0.0), (1.7, 0.0), (-0.2, 1.0)])
 def test_a_match_probability_out_of_range_is_taken_as_the_end_of_the_range(match: float, grows_by: float) -> None:
-    events = LossEvents()
+    events = LossIntervals()
     deliver(events, 0.0, gap=1000, record=2, match=match)
     assert events.running_interval == 1.0 + grows_by
 
@@ -158,11 +158,11 @@ def test_a_shorter_history_forgets_sooner() -> None:
 
 def test_a_history_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        LossEvents(intervals=0)
+        LossIntervals(intervals=0)
 
 
 def test_a_clock_that_steps_back_does_not_silence_losses() -> None:
-    events = LossEvents()
+    events = LossIntervals()
     assert drop(events, 1000.0)
     assert not drop(events, 5.0)
     assert drop(events, 5.2)
@@ -177,7 +177,7 @@ steps = st.lists(
 def test_the_rate_is_a_probability_and_events_are_a_round_trip_apart(
     story: list[tuple[float, int, bool, float, bool]], rule: GapRule, discounting: bool
 ) -> None:
-    events, now, begun = LossEvents(rule=rule, discounting=discounting), 0.0, []
+    events, now, begun = LossIntervals(rule=rule, discounting=discounting), 0.0, []
     for wait, gap, lost, match, here in story:
         now += wait
         if drop(events, now) if here else deliver(events, now, gap, lost and gap > 0, 3, match):
@@ -194,7 +194,7 @@ def test_the_guesses_stand_in_order_when_nothing_is_known_to_be_lost(
     story: list[tuple[float, int, bool, float, bool]],
 ) -> None:
     rules: list[GapRule] = ["conservative", "probable", "optimistic"]
-    three = [LossEvents(rule=rule) for rule in rules]
+    three = [LossIntervals(rule=rule) for rule in rules]
     now = 0.0
     for wait, gap, _, match, _ in story:
         now += wait
@@ -209,7 +209,7 @@ def test_the_first_event_halves_a_rate_only_if_it_is_our_own() -> None:
     """Beyond TFRC: what others let through says nothing about our way, but how many came before the loss does."""
     found = []
     for held in (False, True):
-        events = LossEvents()
+        events = LossIntervals()
         for number in range(500):
             deliver(events, number / 100.0)
         events.held_by_others = held

@@ -1,4 +1,4 @@
-"""Second copies of messages, and digests that tell everything once."""
+"""Proactive repairs, and heartbeats that cover everything once."""
 
 from __future__ import annotations
 
@@ -9,53 +9,55 @@ from overlay_bus import OverlayBus
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import LimitReached, Recovered, RequestSent
-from penstock.transport.bearer import Publish
+from penstock.transport.bearer import BearerPublish
 from penstock.transport.config import TransportConfig
-from penstock.transport.recovery.proactive_repair import AGAIN_TIMER, EVERYBODY, Again
-from penstock.transport.sender.publication_record import Outgoing
-from penstock.transport.wire.control_messages import REPAIR, Key, Repair, Voice, decode_talk
+from penstock.transport.recovery.proactive_repair import EVERYBODY, PROACTIVE_REPAIR_TIMER, ProactiveRepair
+from penstock.transport.sender.publication_record import PublicationRecord
+from penstock.transport.wire.control_messages import REPAIR, ControlIdentities, Key, Repair, decode_control
 from penstock.transport.wire.header import decode_header
 from pump import a_message
 
-TWICE = TransportConfig(record_entries=0, repeat_after=0.05)
+TWICE = TransportConfig(record_entries=0, proactive_repair_after=0.05)
 
 
-def copies(again: Again, now: float) -> list[Repair]:
-    sent = again.expired(now=now)
-    assert all(isinstance(effect, Publish) for effect in sent)
-    return [decode_talk(opened(effect.message)[0], Repair) for effect in sent if isinstance(effect, Publish)]
+def copies(proactive_repair: ProactiveRepair, now: float) -> list[Repair]:
+    sent = proactive_repair.expired(now=now)
+    assert all(isinstance(effect, BearerPublish) for effect in sent)
+    return [decode_control(opened(effect.message)[0], Repair) for effect in sent if isinstance(effect, BearerPublish)]
 
 
 def test_the_copy_follows_in_its_time_and_in_order() -> None:
     timers = Timers()
-    again = Again(TWICE, timers, Voice("p", 1))
+    proactive_repair = ProactiveRepair(TWICE, timers, ControlIdentities("p", 1))
     for number, now in ((1, 1.0), (2, 1.01), (3, 1.2)):
-        assert again.left(Key("p", 1, number), a_message(number), now) == []
+        assert proactive_repair.left(Key("p", 1, number), a_message(number), now) == []
     assert timers.deadline() == pytest.approx(1.05)
-    assert [(c.key.sequence, c.departure, c.requester) for c in copies(again, 1.06)] == [
+    assert [(c.key.sequence, c.departure, c.requester) for c in copies(proactive_repair, 1.06)] == [
         (1, 1.0, EVERYBODY),
         (2, 1.01, EVERYBODY),
     ]
     assert timers.deadline() == pytest.approx(1.25)
-    assert [c.key.sequence for c in copies(again, 1.25)] == [3]
-    assert again.sent == 3
+    assert [c.key.sequence for c in copies(proactive_repair, 1.25)] == [3]
+    assert proactive_repair.sent == 3
 
 
 def test_without_a_time_there_are_no_copies() -> None:
     timers = Timers()
-    again = Again(TransportConfig(), timers, Voice("p", 1))
-    assert again.left(Key("p", 1, 1), a_message(1), 1.0) == []
+    proactive_repair = ProactiveRepair(TransportConfig(), timers, ControlIdentities("p", 1))
+    assert proactive_repair.left(Key("p", 1, 1), a_message(1), 1.0) == []
     assert timers.deadline() is None
 
 
 def test_a_queue_of_copies_is_bounded_and_says_so() -> None:
     timers = Timers()
-    again = Again(TransportConfig(repeat_after=1.0, published_kept=2), timers, Voice("p", 1))
-    told = [again.left(Key("p", 1, n), a_message(n), float(n) / 10) for n in (1, 2, 3)]
-    assert told == [[], [], [LimitReached("copies", 2)]]
+    proactive_repair = ProactiveRepair(
+        TransportConfig(proactive_repair_after=1.0, published_kept=2), timers, ControlIdentities("p", 1)
+    )
+    reported = [proactive_repair.left(Key("p", 1, n), a_message(n), float(n) / 10) for n in (1, 2, 3)]
+    assert reported == [[], [], [LimitReached("copies", 2)]]
     assert timers.deadline() == pytest.approx(1.2), "the oldest has none"
-    assert [c.key.sequence for c in copies(again, 1.3)] == [2, 3]
-    assert AGAIN_TIMER[0] == "transport"
+    assert [c.key.sequence for c in copies(proactive_repair, 1.3)] == [2, 3]
+    assert PROACTIVE_REPAIR_TIMER[0] == "transport"
 
 
 @pytest.mark.parametrize("network", [Bus, OverlayBus], ids=["foreign", "ours"])
@@ -73,11 +75,11 @@ def test_a_copy_brings_back_what_was_lost_before_anybody_asks(network: type[Bus]
     assert len(back) > 10
     assert net.records_of("s", RequestSent) == []
     assert len(due) - len(got) < len(back) / 2, "only those that were lost twice stay away"
-    assert len(net.talk(REPAIR)) == 200
+    assert len(net.control_messages(REPAIR)) == 200
 
 
 def test_the_copy_of_the_first_message_begins_a_session() -> None:
-    """Otherwise a publisher that is heard seldom would lose everything up to the first original that comes."""
+    """Otherwise a publisher that sends seldom would lose everything up to the first original that comes."""
     net = Bus(1)
     net.loses = lambda sender, receiver, message: kind_of(message) == DATA  # only originals
     net.add("p", TWICE, publishes=True)
@@ -89,22 +91,22 @@ def test_the_copy_of_the_first_message_begins_a_session() -> None:
     assert len(net.records_of("s", Recovered)) == 1
 
 
-def test_a_digest_of_one_span_tells_only_what_is_new() -> None:
-    told = {}
+def test_a_heartbeat_of_one_span_covers_only_what_is_new() -> None:
+    reported = {}
     for spans in (1, 2):
-        config = TransportConfig(record_entries=0, digest_interval=0.5, digest_spans=spans)
-        outgoing = Outgoing("p", 1, config, Timers(), Voice("p", 1))
+        config = TransportConfig(record_entries=0, heartbeat_interval=0.5, heartbeat_spans=spans)
+        outgoing = PublicationRecord("p", 1, config, Timers(), ControlIdentities("p", 1))
         sizes = []
         for burst in (4, 3, 0):
             for _ in range(burst):
                 outgoing.wrap(a_message(1), now=1.0)
-            for effect in outgoing.digest(now=2.0):
-                assert isinstance(effect, Publish)
+            for effect in outgoing.heartbeat(now=2.0):
+                assert isinstance(effect, BearerPublish)
                 sizes.append(decode_header(opened(effect.message)[0], 0, entry_bits=256).record_size)
-        told[spans] = sizes
-    assert told == {1: [4, 3, 3], 2: [4, 7, 3]}, "when nothing follows, the last is said again"
+        reported[spans] = sizes
+    assert reported == {1: [4, 3, 3], 2: [4, 7, 3]}, "when nothing follows, the last is repeated"
 
 
-def test_a_digest_has_one_span_or_two() -> None:
-    with pytest.raises(ValueError, match="digest_spans"):
-        TransportConfig(digest_spans=3)
+def test_a_heartbeat_has_one_span_or_two() -> None:
+    with pytest.raises(ValueError, match="heartbeat_spans"):
+        TransportConfig(heartbeat_spans=3)

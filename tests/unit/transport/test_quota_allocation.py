@@ -9,7 +9,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.transport.receiver.quota_allocation import Reception, by_priority, decrease, increase, max_min, plan
+from penstock.transport.receiver.quota_allocation import (
+    Reception,
+    allocate_quotas,
+    by_priority,
+    decrease,
+    increase,
+    max_min,
+)
 
 demands = st.lists(st.floats(0.0, 1000.0), max_size=12)
 capacities = st.floats(0.0, 5000.0)
@@ -115,54 +122,57 @@ def test_an_increase_is_at_most_alpha_of_the_rate_and_never_uses_more_than_is_fr
 
 
 def test_room_without_end_is_used_step_by_step() -> None:
-    assert plan([Reception(100.0, True), Reception(50.0, False)], inf, 0.5, 10.0) == [150.0, None]
+    assert allocate_quotas([Reception(100.0, True), Reception(50.0, False)], inf, 0.5, 10.0) == [150.0, None]
 
 
 def test_who_limits_nothing_and_has_room_says_nothing() -> None:
-    assert plan([Reception(100.0, False), Reception(50.0, False)], 1000.0, 0.5, 10.0) == [None, None]
-    assert plan([], 1000.0, 0.5, 10.0) == []
+    assert allocate_quotas([Reception(100.0, False), Reception(50.0, False)], 1000.0, 0.5, 10.0) == [None, None]
+    assert allocate_quotas([], 1000.0, 0.5, 10.0) == []
 
 
-def test_if_just_the_allowed_rate_comes_in_only_the_limited_filters_are_told_to_stay() -> None:
-    assert plan([Reception(0.1, True), Reception(0.2, False)], 0.1 + 0.2, 0.5, 0.0) == [0.1, None]
+def test_if_just_the_allowed_rate_comes_in_only_the_limited_filters_get_a_quota() -> None:
+    assert allocate_quotas([Reception(0.1, True), Reception(0.2, False)], 0.1 + 0.2, 0.5, 0.0) == [0.1, None]
 
 
-def test_filters_that_keep_their_rate_in_a_decrease_are_not_spoken_of() -> None:
-    assert plan([Reception(100.0, False), Reception(5.0, False)], 55.0, 0.5, 1.0) == [50.0, None]
+def test_filters_that_keep_their_rate_in_a_decrease_are_not_reported() -> None:
+    assert allocate_quotas([Reception(100.0, False), Reception(5.0, False)], 55.0, 0.5, 1.0) == [50.0, None]
 
 
 def test_priorities_count_in_a_decrease() -> None:
     two = [Reception(100.0, False, priority=3.0), Reception(100.0, False, priority=1.0)]
-    assert plan(two, 40.0, 0.5, 1.0) == [30.0, 10.0]
+    assert allocate_quotas(two, 40.0, 0.5, 1.0) == [30.0, 10.0]
 
 
 def test_priorities_count_in_an_increase_too() -> None:
     """Else what is free would bring two filters nearer to each other, round trip by round trip."""
     two = [Reception(60.0, True, priority=2.0), Reception(30.0, True, priority=1.0)]
-    assert plan(two, 99.0, 0.5, 1.0) == [66.0, 33.0]
+    assert allocate_quotas(two, 99.0, 0.5, 1.0) == [66.0, 33.0]
 
 
 def test_no_quota_is_above_the_pace_and_the_others_have_the_rest() -> None:
     slow, quick = Reception(100.0, True, pace=20.0), Reception(100.0, True)
-    assert plan([slow, quick], inf, 0.5, 10.0) == [20.0, 150.0]
-    assert plan([slow, quick], 90.0, 0.5, 10.0) == [20.0, 70.0]
-    assert plan([slow._replace(limiting=False), quick._replace(limiting=False)], inf, 0.5, 10.0) == [20.0, None]
-    assert plan([Reception(10.0, True, pace=20.0)], inf, 0.5, 1.0) == [15.0]  # alpha holds all the same
+    assert allocate_quotas([slow, quick], inf, 0.5, 10.0) == [20.0, 150.0]
+    assert allocate_quotas([slow, quick], 90.0, 0.5, 10.0) == [20.0, 70.0]
+    assert allocate_quotas([slow._replace(limiting=False), quick._replace(limiting=False)], inf, 0.5, 10.0) == [
+        20.0,
+        None,
+    ]
+    assert allocate_quotas([Reception(10.0, True, pace=20.0)], inf, 0.5, 1.0) == [15.0]  # alpha holds all the same
 
 
 def test_the_floor_of_a_pace_is_its_own() -> None:
     """Erratum C14: one message per round trip is a thousand per second next door, and no reader's business."""
-    assert plan([Reception(100.0, True, pace=50.0)], inf, 0.5, 1000.0, 1.0) == [50.0]
-    assert plan([Reception(100.0, True, pace=0.0)], inf, 0.5, 1000.0, 1.0) == [1.0]
+    assert allocate_quotas([Reception(100.0, True, pace=50.0)], inf, 0.5, 1000.0, 1.0) == [50.0]
+    assert allocate_quotas([Reception(100.0, True, pace=0.0)], inf, 0.5, 1000.0, 1.0) == [1.0]
 
 
 @given(entries, st.floats(0.0, 5000.0), st.floats(0.0, 100.0))
-def test_only_what_is_to_be_told_is_told_and_never_below_the_floor(
+def test_only_what_is_to_be_reported_is_reported_and_never_below_the_floor(
     given_entries: list[Reception], allowed: float, floor: float
 ) -> None:
     received = sum(entry.rate for entry in given_entries)
     assume(not isclose(allowed, received))
-    for quota, entry in zip(plan(given_entries, allowed, 0.5, floor), given_entries, strict=True):
+    for quota, entry in zip(allocate_quotas(given_entries, allowed, 0.5, floor), given_entries, strict=True):
         if quota is None:
             assert not entry.limiting
             assert allowed > received or floor >= entry.rate or entry.rate <= allowed

@@ -1,7 +1,7 @@
-"""A subscriber whose application is slow says so before anything is lost, over a foreign network and over ours.
+"""A subscriber whose application is slow reports it before anything is lost, over a foreign network and over ours.
 
 The application has a queue with a bound and takes its messages at a pace that a test changes. `live.reader` looks at
-the queue whenever a message is put into it, as a live subscription does, and the transport hears what it says.
+the queue whenever a message is put into it, as a live subscription does, and the transport gets what it reports.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import narrow_bus
 from narrow_bus import NarrowBus, a_bus
 from overlay_bus import OverlayBus
 from penstock.content.message import Message
-from penstock.kernel.trace import FlowLimited, Withheld
-from penstock.transport.receiver.reader_pace import AIM, CALM, Reader
+from penstock.kernel.trace import FlowLimited, MessageWithheld
+from penstock.transport.receiver.reader_pace import AIM, CALM, ReaderPace
 from penstock.transport.wire.control_messages import FEEDBACK
 
 CONFIG = replace(narrow_bus.CONFIG, flow_queue=10)  # what waits when a flow becomes free is no burst to speak of
@@ -37,12 +37,12 @@ class Application:
 
     bus: NarrowBus | OverlayBus
     paces: dict[float, float]  # messages/s from these times on
-    reader: Reader = field(default_factory=lambda: Reader(QUEUE_MAX))
+    reader: ReaderPace = field(default_factory=lambda: ReaderPace(QUEUE_MAX))
     queue: deque[Message] = field(default_factory=deque)
     seen: int = 0
     credit: float = 0.0
     times: list[float] = field(default_factory=list)  # when messages came
-    told: list[tuple[float, float]] = field(default_factory=list)
+    reported: list[tuple[float, float]] = field(default_factory=list)
     fullest: int = 0
 
     def tick(self) -> None:
@@ -62,7 +62,7 @@ class Application:
     def _put(self, message: Message, now: float) -> None:
         rate = self.reader.look(len(self.queue), now)
         if rate is not None:
-            self.told.append((now, rate))
+            self.reported.append((now, rate))
             self.bus.reader_takes("busy", rate)
         self.queue.append(message)
         self.times.append(now)
@@ -73,7 +73,7 @@ class Application:
 
 
 @cache
-def told(ours: bool) -> tuple[NarrowBus | OverlayBus, Application, list[tuple[str, float]]]:
+def reported(ours: bool) -> tuple[NarrowBus | OverlayBus, Application, list[tuple[str, float]]]:
     """An application that is slow for a while; also who limited which quota just before it woke up."""
     bus: NarrowBus | OverlayBus
     if ours:
@@ -101,7 +101,7 @@ def told(ours: bool) -> tuple[NarrowBus | OverlayBus, Application, list[tuple[st
 
 @BUSES
 def test_a_slow_application_is_followed_and_nothing_is_ever_lost(ours: bool) -> None:
-    bus, application, limited = told(ours)
+    bus, application, limited = reported(ours)
     ((receiver, quota),) = limited
     assert receiver == "busy"
     assert quota == pytest.approx(SLOW, rel=0.2)
@@ -109,35 +109,35 @@ def test_a_slow_application_is_followed_and_nothing_is_ever_lost(ours: bool) -> 
     assert application.fullest < 0.5 * QUEUE_MAX
     assert application.fullest > AIM * QUEUE_MAX * 0.5  # so much of the queue is used
     assert bus.control("busy").loss_event_rate == 0.0
-    assert {record.limiting_receiver for record in bus.records_of("p", Withheld)} == {"busy"}
+    assert {record.limiting_receiver for record in bus.records_of("p", MessageWithheld)} == {"busy"}
 
 
 @BUSES
-def test_it_is_told_as_soon_as_the_queue_fills(ours: bool) -> None:
-    bus, application, _ = told(ours)
-    began, rate = application.told[0]
+def test_it_is_reported_as_soon_as_the_queue_fills(ours: bool) -> None:
+    bus, application, _ = reported(ours)
+    began, rate = application.reported[0]
     assert began < 0.5
     assert rate < OFFERED / 2.0
-    first = min(carried.time for carried in bus.talk(FEEDBACK))
+    first = min(carried.time for carried in bus.control_messages(FEEDBACK))
     assert began < first < began + 0.2  # a round trip later
-    assert {carried.sender.lstrip("~") for carried in bus.talk(FEEDBACK)} == {"busy"}
+    assert {carried.sender.lstrip("~") for carried in bus.control_messages(FEEDBACK)} == {"busy"}
 
 
 @BUSES
 def test_other_content_comes_as_before(ours: bool) -> None:
-    bus, _, _ = told(ours)
+    bus, _, _ = reported(ours)
     published = [message for _, message in bus.published if message.attributes["kind"] == "news"]
     assert len(published) - len(bus.got("free", 1)) < 0.1 * OFFERED  # those that are still under way
 
 
 @BUSES
 def test_it_ends_when_the_application_keeps_up_again(ours: bool) -> None:
-    bus, application, _ = told(ours)
-    calm, rate = application.told[-1]
+    bus, application, _ = reported(ours)
+    calm, rate = application.reported[-1]
     assert rate == inf
     assert calm == pytest.approx(WAKES + CALM, abs=0.2)
-    assert [rate for _, rate in application.told].count(inf) == 1
-    assert max(carried.time for carried in bus.talk(FEEDBACK)) < calm + 0.2
+    assert [rate for _, rate in application.reported].count(inf) == 1
+    assert max(carried.time for carried in bus.control_messages(FEEDBACK)) < calm + 0.2
     assert bus.flows() == []
     assert bus.control("busy").allowed_rate is None
     assert application.rate_at(ENDS - 2.0, ENDS) == pytest.approx(OFFERED, rel=0.1)

@@ -1,4 +1,4 @@
-"""A subscriber's own flows: which of its filters they are, and how they follow its wishes."""
+"""A subscriber's own flows: which of its filters they are, and how they follow its subscriptions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from penstock.content.bloom import EncodingScheme
 from penstock.content.language.parser import parse_predicate
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver import receiver_flows as own_flows
-from penstock.transport.receiver.receiver_flows import OwnFilter, OwnFlows, filter_text
-from penstock.transport.sender.flow_table import Wanted, flow_covers
+from penstock.transport.receiver.receiver_flows import ReceiverFilter, ReceiverFlows, filter_text
+from penstock.transport.sender.flow_table import WantedFlow, flow_covers
 
 SCHEME: EncodingScheme = TransportConfig().scheme
 WHERES = ["a", "b", "a AND b", "n < 3", "n = 1", "n < 3 OR b", "TRUE", "a = 3", "c IN (1, 2)", "a AND n > 1"]
 
 
-def made(*wheres: str, exact: bool = True) -> OwnFlows:
-    own = OwnFlows(SCHEME, exact=exact)
+def made(*wheres: str, exact: bool = True) -> ReceiverFlows:
+    own = ReceiverFlows(SCHEME, exact=exact)
     for number, where in enumerate(wheres, start=1):
         own.add(number, parse_predicate(where), 1.0)
     return own
 
 
-def texts(flows: list[OwnFilter]) -> list[str]:
+def texts(flows: list[ReceiverFilter]) -> list[str]:
     return sorted(flow.where for flow in flows)
 
 
@@ -53,7 +53,7 @@ def test_by_bits_if_so_configured_but_for_ranges() -> None:
     assert low.where == "n < 3"
 
 
-def test_a_wish_knows_its_own_flows_and_those_that_serve_it() -> None:
+def test_a_subscription_knows_its_own_flows_and_those_that_serve_it() -> None:
     own = made("a", "a AND b", "n < 3 OR c")
     assert texts(own.of(1)) == ["a = TRUE"]
     assert own.of(2) == []
@@ -64,7 +64,7 @@ def test_a_wish_knows_its_own_flows_and_those_that_serve_it() -> None:
 
 
 def test_a_flow_has_the_highest_priority_of_what_it_covers() -> None:
-    own = OwnFlows(SCHEME, exact=True)
+    own = ReceiverFlows(SCHEME, exact=True)
     own.add(1, parse_predicate("a"), 1.0)
     own.add(2, parse_predicate("a AND b"), 5.0)
     own.add(3, parse_predicate("c"), 2.0)
@@ -74,27 +74,27 @@ def test_a_flow_has_the_highest_priority_of_what_it_covers() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([*WHERES, ""])), max_size=25))
-def test_whatever_came_and_went_only_the_wishes_that_there_are_count(steps: list[tuple[int, str]]) -> None:
-    own, wishes = OwnFlows(SCHEME, exact=True), dict[int, str]()
+def test_whatever_came_and_went_only_the_subscriptions_that_there_are_count(steps: list[tuple[int, str]]) -> None:
+    own, subscriptions = ReceiverFlows(SCHEME, exact=True), dict[int, str]()
     for number, where in steps:
         before = own.version
         if where:
-            wishes[number] = where
+            subscriptions[number] = where
             own.add(number, parse_predicate(where), 1.0)
         else:
-            wishes.pop(number, None)
+            subscriptions.pop(number, None)
             own.remove(number)
         assert own.version != before
-    afresh = OwnFlows(SCHEME, exact=True)
-    for number, where in wishes.items():
+    afresh = ReceiverFlows(SCHEME, exact=True)
+    for number, where in subscriptions.items():
         afresh.add(number, parse_predicate(where), 1.0)
     assert texts(own.kept) == texts(afresh.kept)
-    assert all(own.serving(number) for number in wishes)
-    assert sorted(flow.number for flow in own.kept) == sorted(flow.number for n in wishes for flow in own.of(n))
+    assert all(own.serving(number) for number in subscriptions)
+    assert sorted(flow.number for flow in own.kept) == sorted(flow.number for n in subscriptions for flow in own.of(n))
 
 
 def test_flows_that_have_no_room_come_in_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_flows, "OWN_FLOWS_MAX", 3)
+    monkeypatch.setattr(own_flows, "RECEIVER_FLOWS_MAX", 3)
     own = made("n = 1", "n = 2", "n = 3", "n = 4")
     assert texts(own.kept) == ["n = 1", "n = 2", "n = 3"]
     assert own.full
@@ -107,7 +107,7 @@ def test_flows_that_have_no_room_come_in_when_there_is_some(monkeypatch: pytest.
 def test_a_thousand_subscriptions_are_not_compared_all_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
-    def counted(general: Wanted, specific: Wanted) -> bool:
+    def counted(general: WantedFlow, specific: WantedFlow) -> bool:
         nonlocal calls
         calls += 1
         return flow_covers(general, specific)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
-from penstock.transport.ordering.reorder_buffer import Ordering, Step, Verdict
+from penstock.transport.ordering.reorder_buffer import OrderingStep, ReorderBuffer, Verdict
 from penstock.transport.wire.header import Header
 
 WANTED, OTHER = 1, 0  # encodings in these tests; `bool` tells which are wanted
@@ -35,8 +35,8 @@ class FixedLatch:
         return 0.25
 
 
-def ordering(reach: float = 1.0, **settings: Any) -> Ordering[str]:
-    return Ordering(TransportConfig(**settings), FixedLatch(reach))
+def ordering(reach: float = 1.0, **settings: Any) -> ReorderBuffer[str]:
+    return ReorderBuffer(TransportConfig(**settings), FixedLatch(reach))
 
 
 def header(sequence: int, record: Iterable[int] = (), *, departure: float | None = None, gap: float = 0.01) -> Header:
@@ -47,17 +47,17 @@ def header(sequence: int, record: Iterable[int] = (), *, departure: float | None
     return Header(sequence, at, ages, entry_bits=256, entries=entries)
 
 
-def come(order: Ordering[str], sequence: int, record: Iterable[int] = (), **how: Any) -> Step[str]:
+def come(order: ReorderBuffer[str], sequence: int, record: Iterable[int] = (), **how: Any) -> OrderingStep[str]:
     hold, now = how.pop("hold", True), how.pop("now", sequence * 0.01 + 0.1)
     return order.arrived(header(sequence, record, **how), bool, f"m{sequence}", hold=hold, now=now)
 
 
-def numbers(step: Step[str]) -> list[int]:
+def numbers(step: OrderingStep[str]) -> list[int]:
     assert all(one.item == f"m{one.sequence}" for one in step.released)
     return [one.sequence for one in step.released]
 
 
-def lost(step: Step[str]) -> list[int]:
+def lost(step: OrderingStep[str]) -> list[int]:
     return [one.sequence for one in step.lost]
 
 
@@ -94,7 +94,7 @@ def test_a_duplicate_is_ignored() -> None:
 
 def test_delay_differences_are_taken_against_base_and_late_ones_count() -> None:
     latch = FixedLatch(10.0)
-    order: Ordering[str] = Ordering(TransportConfig(), latch)
+    order: ReorderBuffer[str] = ReorderBuffer(TransportConfig(), latch)
     for sequence, now in ((1, 5.0), (3, 5.03), (2, 5.05), (4, 5.06)):
         come(order, sequence, now=now)
     order.repaired(9, "m9", hold=True, now=6.0)
@@ -212,7 +212,7 @@ def test_a_message_that_came_is_not_lost() -> None:
     assert (lost(step), numbers(step)) == ([2], [3, 4])
 
 
-def test_a_longer_record_reveals_what_no_record_told_before() -> None:
+def test_a_longer_record_reveals_what_no_record_covered_before() -> None:
     """Completes the paper: m5 and m6 lie below base when a record first tells of them; they are not forgotten."""
     order = ordering(reach=0.05)
     come(order, 4, now=0.0)
@@ -324,10 +324,10 @@ def test_repairs_before_the_first_original_and_absurd_ones() -> None:
     assert order.base == 6
 
 
-# --- Digests
+# --- Heartbeats
 
 
-def test_a_digest_reveals_the_end_of_a_burst() -> None:
+def test_a_heartbeat_reveals_the_end_of_a_burst() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     step = order.noticed(header(4, [WANTED, OTHER]), bool, now=0.5)
@@ -341,7 +341,7 @@ def test_a_digest_reveals_the_end_of_a_burst() -> None:
     assert (order.base, order.published_seen, order.deadline()) == (1, 3, None)
 
 
-def test_after_a_digest_the_messages_still_come_in_order() -> None:
+def test_after_a_heartbeat_the_messages_still_come_in_order() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(4, [WANTED, WANTED]), bool, now=0.1)
@@ -351,7 +351,7 @@ def test_after_a_digest_the_messages_still_come_in_order() -> None:
     assert (order.losses, order.deadline()) == (0, None)
 
 
-def test_after_a_digest_declared_a_loss_nobody_waits_for_it() -> None:
+def test_after_a_heartbeat_declared_a_loss_nobody_waits_for_it() -> None:
     order = ordering(reach=0.05)
     come(order, 1, now=0.0)
     order.noticed(header(3, [WANTED]), bool, now=0.1)
@@ -359,7 +359,7 @@ def test_after_a_digest_declared_a_loss_nobody_waits_for_it() -> None:
     assert numbers(come(order, 3, [WANTED], now=0.3)) == [3]
 
 
-def test_a_message_whose_record_is_short_waits_behind_the_digest_that_knew_more() -> None:
+def test_a_message_whose_record_is_short_waits_behind_the_heartbeat_that_knew_more() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(4, [OTHER, WANTED]), bool, now=0.1)  # 2 is missing
@@ -369,7 +369,7 @@ def test_a_message_whose_record_is_short_waits_behind_the_digest_that_knew_more(
     assert (lost(step), numbers(step)) == ([2], [5])
 
 
-def test_a_message_in_between_waits_for_what_a_digest_waits_for_below_it() -> None:
+def test_a_message_in_between_waits_for_what_a_heartbeat_waits_for_below_it() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(6, [OTHER, WANTED, WANTED, WANTED]), bool, now=0.1)  # until 1.08
@@ -384,13 +384,13 @@ def test_what_was_repaired_above_base_is_not_waited_for() -> None:
     order = ordering()
     come(order, 1, now=0.0)
     order.noticed(header(4, [WANTED, WANTED]), bool, now=0.1)
-    assert numbers(order.repaired(3, "m3", hold=True, now=0.2)) == []  # behind the 2 that the digest waits for
+    assert numbers(order.repaired(3, "m3", hold=True, now=0.2)) == []  # behind the 2 that the heartbeat waits for
     come(order, 5, [OTHER, WANTED, WANTED], now=0.3)
     step = order.expired(now=5.0)
     assert [(one.sequence, round(one.assigned, 6)) for one in step.released] == [(3, 0.89), (5, 0.97)]
 
 
-def test_digests_before_the_first_message_and_absurd_ones_change_nothing() -> None:
+def test_heartbeats_before_the_first_message_and_absurd_ones_change_nothing() -> None:
     order = ordering(jump_max=100)
     assert order.noticed(header(9, [WANTED] * 3), bool, now=0.0).lost == []
     assert order.base is None
@@ -432,7 +432,7 @@ def test_an_unordered_late_message_is_not_dropped() -> None:
 # --- Holding for repairs
 
 
-def held_for_repair() -> Ordering[str]:
+def held_for_repair() -> ReorderBuffer[str]:
     order = ordering(late="hold", hold_max=2.0)
     come(order, 1, now=0.0)
     come(order, 3, [WANTED], now=0.1)
@@ -618,7 +618,7 @@ class Model:
     base: int = 0
     highest: int = 0
     received: set[int] = field(default_factory=set)
-    told: set[int] = field(default_factory=set)
+    covered: set[int] = field(default_factory=set)
     wanted: set[int] = field(default_factory=set)
     queue: list[Place] = field(default_factory=list)
     watches: list[tuple[float, list[int]]] = field(default_factory=list)
@@ -637,21 +637,21 @@ class Model:
             self.advance(now)
             return
         record = {n - 1 - i: head.entries()[i] for i in range(head.record_size)}
-        fresh = [j for j in record if j > self.first and j not in self.received and j not in self.told]
-        self.told |= set(fresh)
+        fresh = [j for j in record if j > self.first and j not in self.received and j not in self.covered]
+        self.covered |= set(fresh)
         revealed = [j for j in fresh if record[j] == WANTED]
         self.wanted |= set(revealed)
         place = Place(n, now, set())
         if n > self.base:
             missing = [j for j in range(self.base + 1, n) if j not in self.received]
             named = [j for j in missing if j in record and j in self.wanted]
-            untold = [j for j in missing if j not in self.told]
+            unrevealed = [j for j in missing if j not in self.covered]
             if named:
-                place.waits, place.deadline = set(named + untold), now + max(0.0, self.reach - age[max(named)])
+                place.waits, place.deadline = set(named + unrevealed), now + max(0.0, self.reach - age[max(named)])
                 self.watches.append((place.deadline, revealed))
-            elif untold:
+            elif unrevealed:
                 interval = age[n - max(1, head.record_size)]
-                place.waits, place.deadline = set(untold), now + max(0.0, self.reach - interval)
+                place.waits, place.deadline = set(unrevealed), now + max(0.0, self.reach - interval)
             if revealed and not named:
                 self.watches.append((now + max(0.0, self.reach - age[max(revealed)]), revealed))
             self.base = n
@@ -736,19 +736,19 @@ def arrivals(history: list[Sent]) -> list[tuple[float, Header]]:
 class Story:
     """What an ordering did with a history."""
 
-    order: Ordering[int]
+    order: ReorderBuffer[int]
     released: list[tuple[float, Any]] = field(default_factory=list)
     lost: list[tuple[float, int]] = field(default_factory=list)
     received: dict[int, float] = field(default_factory=dict)
 
-    def take(self, step: Step[int], now: float) -> None:
+    def take(self, step: OrderingStep[int], now: float) -> None:
         self.released += [(now, one) for one in step.released]
         for one in step.lost:
             assert one.sequence not in self.received
             self.lost.append((now, one.sequence))
 
 
-def run(history: list[Sent], order: Ordering[int]) -> Story:
+def run(history: list[Sent], order: ReorderBuffer[int]) -> Story:
     story = Story(order)
     for now, head in arrivals(history):
         while (deadline := order.deadline()) is not None and deadline <= now:
@@ -779,7 +779,7 @@ reaches = st.integers(0, 80).map(lambda milliseconds: milliseconds / 1000)
 @settings(max_examples=200, deadline=None)
 @given(histories(), reaches)
 def test_the_ordering_does_what_the_plain_model_does(history: list[Sent], reach: float) -> None:
-    story = run(history, Ordering(TransportConfig(), FixedLatch(reach)))
+    story = run(history, ReorderBuffer(TransportConfig(), FixedLatch(reach)))
     model = run_model(history, reach)
     assert [(now, one.sequence) for now, one in story.released] == model.out
     assert sorted(story.lost) == sorted(model.lost)
@@ -788,7 +788,7 @@ def test_the_ordering_does_what_the_plain_model_does(history: list[Sent], reach:
 @settings(max_examples=100, deadline=None)
 @given(histories(), reaches, st.sampled_from(["deliver", "drop", "hold"]))
 def test_invariants(history: list[Sent], reach: float, late: Any) -> None:
-    story = run(history, Ordering(TransportConfig(late=late, hold_max=0.05), FixedLatch(reach)))
+    story = run(history, ReorderBuffer(TransportConfig(late=late, hold_max=0.05), FixedLatch(reach)))
     released = [one for _, one in story.released]
     in_order = [one.sequence for one in released if not one.late]
     assert in_order == sorted(set(in_order))  # increasing, but for explicit late ones
@@ -808,7 +808,7 @@ def test_invariants(history: list[Sent], reach: float, late: Any) -> None:
 @settings(max_examples=100, deadline=None)
 @given(histories(), reaches)
 def test_nobody_waits_longer_than_the_largest_latch_ahead_and_its_own(history: list[Sent], reach: float) -> None:
-    story = run(history, Ordering(TransportConfig(), FixedLatch(reach)))
+    story = run(history, ReorderBuffer(TransportConfig(), FixedLatch(reach)))
     left = {one.sequence: now for now, one in story.released}
     for now, one in story.released:
         came = story.received[one.sequence]
@@ -824,7 +824,7 @@ def test_nobody_waits_longer_than_the_largest_latch_ahead_and_its_own(history: l
 @given(histories(), reaches, st.floats(-1e4, 1e4))
 def test_an_offset_of_the_clocks_changes_nothing(history: list[Sent], reach: float, offset: float) -> None:
     config = TransportConfig()
-    orders: list[Ordering[int]] = [Ordering(config, make_latch(config, 2)) for _ in range(2)]
+    orders: list[ReorderBuffer[int]] = [ReorderBuffer(config, make_latch(config, 2)) for _ in range(2)]
     for shift, order in zip((0.0, offset), orders, strict=True):
         for now, head in arrivals(history):
             moved = Header(head.sequence, head.departure + shift, head.ages, entries=head.entries())
@@ -837,7 +837,7 @@ def test_an_offset_of_the_clocks_changes_nothing(history: list[Sent], reach: flo
 @given(histories(st.just(24)))
 def test_a_record_that_covers_all_and_a_latch_without_end_leave_no_violation(history: list[Sent]) -> None:
     config = TransportConfig(latch="static", static_latch=1e9, latch_max=1e9)
-    story = run(history, Ordering(config, make_latch(config, 2)))
+    story = run(history, ReorderBuffer(config, make_latch(config, 2)))
     first = story.released[0][1].sequence if story.released else 0
     # Those that left before the first one that came are late whatever we do.
     assert [one.sequence for _, one in story.released if one.late and one.sequence > first] == []
@@ -847,25 +847,25 @@ def test_a_record_that_covers_all_and_a_latch_without_end_leave_no_violation(his
 @given(histories(st.just(24)), reaches)
 def test_a_record_that_covers_all_with_nothing_missing_adds_no_delay(history: list[Sent], reach: float) -> None:
     in_order = [Sent(sent.after, 0, sent.wanted, False, sent.again, sent.record) for sent in history]
-    story = run(in_order, Ordering(TransportConfig(), FixedLatch(reach)))
+    story = run(in_order, ReorderBuffer(TransportConfig(), FixedLatch(reach)))
     assert [one.held for _, one in story.released] == [0.0] * len(story.released)
     assert (story.order.latched, story.lost) == (0, [])
 
 
 @settings(max_examples=100, deadline=None)
 @given(histories(), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), max_size=10), st.data())
-def test_repairs_digests_and_unordered_items_keep_the_promises(
+def test_repairs_heartbeats_and_unordered_items_keep_the_promises(
     history: list[Sent], repairs: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Nothing twice, everything once, no loss that is not one, and it all comes to an end."""
     late: Any = data.draw(st.sampled_from(["deliver", "drop", "hold"]))
-    order: Ordering[int] = Ordering(TransportConfig(late=late, hold_max=0.05, queue_max=8), FixedLatch(0.03))
+    order: ReorderBuffer[int] = ReorderBuffer(TransportConfig(late=late, hold_max=0.05, queue_max=8), FixedLatch(0.03))
     events: list[tuple[float, int, Header | int]] = [(now, 1, head) for now, head in arrivals(history)]
     events += [(0.5 + time / 1000, 2, number) for number, time in repairs]
     heads = [head for _, head in arrivals(history)]
     if heads:
-        digests = data.draw(st.lists(st.sampled_from(heads), max_size=4))
-        events += [(head.departure + 0.52, 3, head) for head in digests]
+        heartbeats = data.draw(st.lists(st.sampled_from(heads), max_size=4))
+        events += [(head.departure + 0.52, 3, head) for head in heartbeats]
     story = Story(order)
     taken: set[int] = set()
     for now, kind, what in sorted(events, key=lambda one: one[:2]):

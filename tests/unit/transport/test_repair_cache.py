@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.trace import Counted, LimitReached
 from penstock.transport.config import TransportConfig
-from penstock.transport.recovery.repair_cache import Asked, Kept, MessageCache, needed_size, next_size
+from penstock.transport.recovery.repair_cache import Kept, RepairCache, RequestMeans, needed_size, next_size
 from penstock.transport.wire.control_messages import Key, Request
 
 BOUNDS = {"size_min": 5, "size_max": 300}
@@ -25,11 +25,11 @@ def key(sequence: int, publisher: str = "p") -> Key:
     return Key(publisher, 1, sequence)
 
 
-def cache(**settings: Any) -> MessageCache:
-    return MessageCache(TransportConfig(**settings))
+def cache(**settings: Any) -> RepairCache:
+    return RepairCache(TransportConfig(**settings))
 
 
-def fill(made: MessageCache, count: int, *, rate: float = 100.0, start: float = 0.0, first: int = 1) -> float:
+def fill(made: RepairCache, count: int, *, rate: float = 100.0, start: float = 0.0, first: int = 1) -> float:
     """Put `count` messages at this rate; when the last came."""
     now = start
     for number in range(count):
@@ -207,14 +207,14 @@ def test_it_never_shrinks_by_more_than_a_tenth_nor_grows_by_more_without_need(
 def test_what_is_needed_grows_with_every_distance_wait_and_rate(
     distance: float, first: float, spread: float, back: float, rate: float
 ) -> None:
-    found = needed_size(Asked(distance, first, spread, back), rate)
+    found = needed_size(RequestMeans(distance, first, spread, back), rate)
     assert found >= 1.0
     for more in (
-        needed_size(Asked(distance + 1, first, spread, back), rate),
-        needed_size(Asked(distance, first + 1, spread, back), rate),
-        needed_size(Asked(distance, first, spread + 1, back), rate),
-        needed_size(Asked(distance, first, spread, back + 1), rate),
-        needed_size(Asked(distance, first, spread, back), rate + 1),
+        needed_size(RequestMeans(distance + 1, first, spread, back), rate),
+        needed_size(RequestMeans(distance, first + 1, spread, back), rate),
+        needed_size(RequestMeans(distance, first, spread + 1, back), rate),
+        needed_size(RequestMeans(distance, first, spread, back + 1), rate),
+        needed_size(RequestMeans(distance, first, spread, back), rate + 1),
     ):
         assert more >= found
 

@@ -13,21 +13,21 @@ from penstock.content.envelope import kind_of, opened
 from penstock.content.message import Message
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import GaveUp, LimitReached, RequestSent
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.recovery.distance_estimator import Distances
-from penstock.transport.recovery.requests import Outcome, Requests
+from penstock.transport.recovery.distance_estimator import DistanceEstimator
+from penstock.transport.recovery.requests import RequestOutcome, Requests
 from penstock.transport.wire.control_messages import (
     ABOUT,
     DOMAIN,
     ECHO,
     REQUEST,
     TO,
-    Answer,
+    ControlIdentities,
+    EchoReply,
     Key,
     Request,
-    Voice,
-    decode_talk,
+    decode_control,
 )
 
 KEY = Key("p", 1, 5)
@@ -41,9 +41,9 @@ class Client:
     def __init__(self, seed: int = 1, **settings: Any) -> None:
         settings.setdefault("echo_interval", 0.0)
         config = TransportConfig(**settings)
-        self.timers, voice = Timers(), Voice("me", 1)
-        self.distances = Distances("me", config, voice)
-        self.requests = Requests("me", config, self.timers, Random(seed), self.distances, voice)
+        self.timers, identities = Timers(), ControlIdentities("me", 1)
+        self.distances = DistanceEstimator("me", config, identities)
+        self.requests = Requests("me", config, self.timers, Random(seed), self.distances, identities)
 
     def next_wait(self, now: float) -> float:
         deadline = self.timers.deadline()
@@ -65,9 +65,9 @@ def from_another(key: Key = KEY, requester: str = "other", attempt: int = 1) -> 
 
 
 def sent(effects: list[TransportEffect]) -> tuple[Message, Request]:
-    (message,) = [effect.message for effect in effects if isinstance(effect, Publish)]
+    (message,) = [effect.message for effect in effects if isinstance(effect, BearerPublish)]
     assert kind_of(message) == REQUEST
-    return message, decode_talk(opened(message)[0], Request)
+    return message, decode_control(opened(message)[0], Request)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -81,14 +81,14 @@ def test_the_first_wait_lies_between_c1_and_c1_plus_c2_distances(seed: int) -> N
 def test_a_measured_distance_to_the_publisher_counts() -> None:
     client = Client(echo_interval=10.0)
     client.distances.ask("p", 0.0)
-    client.distances.heard_answer(Answer("p", 0.0, 0.0), 2.0)
+    client.distances.echo_reply_received(EchoReply("p", 0.0, 0.0), 2.0)
     client.requests.lost(KEY, ENCODING, 5.0)
     assert 2.0 <= client.next_wait(5.0) <= 4.0
 
 
 def test_who_misses_something_also_measures_how_far_the_publisher_is() -> None:
     (effect,) = Client(echo_interval=10.0).requests.lost(KEY, ENCODING, 0.0)
-    assert isinstance(effect, Publish)
+    assert isinstance(effect, BearerPublish)
     assert kind_of(effect.message) == ECHO
     assert effect.message.attributes[TO] == "p"
 
@@ -138,7 +138,7 @@ def test_the_message_ends_the_request_and_tells_how_it_went() -> None:
     client.requests.lost(KEY, ENCODING, 1.0)
     first, _ = client.run_to_timer()
     client.run_to_timer()
-    assert client.requests.received(KEY, 9.0) == Outcome(1.0, first, 2)
+    assert client.requests.received(KEY, 9.0) == RequestOutcome(1.0, first, 2)
     assert client.timers.deadline() is None
     assert client.requests.recovered == 1
     assert client.requests.received(KEY, 9.1) is None
@@ -147,7 +147,7 @@ def test_the_message_ends_the_request_and_tells_how_it_went() -> None:
 def test_a_message_that_was_only_late_was_never_asked_for() -> None:
     client = Client()
     client.requests.lost(KEY, ENCODING, 1.0)
-    assert client.requests.received(KEY, 1.01) == Outcome(1.0, None, 0)
+    assert client.requests.received(KEY, 1.01) == RequestOutcome(1.0, None, 0)
     assert client.requests.sent == 0
 
 
@@ -163,7 +163,7 @@ def test_a_message_that_comes_after_it_was_given_up_is_counted() -> None:
 def test_anothers_request_doubles_the_wait_instead_of_ours() -> None:
     client = Client()
     client.requests.lost(KEY, ENCODING, 0.0)
-    assert client.requests.heard(from_another(), 0.1) == []
+    assert client.requests.request_received(from_another(), 0.1) == []
     assert 4 * D <= client.next_wait(0.1) <= 8 * D
     assert (client.requests.suppressed, client.requests.sent) == (1, 0)
 
@@ -171,11 +171,11 @@ def test_anothers_request_doubles_the_wait_instead_of_ours() -> None:
 def test_a_round_of_requests_backs_off_only_once() -> None:
     client = Client()
     client.requests.lost(KEY, ENCODING, 0.0)
-    client.requests.heard(from_another(), 0.1)
+    client.requests.request_received(from_another(), 0.1)
     wait = client.next_wait(0.1)
-    client.requests.heard(from_another(requester="third"), 0.1 + 0.49 * wait)
+    client.requests.request_received(from_another(requester="third"), 0.1 + 0.49 * wait)
     assert client.next_wait(0.1) == wait
-    client.requests.heard(from_another(requester="fourth"), 0.1 + 0.51 * wait)
+    client.requests.request_received(from_another(requester="fourth"), 0.1 + 0.51 * wait)
     assert client.next_wait(0.1) > wait
     assert (client.requests.suppressed, client.requests.duplicates) == (2, 2)
 
@@ -185,7 +185,7 @@ def test_a_request_that_crosses_ours_does_not_double_again() -> None:
     client.requests.lost(KEY, ENCODING, 0.0)
     now, _ = client.run_to_timer()
     wait = client.next_wait(now)
-    client.requests.heard(from_another(), now + 0.01)
+    client.requests.request_received(from_another(), now + 0.01)
     assert client.next_wait(now) == wait
     assert client.requests.duplicates == 1
 
@@ -194,13 +194,13 @@ def test_our_own_request_coming_back_changes_nothing() -> None:
     client = Client()
     client.requests.lost(KEY, ENCODING, 0.0)
     before = client.next_wait(0.0)
-    client.requests.heard(from_another(requester="me"), 0.1)
+    client.requests.request_received(from_another(requester="me"), 0.1)
     assert client.next_wait(0.0) == before
 
 
 def test_requests_for_what_we_do_not_miss_change_nothing() -> None:
     client = Client()
-    assert client.requests.heard(from_another(), 0.0) == []
+    assert client.requests.request_received(from_another(), 0.0) == []
     assert client.timers.deadline() is None
 
 
@@ -210,7 +210,7 @@ def test_nobody_can_silence_a_client_for_ever() -> None:
     now, requests = 0.0, 0
     while client.requests.pending(KEY):
         now += 0.01
-        client.requests.heard(from_another(requester="forger"), now)
+        client.requests.request_received(from_another(requester="forger"), now)
         while (timer := client.timers.pop_due(now)) is not None:
             requests += any(isinstance(effect, RequestSent) for effect in client.requests.expired(timer, now))
         assert now < 200.0
@@ -271,7 +271,7 @@ def test_straight_to_the_publisher_others_requests_suppress_nothing() -> None:
     client = Client(request_to="publisher")
     client.requests.lost(KEY, ENCODING, 0.0)
     before = client.next_wait(0.0)
-    client.requests.heard(from_another(), 0.001)
+    client.requests.request_received(from_another(), 0.001)
     assert client.next_wait(0.0) == before
 
 
@@ -279,26 +279,26 @@ def test_where_repairs_go_to_one_alone_nobody_holds_back_for_another() -> None:
     client = Client(repair_to="requester")
     client.requests.lost(KEY, ENCODING, 0.0)
     before = client.next_wait(0.0)
-    client.requests.heard(from_another(), 0.1)
+    client.requests.request_received(from_another(), 0.1)
     assert client.next_wait(0.0) == before
 
 
 def test_with_tuned_waits_many_duplicates_make_us_wait_longer_and_the_request_says_so() -> None:
-    client = Client(adaptive_waits=True)
+    client = Client(adaptive_suppression=True)
     for sequence in range(1, 20):
         key = Key("p", 1, sequence)
         client.requests.lost(key, ENCODING, 0.0)
         for number in range(5):
-            client.requests.heard(from_another(key, f"other{number}"), 0.1)
+            client.requests.request_received(from_another(key, f"other{number}"), 0.1)
         client.requests.received(key, 0.2)
-    assert client.requests.tuning.spread > 5.0
+    assert client.requests.suppression.spread > 5.0
     client.requests.lost(Key("p", 1, 99), ENCODING, 0.0)
     _, request = sent(client.run_to_timer()[1])
-    assert request.spread == client.requests.tuning.spread
+    assert request.spread == client.requests.suppression.spread
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["lost", "heard", "received", "time"]), st.integers(1, 4), st.floats(0.0, 0.5)),
+    st.tuples(st.sampled_from(["lost", "requested", "received", "time"]), st.integers(1, 4), st.floats(0.0, 0.5)),
     max_size=80,
 )
 
@@ -312,8 +312,8 @@ def test_whatever_happens_there_is_one_timer_per_key_that_is_asked_for(
         key, now = Key("p", 1, sequence), now + step
         if verb == "lost":
             client.requests.lost(key, ENCODING, now)
-        elif verb == "heard":
-            client.requests.heard(from_another(key), now)
+        elif verb == "requested":
+            client.requests.request_received(from_another(key), now)
         elif verb == "received":
             client.requests.received(key, now)
         while (timer := client.timers.pop_due(now)) is not None:

@@ -1,4 +1,4 @@
-"""The publisher's way down under congestion control: numbers, tickets, repairs, and what a message says of its flow."""
+"""The send path under congestion control: numbers, tickets, repairs, and what a message carries about its flow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.content.message import Identity, Message, make_message
 from penstock.kernel import machine
 from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, InputRefused, Published, RepairSent, Withheld
+from penstock.kernel.trace import Counted, InputRefused, MessageWithheld, Published, RepairSent
 from penstock.overlay.client import NOT_CONNECTED
 from penstock.overlay.node import NodeConfig
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
 from penstock.transport.own_subscriptions import INBOX
-from penstock.transport.receiver.rate_controller import word_of
+from penstock.transport.receiver.rate_controller import receiver_hash
 from penstock.transport.sender.flow_table import flow_of
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import (
@@ -30,11 +30,11 @@ from penstock.transport.wire.control_messages import (
     FEEDBACK,
     REQUEST,
     TO,
-    Asked,
+    ControlIdentities,
     Feedback,
+    FlowQuota,
     Key,
     Request,
-    Voice,
     feedback_message,
     request_to_publisher,
 )
@@ -51,20 +51,20 @@ class Publisher:
         self.config = config
         self.timers = Timers()
         self.transport = Transport("p", 1, config, self.timers, Random(1), publishes=True)
-        self.voices: dict[str, Voice] = {}
+        self.identities: dict[str, ControlIdentities] = {}
         self.count = 0
         self.now = 0.0
         self.left: list[tuple[float, Message]] = []
-        self.talk: list[Message] = []
-        self.outcomes: dict[int, list[machine.Outcome]] = {}
+        self.control_messages: list[Message] = []
+        self.outcomes: dict[int, list[machine.RequestOutcome]] = {}
         self.records: list[object] = []
 
     def do(self, effects: list[TransportEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish) and kind_of(effect.message) == DATA:
+            if isinstance(effect, BearerPublish) and kind_of(effect.message) == DATA:
                 self.left.append((self.now, effect.message))
-            elif isinstance(effect, Publish):
-                self.talk.append(effect.message)
+            elif isinstance(effect, BearerPublish):
+                self.control_messages.append(effect.message)
             elif isinstance(effect, Done):
                 self.outcomes.setdefault(effect.ticket, []).append(effect.outcome)
             else:
@@ -76,17 +76,17 @@ class Publisher:
         self.do(self.transport.publish(message, now=self.now, ticket=self.count))
         return self.count
 
-    def hear(self, subscriber: str, *flows: tuple[str, float], sent_at: float | None = None) -> None:
+    def receive(self, subscriber: str, *flows: tuple[str, float], sent_at: float | None = None) -> None:
         asked = tuple(
-            Asked(
+            FlowQuota(
                 quota,
                 self.config.scheme.to_bytes(flow_of(parse_predicate(where), self.config.scheme, exact=False).encoding),
             )
             for where, quota in flows
         )
-        voice = self.voices.setdefault(subscriber, Voice(subscriber, 1))
+        identities = self.identities.setdefault(subscriber, ControlIdentities(subscriber, 1))
         feedback = Feedback(subscriber, self.now - 0.02 if sent_at is None else sent_at, asked)
-        self.do(self.transport.arrived((INBOX,), feedback_message(voice, "p", feedback), now=self.now))
+        self.do(self.transport.arrived((INBOX,), feedback_message(identities, "p", feedback), now=self.now))
 
     def run(self, until: float) -> None:
         while (deadline := self.timers.deadline()) is not None and deadline <= until:
@@ -112,7 +112,7 @@ class Publisher:
 def test_numbers_are_given_when_leaving_and_not_when_queued() -> None:
     """Erratum C10."""
     publisher = Publisher()
-    publisher.hear("s", ("a", 10.0))
+    publisher.receive("s", ("a", 10.0))
     for _ in range(4):
         publisher.publish(a=True)
     publisher.publish(b=True)
@@ -126,17 +126,17 @@ def test_numbers_are_given_when_leaving_and_not_when_queued() -> None:
 
 def test_a_withheld_message_takes_no_number() -> None:
     publisher = Publisher()
-    publisher.hear("s", ("a", 10.0))
+    publisher.receive("s", ("a", 10.0))
     for _ in range(20):
         publisher.publish(a=True)
     publisher.run(2.0)
     assert [header.sequence for header in publisher.headers()] == [1, 2, 3, 4, 5]
-    assert len([record for record in publisher.records if isinstance(record, Withheld)]) == 15
+    assert len([record for record in publisher.records if isinstance(record, MessageWithheld)]) == 15
 
 
 def test_the_record_tells_of_what_left_in_the_order_it_left() -> None:
     publisher = Publisher()
-    publisher.hear("s", ("a", 10.0))
+    publisher.receive("s", ("a", 10.0))
     for name in ("a", "a", "a", "b"):
         publisher.publish(**{name: True})
     publisher.run(1.0)
@@ -149,47 +149,47 @@ def test_the_record_tells_of_what_left_in_the_order_it_left() -> None:
 def test_a_message_names_the_limiting_receiver_of_its_slowest_flow() -> None:
     """Erratum C7: there is room for one."""
     publisher = Publisher()
-    publisher.hear("fast", ("a", 50.0))
-    publisher.hear("slow", ("b", 5.0))
+    publisher.receive("fast", ("a", 50.0))
+    publisher.receive("slow", ("b", 5.0))
     publisher.publish(a=True, b=True)
     publisher.publish(a=True)
     publisher.publish(c=True)
-    assert [control.limiting for control in publisher.controls()] == [word_of("slow"), word_of("fast"), 0]
+    assert [control.limiting for control in publisher.controls()] == [receiver_hash("slow"), receiver_hash("fast"), 0]
 
 
 def test_a_flow_counts_the_messages_that_name_it() -> None:
     """Nobody sees a gap where nothing was lost."""
     publisher = Publisher()
-    publisher.hear("fast", ("a", 500.0))
-    publisher.hear("slow", ("b", 60.0))
+    publisher.receive("fast", ("a", 500.0))
+    publisher.receive("slow", ("b", 60.0))
     for names in ("a", "ab", "a", "ab", "a", "b"):
         publisher.publish(**dict.fromkeys(names, True))
     places: dict[int, list[int]] = {}
     for control in publisher.controls():
         for flow in control.followed:
             places.setdefault(flow.limiting, []).append(flow.place)
-    assert places == {word_of("fast"): [1, 2, 3, 4, 5], word_of("slow"): [1, 2, 3]}
+    assert places == {receiver_hash("fast"): [1, 2, 3, 4, 5], receiver_hash("slow"): [1, 2, 3]}
 
 
 def test_a_message_names_the_four_slowest_of_its_flows() -> None:
     """Erratum C7. Who is not named counts nothing, and keeps what it knows."""
     publisher = Publisher()
     for number, name in enumerate("abcde"):
-        publisher.hear(name, (name, 100.0 - number))
+        publisher.receive(name, (name, 100.0 - number))
     publisher.publish(**dict.fromkeys("abcde", True))
     publisher.publish(a=True)
     crowded, alone = publisher.controls()
-    assert [flow.limiting for flow in crowded.followed] == [word_of(name) for name in "edcb"]
-    assert not crowded.says_all
-    assert [(flow.limiting, flow.place) for flow in alone.followed] == [(word_of("a"), 1)]
-    assert alone.says_all
+    assert [flow.limiting for flow in crowded.followed] == [receiver_hash(name) for name in "edcb"]
+    assert not crowded.names_all
+    assert [(flow.limiting, flow.place) for flow in alone.followed] == [(receiver_hash("a"), 1)]
+    assert alone.names_all
 
 
 def test_the_header_says_how_long_the_feedback_travelled_by_two_clocks() -> None:
     """Erratum C6. The clocks may be years apart."""
     for apart in (0.0, -5.0, 1e4, -1e7, 1.7e9):
         publisher = Publisher()
-        publisher.hear("s", ("a", 50.0), sent_at=publisher.now + apart - 0.034)
+        publisher.receive("s", ("a", 50.0), sent_at=publisher.now + apart - 0.034)
         publisher.publish(a=True)
         (control,) = publisher.controls()
         down = 0.012 + apart  # by the subscriber's clock
@@ -202,9 +202,9 @@ def test_the_rate_in_the_header_is_of_what_leaves() -> None:
     for step in range(1000):
         publisher.run(step * 0.01)
         if step == 100:
-            publisher.hear("s", ("a", 20.0))
+            publisher.receive("s", ("a", 20.0))
         if step > 100 and step % 10 == 0:
-            publisher.hear("s", ("a", 20.0))
+            publisher.receive("s", ("a", 20.0))
         publisher.publish(a=True)
     assert publisher.controls()[-1].rate == pytest.approx(20.0, rel=0.2)
 
@@ -214,7 +214,7 @@ def test_the_rate_in_the_header_is_of_what_leaves() -> None:
 
 def test_a_ticket_is_answered_when_its_message_has_left() -> None:
     publisher = Publisher(WAIT)
-    publisher.hear("s", ("a", 10.0))
+    publisher.receive("s", ("a", 10.0))
     tickets = [publisher.publish(a=True) for _ in range(4)]
     assert publisher.outcomes == {1: [Accepted()], 2: [Accepted()]}
     publisher.run(0.15)
@@ -225,9 +225,9 @@ def test_a_ticket_is_answered_when_its_message_has_left() -> None:
     assert len([record for record in publisher.records if isinstance(record, Published)]) == 4
 
 
-def test_who_is_withheld_is_told_by_whom() -> None:
+def test_who_is_withheld_learns_by_whom() -> None:
     publisher = Publisher()
-    publisher.hear("snail", ("a", 10.0))
+    publisher.receive("snail", ("a", 10.0))
     for _ in range(6):
         publisher.publish(a=True)
     (outcome,) = publisher.outcomes[6]
@@ -235,9 +235,9 @@ def test_who_is_withheld_is_told_by_whom() -> None:
     assert "snail takes 10 messages/s" in outcome.problem
 
 
-def test_when_the_network_goes_away_those_who_wait_are_told() -> None:
+def test_when_the_network_goes_away_those_who_wait_are_refused() -> None:
     publisher = Publisher(WAIT)
-    publisher.hear("s", ("a", 10.0))
+    publisher.receive("s", ("a", 10.0))
     for _ in range(5):
         publisher.publish(a=True)
     publisher.do(publisher.transport.close("the link is down"))
@@ -251,8 +251,8 @@ def test_a_client_that_loses_its_broker_answers_those_who_wait() -> None:
     node = TransportClientNode("p", 1, {}, NodeConfig(), transport=WAIT, random=Random(1))
     node.link_changed(0, up=True, now=0.0)
     encoding = flow_of(parse_predicate("a"), WAIT.scheme, exact=False).encoding
-    feedback = Feedback("s", 0.0, (Asked(10.0, WAIT.scheme.to_bytes(encoding)),))
-    node.transport.arrived((INBOX,), feedback_message(Voice("s", 1), "p", feedback), now=0.0)
+    feedback = Feedback("s", 0.0, (FlowQuota(10.0, WAIT.scheme.to_bytes(encoding)),))
+    node.transport.arrived((INBOX,), feedback_message(ControlIdentities("s", 1), "p", feedback), now=0.0)
     for count in range(1, 5):
         node.publish(make_message(Identity("p", 1, count), {"a": True}), ticket=count, now=0.0)
     effects = node.link_changed(0, up=False, now=0.05)
@@ -289,7 +289,7 @@ def test_every_ticket_is_answered_exactly_once(
         elif step is None:
             publisher.do(publisher.transport.close("closed"))
         else:
-            publisher.hear(step[0], (step[1], step[2]))
+            publisher.receive(step[0], (step[1], step[2]))
     publisher.run(publisher.now + 1000.0)
     assert sorted(publisher.outcomes) == list(range(1, publisher.count + 1))
     assert all(len(answers) == 1 for answers in publisher.outcomes.values())
@@ -303,7 +303,7 @@ def test_every_ticket_is_answered_exactly_once(
 
 def test_a_flow_whose_limiting_receiver_is_silent_is_free_again() -> None:
     publisher = Publisher(WAIT)
-    publisher.hear("s", ("a", 0.5))
+    publisher.receive("s", ("a", 0.5))
     for _ in range(9):
         publisher.publish(a=True)
     publisher.run(1.9)
@@ -316,17 +316,17 @@ def test_a_flow_whose_limiting_receiver_is_silent_is_free_again() -> None:
 def test_a_far_receiver_may_be_silent_for_ten_of_its_round_trips() -> None:
     """Experiments 0.4: max(2 s, 10 round trips). The publisher asks its limiting receivers how far they are."""
     publisher = Publisher()
-    publisher.hear("far", ("a", 0.5))
+    publisher.receive("far", ("a", 0.5))
     publisher.run(1.0)
-    echoes = [message for message in publisher.talk if kind_of(message) == ECHO]
+    echoes = [message for message in publisher.control_messages if kind_of(message) == ECHO]
     assert [message.attributes[TO] for message in echoes] == ["far"]
 
 
 def test_flows_and_feedbacks_are_counted_once_per_tick() -> None:
     publisher = Publisher()
-    publisher.hear("s", ("a", 5.0), ("b", 5.0))
+    publisher.receive("s", ("a", 5.0), ("b", 5.0))
     publisher.run(0.1)
-    publisher.hear("s", ("a", 6.0))
+    publisher.receive("s", ("a", 6.0))
     publisher.run(1.5)
     counted = [record for record in publisher.records if isinstance(record, Counted)]
     assert counted == [Counted("flows", "", 2), Counted("feedback", "", 2)]
@@ -341,13 +341,15 @@ def test_a_repair_takes_tokens_before_it_leaves() -> None:
     for _ in range(5):
         publisher.publish(a=True)
     publisher.publish(b=True)
-    publisher.hear("s", ("a", 10.0))
-    voice = Voice("s", 1)
+    publisher.receive("s", ("a", 10.0))
+    identities = ControlIdentities("s", 1)
 
     def ask(sequence: int) -> int:
         request = Request(Key("p", 1, sequence), "s", publisher.now, 0.02, 2.0, 2.0, 1)
         before = len([record for record in publisher.records if isinstance(record, RepairSent)])
-        publisher.do(publisher.transport.arrived((INBOX,), request_to_publisher(voice, request), now=publisher.now))
+        publisher.do(
+            publisher.transport.arrived((INBOX,), request_to_publisher(identities, request), now=publisher.now)
+        )
         return len([record for record in publisher.records if isinstance(record, RepairSent)]) - before
 
     assert [ask(sequence) for sequence in (1, 2, 3, 4)] == [1, 1, 1, 0]
@@ -355,24 +357,24 @@ def test_a_repair_takes_tokens_before_it_leaves() -> None:
     assert publisher.publish(a=True) not in publisher.outcomes  # the repairs took the tokens
     publisher.run(0.3)
     assert ask(4) == 1
-    assert kind_of(request_to_publisher(voice, Request(Key("p", 1, 1), "s", 0.0, 0.02, 2.0, 2.0, 1))) == REQUEST
+    assert kind_of(request_to_publisher(identities, Request(Key("p", 1, 1), "s", 0.0, 0.02, 2.0, 2.0, 1))) == REQUEST
 
 
 def test_feedback_is_nobodys_business_but_a_publishers_with_congestion_control() -> None:
     publisher = Publisher(TransportConfig())
-    publisher.hear("s", ("a", 1.0))
+    publisher.receive("s", ("a", 1.0))
     for _ in range(9):
         publisher.publish(a=True)
     assert len(publisher.left) == 9
     assert publisher.controls() == []
-    assert not [message for message in publisher.talk if kind_of(message) == FEEDBACK]
+    assert not [message for message in publisher.control_messages if kind_of(message) == FEEDBACK]
 
 
 def test_a_name_that_nobody_answers_to_is_not_followed_for_long() -> None:
     """Beyond the papers: anybody can write feedback in a name of its own invention."""
     publisher = Publisher()
     for second in range(40):
-        publisher.hear("nobody", ("a", 5.0))
+        publisher.receive("nobody", ("a", 5.0))
         publisher.run(float(second))
     assert publisher.transport.flows() == []
     assert any(isinstance(record, InputRefused) and "nobody" in record.problem for record in publisher.records)
@@ -380,14 +382,14 @@ def test_a_name_that_nobody_answers_to_is_not_followed_for_long() -> None:
 
 def test_who_waited_and_would_hold_up_a_faster_flow_is_answered_when_it_is_withheld_after_all() -> None:
     publisher = Publisher()
-    publisher.hear("wide", ("a", 100.0))
+    publisher.receive("wide", ("a", 100.0))
     for _ in range(40):
         publisher.publish(a=True, b=True)
     publisher.run(3.5)  # all of these have left
-    publisher.hear("wide", ("a", 100.0))
+    publisher.receive("wide", ("a", 100.0))
     for _ in range(40):
         publisher.publish(a=True, b=True)
-    publisher.hear("narrow", ("a AND b", 2.0))
+    publisher.receive("narrow", ("a AND b", 2.0))
     withheld = [ticket for ticket, outcomes in publisher.outcomes.items() if isinstance(outcomes[0], machine.Withheld)]
     assert len(withheld) > 20
     assert max(withheld) == 80  # the youngest are

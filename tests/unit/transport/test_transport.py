@@ -16,17 +16,22 @@ from foreign_bus import Bus
 from overlay_bus import OverlayBus
 from penstock.content.envelope import DATA
 from penstock.content.message import Message, Value
-from penstock.kernel.trace import GaveUp, LossDetected, Recovered, RepairSent, RequestHeard, RequestSent
+from penstock.kernel.trace import GaveUp, LossDetected, Recovered, RepairSent, RequestReceived, RequestSent
 from penstock.transport.config import TransportConfig
 from penstock.transport.report import TransportReport
-from penstock.transport.wire.control_messages import ANSWER, DIGEST, ECHO, REPAIR, REQUEST
+from penstock.transport.wire.control_messages import ANSWER, ECHO, HEARTBEAT, REPAIR, REQUEST
 
 Net = Bus | OverlayBus
 SEEDS = 20
 BOTH = pytest.mark.parametrize("network", [Bus, OverlayBus], ids=["foreign", "ours"])
 seeds = pytest.mark.parametrize("seed", range(SEEDS), ids=lambda seed: f"seed{seed}")
-# A record so long that a third of the messages is enough to find all losses but the last, and digests for those.
-BASE: dict[str, Any] = {"record_entries": 40, "digest_interval": 0.2, "digest_repeats": 12, "digest_below": 1.0}
+# A record so long that a third of the messages is enough to find all losses but the last, and heartbeats for those.
+BASE: dict[str, Any] = {
+    "record_entries": 40,
+    "heartbeat_interval": 0.2,
+    "heartbeat_repeats": 12,
+    "heartbeat_below": 1.0,
+}
 FULL = TransportConfig(**BASE)
 KIND_X = "kind = 'x'"
 
@@ -154,8 +159,8 @@ def test_without_loss_nothing_is_missing_and_nearly_nothing_is_asked_for(network
     net = a_run(network, 1, loss=0.0, stage=0.0)
     assert numbers(net.got("all", 1)) == list(range(1, 121))
     assert not detected(net, "all")
-    assert not net.talk(REQUEST)
-    assert not net.talk(REPAIR)
+    assert not net.control_messages(REQUEST)
+    assert not net.control_messages(REPAIR)
 
 
 @BOTH
@@ -196,7 +201,7 @@ def test_a_plain_client_gets_the_messages_as_they_were_published_and_nothing_els
     for number in range(100):
         net.publish("p", {"n": number}, b"body", at=0.01 * number)
     net.run(10.0)
-    assert {carried.kind for carried in net.carried} >= {DATA, REQUEST, REPAIR, DIGEST}
+    assert {carried.kind for carried in net.carried} >= {DATA, REQUEST, REPAIR, HEARTBEAT}
     check_safety(net, "plain")
     assert 80 <= len(net.got("plain", 1)) < 100
     published = {message.identity for _, message in net.published}
@@ -204,10 +209,10 @@ def test_a_plain_client_gets_the_messages_as_they_were_published_and_nothing_els
 
 
 @BOTH
-def test_a_client_without_wishes_of_its_own_gets_plain_messages_too(network: type[Net]) -> None:
+def test_a_client_without_transport_subscriptions_gets_plain_messages_too(network: type[Net]) -> None:
     net = a_run(network, 5, ordered=False, recover=False)
     check_safety(net, "all")
-    assert not net.talk(REQUEST)
+    assert not net.control_messages(REQUEST)
     assert len(net.got("all", 1)) < 120
 
 
@@ -233,18 +238,18 @@ def test_basic_mode_orders_and_finds_no_loss(network: type[Net], seed: int) -> N
         check_safety(net, name)
         check_order(net, name)
         assert not detected(net, name), "without a record nobody knows what was wanted"
-        assert not net.talk(REQUEST)
+        assert not net.control_messages(REQUEST)
 
 
 @BOTH
-def test_basic_mode_with_digests_recovers_all_the_same(network: type[Net]) -> None:
+def test_basic_mode_with_heartbeats_recovers_all_the_same(network: type[Net]) -> None:
     net = a_run(
-        network, 2, TransportConfig(record_entries=0, digest_interval=0.2, digest_below=1.0, cache_interval=0.1)
+        network, 2, TransportConfig(record_entries=0, heartbeat_interval=0.2, heartbeat_below=1.0, cache_interval=0.1)
     )
     for name in ("some", "all"):
         check_safety(net, name)
         check_order(net, name)
-        assert all(number < 60 for number in check_account(net, name)), "before the first digest it asked for"
+        assert all(number < 60 for number in check_account(net, name)), "before the first heartbeat it asked for"
     assert net.report("all", 1).recovered > 0
 
 
@@ -256,7 +261,7 @@ def test_order_alone(network: type[Net], seed: int) -> None:
         check_safety(net, name)
         check_order(net, name)
         assert not net.records_of(name, RequestSent)
-    assert not net.talk(REPAIR)
+    assert not net.control_messages(REPAIR)
     plain = a_run(network, seed, recover=False, ordered=False, stage=0.006)
     assert overtaken(net.got("all", 1)) < overtaken(plain.got("all", 1)), "it puts things in order"
 
@@ -275,8 +280,8 @@ def test_recovery_alone(network: type[Net], seed: int) -> None:
 def test_without_echoes_the_first_guess_is_the_distance(network: type[Net]) -> None:
     config = TransportConfig(**BASE, echo_interval=0.0, distance_first=0.02)
     net = a_run(network, 2, config)
-    assert not net.talk(ECHO)
-    assert not net.talk(ANSWER)
+    assert not net.control_messages(ECHO)
+    assert not net.control_messages(ANSWER)
     check_account(net, "all")
     assert net.report("all", 1).recovered > 0
 
@@ -291,7 +296,7 @@ def test_without_answers_all_that_is_lost_is_known_to_be_lost(network: type[Net]
         check_account(net, name)
         assert net.report(name, 1).recovered == 0
     assert net.report("all", 1).known_lost > 0
-    assert not net.talk(REPAIR)
+    assert not net.control_messages(REPAIR)
 
 
 @BOTH
@@ -307,16 +312,16 @@ def test_peers_repair_each_other_when_the_publisher_does_not(network: type[Net])
 
 
 @BOTH
-def test_without_digests_the_end_of_a_burst_is_lost_in_silence(network: type[Net]) -> None:
+def test_without_heartbeats_the_end_of_a_burst_is_lost_in_silence(network: type[Net]) -> None:
     net = a_run(network, 2, TransportConfig())
-    assert not net.talk(DIGEST)
+    assert not net.control_messages(HEARTBEAT)
     for name in ("some", "all"):
         check_safety(net, name)
         check_order(net, name)
         check_account(net, name)
 
 
-def test_the_last_messages_of_a_burst_are_found_missing_by_digests() -> None:
+def test_the_last_messages_of_a_burst_are_found_missing_by_heartbeats() -> None:
     """002 section 4.3; no publication follows that could tell of them."""
     for config, expected in ((FULL, list(range(1, 41))), (TransportConfig(), list(range(1, 31)))):
         bus = Bus(4, stage=0.0)
@@ -339,9 +344,9 @@ def test_the_last_messages_of_a_burst_are_found_missing_by_digests() -> None:
 def test_both_forms_of_the_record_give_the_same_results(network: type[Net]) -> None:
     runs = {}
     for form in ("whole", "shared"):
-        config = TransportConfig(digest_interval=0.2, digest_below=1.0, record_form=form)
+        config = TransportConfig(heartbeat_interval=0.2, heartbeat_below=1.0, record_form=form)
         net = a_run(network, 7, config)
-        sizes = [len(carried.message.body) for carried in net.talk(DATA)]
+        sizes = [len(carried.message.body) for carried in net.control_messages(DATA)]
         runs[form] = (net.got("all", 1), net.got("some", 1), net.report("all", 1)), sum(sizes) / len(sizes)
     assert runs["whole"][0] == runs["shared"][0]
     assert runs["shared"][1] < 0.5 * runs["whole"][1], "neighbours share most of their bits"
@@ -349,12 +354,12 @@ def test_both_forms_of_the_record_give_the_same_results(network: type[Net]) -> N
 
 @BOTH
 def test_with_a_span_a_slow_publisher_sends_a_short_record(network: type[Net]) -> None:
-    config = TransportConfig(record_span=0.05, digest_interval=0.2, digest_below=1.0)
+    config = TransportConfig(record_span=0.05, heartbeat_interval=0.2, heartbeat_below=1.0)
     fast, slow = a_run(network, 3, config), a_run(network, 3, config, interval=0.1, messages=60)
     for net in (fast, slow):
         check_safety(net, "all")
         assert all(number < min(numbers(net.got("all", 1))) for number in check_account(net, "all"))
-    longest = [max(len(carried.message.body) for carried in net.talk(DATA)) for net in (fast, slow)]
+    longest = [max(len(carried.message.body) for carried in net.control_messages(DATA)) for net in (fast, slow)]
     assert longest[0] >= longest[1] + 3 * 36, "five entries against one, of 32 bytes and an age each"
 
 
@@ -365,14 +370,16 @@ def test_requests_stay_in_their_domain(network: type[Net]) -> None:
     west = TransportConfig(**BASE, domain="west")
     net = a_run(network, 2, east, others=(west, FULL))
     assert net.records_of("all", RequestSent)
-    asked_west = {carried.sender for carried in net.talk(REQUEST) if carried.message.attributes["_domain"] == "west"}
+    asked_west = {
+        carried.sender for carried in net.control_messages(REQUEST) if carried.message.attributes["_domain"] == "west"
+    }
     assert asked_west <= {"other0", "~other0"}
     for name in ("other0", "other1"):
-        heard = {record.requester for record in net.records_of(name, RequestHeard)}
-        assert heard == set(), f"{name} is alone in its domain"
+        received = {record.requester for record in net.records_of(name, RequestReceived)}
+        assert received == set(), f"{name} is alone in its domain"
     for name in ("some", "all"):
         assert all(number < min(numbers(net.got(name, 1))) for number in check_account(net, name))
-    assert {record.requester for record in net.records_of("p", RequestHeard)} <= {"some", "all"}
+    assert {record.requester for record in net.records_of("p", RequestReceived)} <= {"some", "all"}
 
 
 @BOTH
@@ -385,22 +392,24 @@ def test_only_designated_caches_answer(network: type[Net]) -> None:
     assert net.records_of("other0", RepairSent)
     for name in ("p", "some", "all"):
         assert not net.records_of(name, RepairSent)
-        assert not net.records_of(name, RequestHeard)
+        assert not net.records_of(name, RequestReceived)
     check_account(net, "all")
     assert net.report("all", 1).recovered > 0
 
 
 @BOTH
-def test_a_repair_to_the_requester_is_heard_by_nobody_else(network: type[Net]) -> None:
+def test_a_repair_to_the_requester_is_received_by_nobody_else(network: type[Net]) -> None:
     config = TransportConfig(**BASE, repair_to="requester")
     net = a_run(network, 2, config, others=(config,), whole="EXISTS n")
-    assert net.talk(REPAIR)
-    for carried in net.talk(REPAIR):
+    assert net.control_messages(REPAIR)
+    for carried in net.control_messages(REPAIR):
         assert set(carried.message.attributes) == {"_to", "_t"}
     if isinstance(net, Bus):
         for name, member in net.members.items():
             assert all(
-                heard.message.attributes["_to"] == name for heard in member.heard if "_to" in heard.message.attributes
+                received.message.attributes["_to"] == name
+                for received in member.received
+                if "_to" in received.message.attributes
             )
     for name in ("some", "all", "other0"):
         check_safety(net, name)
@@ -409,12 +418,12 @@ def test_a_repair_to_the_requester_is_heard_by_nobody_else(network: type[Net]) -
 
 
 @BOTH
-def test_a_request_to_the_publisher_is_heard_and_answered_by_it_alone(network: type[Net]) -> None:
+def test_a_request_to_the_publisher_is_received_and_answered_by_it_alone(network: type[Net]) -> None:
     config = TransportConfig(**BASE, request_to="publisher")
     net = a_run(network, 2, config, others=(config,))
     assert net.records_of("p", RepairSent)
     for name in ("some", "all", "other0"):
-        assert not net.records_of(name, RequestHeard)
+        assert not net.records_of(name, RequestReceived)
         assert not net.records_of(name, RepairSent)
         check_safety(net, name)
         check_order(net, name)
@@ -427,7 +436,7 @@ def test_a_request_to_the_publisher_is_heard_and_answered_by_it_alone(network: t
 @BOTH
 @pytest.mark.parametrize("seed", range(5), ids=lambda seed: f"seed{seed}")
 def test_tuned_waits_change_no_result(network: type[Net], seed: int) -> None:
-    config = TransportConfig(**BASE, adaptive_waits=True)
+    config = TransportConfig(**BASE, adaptive_suppression=True)
     net = a_run(network, seed, config, others=(config,) * 2)
     for name in ("some", "all", "other0", "other1"):
         check_safety(net, name)
@@ -457,8 +466,8 @@ def test_the_reported_detection_probability_is_the_measured_share(share: float, 
         lost += len(gone)
         found += len(gone & detected(bus, "a"))
         reported.append(bus.report("a", 1).detection_probability)
-    measured, said = found / lost, sum(reported) / len(reported)
-    assert said == pytest.approx(measured, abs=3.5 * (measured * (1 - measured) / lost) ** 0.5 + 0.01), (said, measured)
+    measured, sent = found / lost, sum(reported) / len(reported)
+    assert sent == pytest.approx(measured, abs=3.5 * (measured * (1 - measured) / lost) ** 0.5 + 0.01), (sent, measured)
 
 
 def test_a_report_of_nothing() -> None:
@@ -493,7 +502,9 @@ def test_on_a_network_that_loses_nothing_a_range_soon_asks_for_little(where: str
     report = bus.report("a", 1)
     assert report.known_lost == 0
     assert report.not_asked > 0.9 * report.lost
-    assert len(bus.talk("request")) + len(bus.talk("repair")) <= 0.3 * report.lost  # eight for each before
+    assert (
+        len(bus.control_messages("request")) + len(bus.control_messages("repair")) <= 0.3 * report.lost
+    )  # eight for each before
 
 
 def test_a_publisher_does_not_repeat_a_repair_of_a_peer() -> None:
@@ -531,7 +542,7 @@ def test_a_publishers_clock_is_set(step: float) -> None:
     check_order(bus, "a")
     report = bus.report("a", 1)
     assert report.delivered + report.refused >= 299
-    assert report.refused <= 10  # eight messages, and a digest or two
+    assert report.refused <= 10  # eight messages, and a heartbeat or two
 
 
 # Lives.
@@ -572,8 +583,10 @@ def test_a_subscriber_that_is_started_again_begins_with_what_comes_next() -> Non
     bus.run(15.0)
     check_safety(bus, "a")
     got = numbers(bus.got("a", 1))
-    heard = [count for time, count in ((t, m.identity.count) for t, _, m in bus.members["a"].delivered) if time < 0.6]
-    assert set(range(max(heard), 101)) - set(got) <= given_up(bus, "a"), "from then on nothing is missing in silence"
+    received = [
+        count for time, count in ((t, m.identity.count) for t, _, m in bus.members["a"].delivered) if time < 0.6
+    ]
+    assert set(range(max(received), 101)) - set(got) <= given_up(bus, "a"), "from then on nothing is missing in silence"
 
 
 def test_what_was_held_for_a_subscription_is_not_given_to_the_next_one_of_its_number() -> None:
@@ -596,7 +609,7 @@ def test_what_was_held_for_a_subscription_is_not_given_to_the_next_one_of_its_nu
 def test_a_subscription_that_ends_leaves_nothing_behind() -> None:
     bus = Bus(3, loss=0.1, stage=0.003)
     bus.add("p", FULL, publishes=True)
-    config = TransportConfig(digest_below=1.0, session_idle=5.0)
+    config = TransportConfig(heartbeat_below=1.0, session_idle=5.0)
     bus.add("a", config)
     bus.subscribe("a", 1, "TRUE", ordered=True, recover=True)
     for number in range(100):

@@ -3,7 +3,7 @@
 002 section 3.5.2 lets receivers run several instances of ordering beside each other on the same arrivals, and its
 records do not occupy the links. So an experiment about order needs no run of its own: a best-effort run says when each
 message left and when it arrived, and any number of instances (a latch, a probability, a record size) can be fed with
-it. What is replayed is `transport.ordering.Ordering` itself, with its own deadlines.
+it. What is replayed is `ReorderBuffer` of the transport itself, with its own deadlines.
 
 A header is not made as bytes. `ReplayedHeader` looks like one and takes what it is asked for out of arrays. Its
 entries are not encodings but the answer to the only question that is put to one: 1 if the client's own encodings match
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
-from penstock.transport.ordering.reorder_buffer import Ordering, Step
+from penstock.transport.ordering.reorder_buffer import OrderingStep, ReorderBuffer
 from penstock.transport.wire.header import Header
 
 NONE, ORACLE = "none", "oracle"
@@ -149,7 +149,7 @@ class ReplayedHeader:
 
     __slots__ = ("_departures", "_relevant", "departure", "record_size", "sequence")
     hops = 0
-    digests = False
+    heartbeats = False
 
     def __init__(self, sequence: int, departures: list[float], relevant: bytes, record_size: int) -> None:
         self.sequence = sequence
@@ -175,13 +175,13 @@ class ReplayedHeader:
         return self._relevant[end - self.record_size : end][::-1]
 
 
-Watcher = Callable[[float, Ordering[int]], None]  # is shown the machine after each arrival
+Watcher = Callable[[float, ReorderBuffer[int]], None]  # is shown the machine after each arrival
 
 
 def replay(pair: RecordedPair, config: TransportConfig, watcher: Watcher | None = None) -> ReplayOutcome:
     """Feed the arrivals of a pair to a new machine of this configuration."""
     latch = make_latch(config, config.hops or HOPS_UNKNOWN)
-    ordering: Ordering[int] = Ordering(config, latch)
+    ordering: ReorderBuffer[int] = ReorderBuffer(config, latch)
     tally = _Tally(pair.oracle.tolist())
     due = inf
     headers = cast("list[Header]", pair.headers(config))
@@ -212,7 +212,7 @@ def replay(pair: RecordedPair, config: TransportConfig, watcher: Watcher | None 
     )
 
 
-def _deadline(ordering: Ordering[int]) -> float:
+def _deadline(ordering: ReorderBuffer[int]) -> float:
     due = ordering.deadline()
     return inf if due is None else due
 
@@ -229,7 +229,7 @@ class _Tally:
         self.violations = 0
         self.unnecessary = 0.0
 
-    def add(self, step: Step[int]) -> None:
+    def add(self, step: OrderingStep[int]) -> None:
         for one in step.released:
             self.released += 1
             if one.sequence < self._highest:

@@ -127,7 +127,7 @@ class View:
     @cached_property
     def answers(self) -> Columns:
         """Every request, and how many of those who received it had the message."""
-        return _columns(metrics.answers(self.tables.request_sent, self.tables.request_heard))
+        return _columns(metrics.answers(self.tables.request_sent, self.tables.request_received))
 
     @cached_property
     def cache_sizes(self) -> Columns:

@@ -4,10 +4,10 @@ A loss is noticed when one of the next R messages arrives, for each carries a re
 that wants few of a publisher's messages gets few of those R, and notices few of its losses; but it is enough if one of
 those who lost the message notices.
 
-No network is needed. A publisher's own `Outgoing` writes the headers, each subscriber's own `Ordering` reads them. A
-trial is a message that is lost, and the R messages after it: each is wanted with probability P_match and arrives with
-probability 1 - P_loss, whatever became of the others. The next trial follows at once: no record reaches back so far.
-Several groups of subscribers listen to one publisher, so that every header serves several trials.
+No network is needed. A publisher's own `PublicationRecord` writes the headers, each subscriber's own `ReorderBuffer`
+reads them. A trial is a message that is lost, and the R messages after it: each is wanted with probability P_match and
+arrives with probability 1 - P_loss, whatever became of the others. The next trial follows at once: no record reaches
+back so far. Several groups of subscribers listen to one publisher, so that every header serves several trials.
 
 Bloom false positives are switched off: the content of a message is the set of those who want it, and an encoding is
 looked up in a table of all that were ever sent. What is left is the detector, its records and its window.
@@ -30,9 +30,9 @@ from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, 
 from penstock.lab.pages import style
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
-from penstock.transport.ordering.reorder_buffer import Ordering
-from penstock.transport.sender.publication_record import Outgoing
-from penstock.transport.wire.control_messages import Voice
+from penstock.transport.ordering.reorder_buffer import ReorderBuffer
+from penstock.transport.sender.publication_record import PublicationRecord
+from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.header import decode_header
 
 LOSS = 0.01
@@ -84,10 +84,10 @@ class _Channel:
     def __init__(self, size: int, subscribers: int) -> None:
         # No latch: what is missing is lost at once.
         self._config = TransportConfig(record_entries=size, window=max(256, 2 * size), latch="static", static_latch=0.0)
-        self._out = Outgoing("p", 1, self._config, Timers(), Voice("p", 1))
+        self._out = PublicationRecord("p", 1, self._config, Timers(), ControlIdentities("p", 1))
         self._wanted_by: dict[int, int] = {}  # encoding -> set of subscribers as bits
-        self._orders: list[Ordering[None]] = [
-            Ordering(self._config, make_latch(self._config, 2)) for _ in range(subscribers)
+        self._orders: list[ReorderBuffer[None]] = [
+            ReorderBuffer(self._config, make_latch(self._config, 2)) for _ in range(subscribers)
         ]
         self._relevant = [self._looked_up(1 << number) for number in range(subscribers)]
         self.send((1 << subscribers) - 1, (1 << subscribers) - 1)  # all know the publisher from its first message

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from penstock.kernel.trace import FlowLimited, Record, Withheld
+from penstock.kernel.trace import FlowLimited, MessageWithheld, Record
 
 log = logging.getLogger("penstock.client")
 
@@ -29,7 +29,7 @@ class FlowWatch:
 
     def saw(self, record: Record) -> bool:
         """Take note; says whether the record was one of ours."""
-        if type(record) is Withheld:
+        if type(record) is MessageWithheld:
             self.withheld += 1
             if self.on_withheld is not None:
                 self.on_withheld(record.count, record.limiting_receiver)

@@ -21,10 +21,10 @@ ASKED_AT = (0.1, 0.45, 0.8)  # shares of the time in which we listen
 
 async def ask_slowed(host: LiveHost, node: TransportClientNode, within: float) -> list[Slowdown]:
     """All flows that are limited, as far as their publishers answered within so many seconds."""
-    slowdowns, began, waited = node.transport.slowdowns, host.now(), 0.0
+    query, began, waited = node.transport.flow_query, host.now(), 0.0
     for share in ASKED_AT:
         await asyncio.sleep((share - waited) * within)
         waited = share
-        host.apply(node.egress.route(node.carried_out(slowdowns.ask(host.now()))))
+        host.apply(node.egress.route(node.carried_out(query.ask(host.now()))))
     await asyncio.sleep((1.0 - waited) * within)
-    return slowdowns.found(began)
+    return query.found(began)

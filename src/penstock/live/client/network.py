@@ -57,7 +57,7 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.report import TransportReport
-from penstock.transport.sender import publication_record as outgoing
+from penstock.transport.sender import publication_record
 from penstock.transport.sender.rate_limiter import FlowReport
 
 log = logging.getLogger("penstock.client")
@@ -113,7 +113,7 @@ class Network:
         self._addresses = addresses
         self._connect_within = connect_within
         self._transport = transport
-        self._limits = DEFAULT_LIMITS if transport is None else outgoing.LIMITS
+        self._limits = DEFAULT_LIMITS if transport is None else publication_record.LIMITS
         self._trace = trace
         self._config = config
         self._count = 0

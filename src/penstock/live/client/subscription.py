@@ -24,7 +24,7 @@ from typing import Protocol
 from penstock.content.message import Message
 from penstock.errors import InvalidPredicate, PenstockError
 from penstock.transport.receiver.feedback_scheduler import ControlReport
-from penstock.transport.receiver.reader_pace import Reader
+from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
 
 log = logging.getLogger("penstock.client")
@@ -63,9 +63,9 @@ class Report:
     disorder_probability: float | None = None  # that a message which waited for another still came out of order
     delay_assigned: float = 0.0  # seconds that a message was told to wait for others, on average
     delay_held: float = 0.0  # seconds that it really waited, on average
-    digests: int = 0  # heard
+    heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
-    untold: int = 0  # publications, wanted or not, of which nothing was ever known: a loss among them went unnoticed
+    unrevealed: int = 0  # publications, wanted or not, that no record ever covered: a loss among them went unnoticed
     # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.
     loss_event_rate: float | None = None
     round_trip: float | None = None  # seconds
@@ -133,7 +133,7 @@ class Subscription:
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
         self._last_told: TransportReport | None = None
-        self._reader = Reader(queue_max) if watched else None
+        self._reader_pace = ReaderPace(queue_max) if watched else None
         self._turn_at = 0.0  # when the event loop last had its turn
 
     async def open(self) -> Subscription:
@@ -170,8 +170,8 @@ class Subscription:
                 raise StopAsyncIteration
             await self._wait()
         await self._breathe()
-        if self._reader is not None:
-            self._reader.taken += 1
+        if self._reader_pace is not None:
+            self._reader_pace.taken += 1
         return self._queue.popleft()
 
     async def take(self, count_max: int = 1000) -> list[Message]:
@@ -184,8 +184,8 @@ class Subscription:
             await self._wait()
         await self._breathe()
         queue = self._queue
-        if self._reader is not None:
-            self._reader.taken += min(len(queue), count_max)
+        if self._reader_pace is not None:
+            self._reader_pace.taken += min(len(queue), count_max)
         if len(queue) <= count_max:
             taken = list(queue)
             queue.clear()
@@ -207,7 +207,7 @@ class Subscription:
             reconnects=self._network.reconnects,
             connected=self._network.connected,
             **({"delivered": self._received} if transport is None else asdict(transport)),
-            **({} if self._reader is None else asdict(self._network._control_report(self.number))),
+            **({} if self._reader_pace is None else asdict(self._network._control_report(self.number))),
         )
 
     # What the network calls.
@@ -215,8 +215,8 @@ class Subscription:
     def put(self, message: Message) -> None:
         """A message has come."""
         self._received += 1
-        if self._reader is not None:
-            self._watch(self._reader)
+        if self._reader_pace is not None:
+            self._watch(self._reader_pace)
         if len(self._queue) >= self._queue_max:
             oldest = self._queue.popleft()
             self._dropped += 1
@@ -228,8 +228,8 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _watch(self, reader: Reader) -> None:
-        rate = reader.look(len(self._queue), monotonic())
+    def _watch(self, reader_pace: ReaderPace) -> None:
+        rate = reader_pace.look(len(self._queue), monotonic())
         if rate is not None:
             self._network._reader_takes(self.number, rate)
 

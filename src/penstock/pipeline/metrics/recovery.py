@@ -35,7 +35,8 @@ ROUNDS = (
     " first_request_at double, first_repair_at double"
 )
 ANSWERS = (
-    f"{_MESSAGE}, requester string, attempt bigint, requested_at double, heard bigint, hits bigint, cache_hits bigint"
+    f"{_MESSAGE}, requester string, attempt bigint, requested_at double, received bigint, hits bigint,"
+    " cache_hits bigint"
 )
 CACHE_SIZES = "run string, client string, publisher string, second bigint, entries bigint"
 _KEY = ("run", "publisher", "incarnation", "sequence")
@@ -87,7 +88,7 @@ def rounds(request_sent: DataFrame, repair_sent: DataFrame) -> DataFrame:
     )
 
 
-def answers(request_sent: DataFrame, request_heard: DataFrame) -> DataFrame:
+def answers(request_sent: DataFrame, request_received: DataFrame) -> DataFrame:
     """For every request: how many received it, how many of them had the message, and how many had it in their cache.
 
     The publisher itself keeps what it sends in a ring of its own; it counts among the hits, not among those of caches.
@@ -99,10 +100,10 @@ def answers(request_sent: DataFrame, request_heard: DataFrame) -> DataFrame:
     asked = request_sent.select(*_KEY, F.col("node").alias("requester"), "attempt", F.col("time").alias("requested_at"))
     again = F.lead("requested_at").over(Window.partitionBy(*own).orderBy("requested_at"))
     asked = asked.withColumn("again_at", F.coalesce(again, F.lit(float("inf"))))
-    heard = request_heard.select(*own, F.col("time").alias("heard_at"), "hit", F.col("node").alias("hearer"))
-    within = (F.col("heard_at") >= F.col("requested_at")) & (F.col("heard_at") < F.col("again_at"))
-    took = asked.join(heard, own).where(within).groupBy(*own, "attempt").agg(*_hits())
-    found = asked.join(took, [*own, "attempt"], "left").fillna(0, ["heard", "hits", "cache_hits"])
+    received = request_received.select(*own, F.col("time").alias("received_at"), "hit", F.col("node").alias("receiver"))
+    within = (F.col("received_at") >= F.col("requested_at")) & (F.col("received_at") < F.col("again_at"))
+    took = asked.join(received, own).where(within).groupBy(*own, "attempt").agg(*_hits())
+    found = asked.join(took, [*own, "attempt"], "left").fillna(0, ["received", "hits", "cache_hits"])
     return found.select(*_columns(ANSWERS))
 
 
@@ -139,9 +140,9 @@ def _with_rounds(events: DataFrame) -> DataFrame:
 def _hits() -> list[Column]:
     from pyspark.sql import functions as F
 
-    cached = F.col("hit") & (F.col("hearer") != F.col("publisher"))
+    cached = F.col("hit") & (F.col("receiver") != F.col("publisher"))
     return [
-        F.count("*").alias("heard"),
+        F.count("*").alias("received"),
         F.count_if(F.col("hit")).alias("hits"),
         F.count_if(cached).alias("cache_hits"),
     ]

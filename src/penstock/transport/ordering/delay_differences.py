@@ -2,7 +2,7 @@
 
 The delay of a message cannot be measured without synchronised clocks, but the difference of two delays can: arrival
 less arrival, departure less departure, and the offset of the clocks is gone. A ring of the last q of them (25 in the
-paper) is all that an ordering remembers of the network.
+paper) is all that a reorder buffer remembers of the network.
 
 The sum of |x| is kept as samples come and go, and is added up anew once per turn of the ring, so that rounding errors
 never outlive a turn. The other figures are wanted only where a latch is computed and are worked out when asked for.

@@ -16,12 +16,12 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.wire.header import Header
 
 BACKWARDS_MAX = 0.1  # seconds that a publisher's clock may go back between two messages; NTP steps by more, or slews
-REFUSALS_UNTIL_BELIEVED = 8
+BELIEVED_AFTER = 8  # refusals in a row that agree
 RATE_MAX = 1e6  # messages/s that a publisher may have sent to others meanwhile
 
 
 @dataclass(slots=True)
-class Reference:
+class ReferenceHeader:
     """A message that others are measured against."""
 
     sequence: int
@@ -42,7 +42,7 @@ class Reference:
         return ""
 
 
-class Refusals:
+class RefusedHeaders:
     """The last headers that were refused in a row."""
 
     __slots__ = ("_config", "_count", "_last")
@@ -50,14 +50,14 @@ class Refusals:
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
         self._count = 0  # that agree with each other
-        self._last: Reference | None = None
+        self._last: ReferenceHeader | None = None
 
     def clear(self) -> None:
         """One was accepted."""
         self._count = 0
 
     def believe(self, header: Header, now: float) -> bool:
-        """Whether enough others told the same story as this one; if not, it is remembered as one that told it."""
+        """Whether enough others before it agree with this one; if not, it is remembered as one of them."""
         last = self._last
         agrees = (
             last is not None
@@ -65,9 +65,9 @@ class Refusals:
             and header.sequence != last.sequence
             and not last.problem(header, now, self._config)
         )
-        if agrees and self._count >= REFUSALS_UNTIL_BELIEVED:
+        if agrees and self._count >= BELIEVED_AFTER:
             self._count = 0
             return True
         self._count = self._count + 1 if agrees else 1
-        self._last = Reference(header.sequence, now, header.departure)
+        self._last = ReferenceHeader(header.sequence, now, header.departure)
         return False

@@ -37,7 +37,7 @@ GAP_SAMPLES_MIN = 2  # a single outlier is no second way
 
 
 class Latch(Protocol):
-    """What an ordering asks."""
+    """What a reorder buffer asks."""
 
     def observe(self, difference: float) -> None:
         """A delay difference was measured."""

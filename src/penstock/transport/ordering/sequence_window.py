@@ -1,4 +1,4 @@
-"""What is known of the last few thousand numbers of a publisher: here, missing and untold, missing and wanted.
+"""What is known of the last few thousand numbers of a publisher: received, missing and unknown, missing and wanted.
 
 Three sets of numbers, each an integer whose bit i stands for the number top - i. A gap of any length is then one shift,
 "all of these have come" is one comparison, and a number that arrives is struck from everything that waits for it
@@ -11,20 +11,20 @@ same message (erratum B5: the entry belongs to m_{n-i}).
 from __future__ import annotations
 
 
-class Window:
-    """Sets of numbers up to `top`, the highest that was heard of; -1 before the first."""
+class SequenceWindow:
+    """Sets of numbers up to `top`, the highest that is known of; -1 before the first."""
 
-    __slots__ = ("_all", "_size", "hopeless", "received", "top", "unknown", "untold", "wanted")
+    __slots__ = ("_all", "_size", "hopeless", "received", "top", "unknown", "unrevealed", "wanted")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._all = (1 << size) - 1
         self.top = -1
         self.received = 0
-        self.unknown = 0  # missing, and no record has told whether we want it
+        self.unknown = 0  # missing, and no record has shown whether we want it
         self.wanted = 0  # missing, wanted, and not yet declared lost
         self.hopeless = 0  # missing, and nobody asks for it
-        self.untold = 0  # how many have left the window of which nothing was ever known
+        self.unrevealed = 0  # how many have left the window while unknown
 
     def extend(self, number: int) -> None:
         """Let the top be at least this number; those between are missing, with nothing known of them."""
@@ -36,7 +36,7 @@ class Window:
             step = min(step, self._size)
             self.received = self.received << step & self._all
             unknown = self.unknown << step | (1 << step) - 1
-            self.untold += (unknown >> self._size).bit_count()
+            self.unrevealed += (unknown >> self._size).bit_count()
             self.unknown = unknown & self._all
             self.hopeless = self.hopeless << step & self._all
             self.wanted = self.wanted << step & self._all

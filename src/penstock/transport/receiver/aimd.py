@@ -1,9 +1,9 @@
 """A window instead of an equation: the rate grows by one message per round trip, and halves with every loss event.
 
 002 section 6.2 (and 000 section II-C) ask how control by a window would do against control by the equation. There the
-limiting receiver acknowledges every message, as in PGMCC; here the receiver keeps the window itself and tells the quota
-that it means, once per round trip, like any other: so both can be compared with all else equal. It is `loss_events`
-with another answer to the question what rate is fair:
+limiting receiver acknowledges every message, as in PGMCC; here the receiver keeps the window itself and sends the quota
+that it means, once per round trip, like any other: so both can be compared with all else equal. It is
+`loss_intervals` with another answer to the question what rate is fair:
 
     first event    the window is half of what comes in a round trip
     delivery       it grows by 1 / window, so by one message per round trip while it is used; it does not grow beyond
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from math import inf
 
-from penstock.transport.receiver.loss_intervals import LossEvents
+from penstock.transport.receiver.loss_intervals import LossIntervals
 
 UNUSED_MAX = 2.0  # times the messages of a round trip
 
 
-class LossWindow(LossEvents):
+class Aimd(LossIntervals):
     """The loss history of one session, and a window that follows it."""
 
     __slots__ = ("window",)
@@ -46,7 +46,7 @@ class LossWindow(LossEvents):
         reception_rate: float,
         now: float,
     ) -> bool:
-        """A message came after `gap` missing numbers; says whether that was a loss event."""
+        """A message came after `gap` missing numbers; returns whether that was a loss event."""
         before = self.events
         begun = super().delivered(
             gap,

@@ -1,17 +1,17 @@
-"""A subscriber's congestion control over all its publishers: who is watched, and who is told what, when.
+"""A subscriber's congestion control over all its publishers: which sessions are watched, and when feedback is sent.
 
-Each session has a `congestion` of its own; this part feeds it with what arrives and what is lost, and once per round
-trip, but at most every 10 ms, sends the publisher's inbox what it should know. A limiting receiver that has no news
-speaks every other time, so that its flow does not become free (beyond the papers); who is not the limiting receiver of
-any flow speaks with restraint (`restraint`). A session is watched while something was lost, or may have been, or an
-application is behind, and messages still come; a publisher that has fallen silent is told nothing, so its flows become
-free again.
+Each session has a `rate_controller` of its own; this part feeds it with what arrives and what is lost, and once per
+round trip, but at most every 10 ms, sends feedback to the publisher's inbox. A limiting receiver that has no news sends
+every other time, so that its flow does not become free (beyond the papers); the feedback of who is not the limiting
+receiver of any flow is suppressed (`feedback_suppression`). A session is watched while something was lost, or may have
+been, or an application is behind, and messages still come; a publisher that no longer sends gets no feedback, so its
+flows become free again.
 
-An application that is behind says so for its own subscription. Every publisher is then asked for the same share of what
+An application that is behind is so for its own subscription. Every publisher is then asked for the same share of what
 it sends for that: the application's pace by what comes for it from all of them. Where one flow serves several
 subscriptions the slowest counts. That ends when the application keeps up or the subscription is closed.
 
-State: the flows of all wishes (`own_flows`), the paces, restraint of the sessions that are watched.
+State: the flows of all subscriptions (`receiver_flows`), the paces, suppression of the sessions that are watched.
 Timer: ("transport", "control", publisher, incarnation), while the session is watched.
 """
 
@@ -25,15 +25,15 @@ from random import Random
 from penstock.content.message import Message
 from penstock.kernel.timers import TimerName, Timers
 from penstock.kernel.trace import LimitReached
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.receiver.feedback_suppression import Restraint
-from penstock.transport.receiver.rate_controller import Congestion
-from penstock.transport.receiver.receiver_flows import OWN_FLOWS_MAX, OwnFlows
-from penstock.transport.recovery.distance_estimator import Distances
+from penstock.transport.receiver.feedback_suppression import FeedbackSuppression
+from penstock.transport.receiver.rate_controller import RateController
+from penstock.transport.receiver.receiver_flows import RECEIVER_FLOWS_MAX, ReceiverFlows
+from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.session import Session
-from penstock.transport.subscriptions import Wish
-from penstock.transport.wire.control_messages import Voice, feedback_message
+from penstock.transport.subscriptions import TransportSubscription
+from penstock.transport.wire.control_messages import ControlIdentities, feedback_message
 from penstock.transport.wire.header import Header
 
 
@@ -47,36 +47,43 @@ class ControlReport:
     feedbacks: int = 0  # sent, to all publishers
 
 
-class Feedbacks:
-    """Watches all sessions for congestion."""
+class FeedbackScheduler:
+    """Sends each publisher the feedback of this subscriber, when it is due."""
 
-    def __init__(self, name: str, config: TransportConfig, timers: Timers, distances: Distances, voice: Voice) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: TransportConfig,
+        timers: Timers,
+        distances: DistanceEstimator,
+        identities: ControlIdentities,
+    ) -> None:
         self._name = name
         self._config = config
         self._timers = timers
         self._distances = distances
-        self._voice = voice
-        self._own = OwnFlows(config.scheme, exact=config.feedback_exact)
+        self._identities = identities
+        self._receiver_flows = ReceiverFlows(config.scheme, exact=config.feedback_exact)
         self._paces: dict[int, float] = {}  # messages/s that applications take, by subscription, while they are behind
-        self._restraints: dict[Session, Restraint] = {}  # of sessions that are watched
+        self._suppressions: dict[Session, FeedbackSuppression] = {}  # of sessions that are watched
         self._random = Random(f"{name} feedback")
         self.sent = 0
         self.silent = 0  # feedbacks that others' made unnecessary
 
-    # Wishes.
+    # Subscriptions.
 
-    def wished(self, number: int, wish: Wish) -> list[TransportEffect]:
+    def subscribed(self, number: int, subscription: TransportSubscription) -> list[TransportEffect]:
         """A new subscription, new flows."""
         if not self._config.congestion:
             return []
-        full = self._own.full
-        self._own.add(number, wish.predicate, wish.priority)
-        return [LimitReached("own flows", OWN_FLOWS_MAX)] if self._own.full and not full else []
+        full = self._receiver_flows.full
+        self._receiver_flows.add(number, subscription.predicate, subscription.priority)
+        return [LimitReached("receiver flows", RECEIVER_FLOWS_MAX)] if self._receiver_flows.full and not full else []
 
-    def unwished(self, number: int) -> None:
+    def unsubscribed(self, number: int) -> None:
         """The subscription is closed, and how slow its application was means nothing any more."""
         self._paces.pop(number, None)
-        self._own.remove(number)
+        self._receiver_flows.remove(number)
 
     # What happened.
 
@@ -94,87 +101,89 @@ class Feedbacks:
         if not self._config.congestion or header.control is None:
             return []
         effects: list[TransportEffect] = []
-        if session.congestion is None:
-            session.congestion = self._begin(session)
+        if session.rate_controller is None:
+            session.rate_controller = self._begin(session)
             effects += self._distances.ask(session.publisher, now)
-        session.congestion.delivered(header, message, numbers, lost, now=now)
+        session.rate_controller.delivered(header, message, numbers, lost, now=now)
         self._watch(session, now)
         return effects
 
     def missed(self, session: Session, encodings: Sequence[int], *, now: float) -> None:
         """Messages of this publisher, with these encodings, did not come."""
-        if session.congestion is not None:
-            session.congestion.missed(encodings, now=now)
+        if session.rate_controller is not None:
+            session.rate_controller.missed(encodings, now=now)
             self._watch(session, now)
 
     def dropped_here(self, session: Session, *, now: float) -> None:
         """A message of this publisher came as far as our own queue."""
-        if session.congestion is not None:
-            session.congestion.lost(now=now)
+        if session.rate_controller is not None:
+            session.rate_controller.lost(now=now)
             self._watch(session, now)
 
-    def reader(self, sessions: Sequence[Session], number: int, rate: float, *, now: float) -> None:
+    def reader_pace(self, sessions: Sequence[Session], number: int, rate: float, *, now: float) -> None:
         """The application takes so much of this subscription in all. Infinity: it keeps up."""
-        if number not in self._own:
+        if number not in self._receiver_flows:
             return
-        watched = [(session, session.congestion) for session in sessions if session.congestion is not None]
-        total = sum(congestion.reception_rate(number, now) for _, congestion in watched)
+        watched = [(session, session.rate_controller) for session in sessions if session.rate_controller is not None]
+        total = sum(controller.reception_rate(number, now) for _, controller in watched)
         self._paces.pop(number, None)
         if rate < inf and total > 0.0:
             self._paces[number] = rate
-        for session, congestion in watched:
-            congestion.paced(number, rate / total if total > 0.0 else inf, now=now)
+        for session, controller in watched:
+            controller.paced(number, rate / total if total > 0.0 else inf, now=now)
             self._watch(session, now)
 
     def echoed(self, session: Session) -> None:
         """An echo from its publisher came back."""
         trip = self._distances.round_trip(session.publisher)
-        if session.congestion is not None and trip is not None:
-            session.congestion.echoed(trip)
+        if session.rate_controller is not None and trip is not None:
+            session.rate_controller.echoed(trip)
 
-    # What to say.
+    # Feedback.
 
     def expired(self, session: Session, *, now: float) -> list[TransportEffect]:
-        """A round trip has passed, or a wait is over."""
-        congestion = session.congestion
-        assert congestion is not None, f"{session.publisher} is not watched"
-        congestion.watched = False
-        if now - session.heard_at > self._config.flow_timeout:
+        """A round trip has passed, or a suppression timer has expired."""
+        controller = session.rate_controller
+        assert controller is not None, f"{session.publisher} is not watched"
+        controller.watched = False
+        if now - session.received_at > self._config.flow_timeout:
             return []
         # The limiting receiver measures the round trip itself; all others go by an echo that may be old, or lost.
-        effects = [] if congestion.limiting else self._distances.ask(session.publisher, now)
-        said = congestion.feedback(now=now)
-        speak_at = self._restrained(session, congestion, now) if said is not None else now
-        self._watch(session, now, at=speak_at)
-        if said is None or speak_at > now or congestion.nothing_new(now):
+        effects = [] if controller.limiting else self._distances.ask(session.publisher, now)
+        feedback = controller.feedback(now=now)
+        send_at = self._send_at(session, controller, now) if feedback is not None else now
+        self._watch(session, now, at=send_at)
+        if feedback is None or send_at > now or controller.nothing_new(now):
             return effects
         self.sent += 1
-        congestion.told(now=now)
-        return [*effects, Publish(feedback_message(self._voice, session.publisher, said))]
+        controller.feedback_sent(now=now)
+        return [*effects, BearerPublish(feedback_message(self._identities, session.publisher, feedback))]
 
-    def _restrained(self, session: Session, congestion: Congestion, now: float) -> float:
-        """When to say it."""
-        restraint = self._restraints.get(session)
-        if restraint is None:
-            restraint = self._restraints[session] = Restraint(self._config.feedback_patience, self._random)
-        restraint.look(limiting=congestion.limiting, round_trip=congestion.look_every, now=now)
-        if congestion.limiting:
+    def _send_at(self, session: Session, controller: RateController, now: float) -> float:
+        """When to send it."""
+        suppression = self._suppressions.get(session)
+        if suppression is None:
+            suppression = self._suppressions[session] = FeedbackSuppression(
+                self._config.feedback_patience, self._random
+            )
+        suppression.look(limiting=controller.limiting, round_trip=controller.look_every, now=now)
+        if controller.limiting:
             return now
-        silent = restraint.silent
-        speak_at = restraint.wish(congestion.share, congestion.followed, congestion.look_every, now)
-        self.silent += restraint.silent - silent
-        return speak_at
+        silent = suppression.silent
+        send_at = suppression.send_at(controller.share, controller.followed, controller.look_every, now)
+        self.silent += suppression.silent - silent
+        return send_at
 
     def report(self, sessions: Sequence[Session], number: int | None = None) -> ControlReport:
         """For people: of this subscription's application, or of the slowest one."""
-        known = [session.congestion for session in sessions if session.congestion is not None]
-        worst = min(known, key=lambda congestion: congestion.allowed, default=None)
+        known = [session.rate_controller for session in sessions if session.rate_controller is not None]
+        worst = min(known, key=lambda controller: controller.allowed, default=None)
         if worst is None:
             return ControlReport(feedbacks=self.sent)
         paces = [pace for subscription, pace in self._paces.items() if number in (None, subscription)]
         allowed = min(worst.allowed, *paces, inf)
         return ControlReport(
-            loss_event_rate=worst.events.rate,
+            loss_event_rate=worst.loss_intervals.rate,
             round_trip=worst.round_trip,
             allowed_rate=allowed if allowed < inf else None,
             feedbacks=self.sent,
@@ -183,18 +192,18 @@ class Feedbacks:
     def end(self, session: Session) -> None:
         """The session is over."""
         self._timers.cancel(_timer(session))
-        self._restraints.pop(session, None)
+        self._suppressions.pop(session, None)
 
-    def _begin(self, session: Session) -> Congestion:
+    def _begin(self, session: Session) -> RateController:
         trip = self._distances.round_trip(session.publisher) or 2.0 * self._distances.to(session.publisher)
-        return Congestion(self._config, self._name, self._own, trip)
+        return RateController(self._config, self._name, self._receiver_flows, trip)
 
     def _watch(self, session: Session, now: float, *, at: float | None = None) -> None:
         """Look again at this time, or when the next feedback is due."""
-        congestion = session.congestion
-        if congestion is not None and congestion.active and not congestion.watched:
-            congestion.watched = True
-            self._timers.set(_timer(session), at if at is not None and at > now else now + congestion.look_every)
+        controller = session.rate_controller
+        if controller is not None and controller.active and not controller.watched:
+            controller.watched = True
+            self._timers.set(_timer(session), at if at is not None and at > now else now + controller.look_every)
 
 
 def _timer(session: Session) -> TimerName:

@@ -1,16 +1,16 @@
-"""A limiting receiver counts the messages of its flows, and so sees every loss (beyond the papers; 002 section 6.2).
+"""A limiting receiver checks the sequence of its flows, and so sees every loss (beyond the papers; 002 section 6.2).
 
-A message of a limited flow says the how-manieth of that flow it is. Who asked for the flow gets all of them, so a
-number that does not come is a message that was lost. It may only be late: a missing number is lost when OVERTAKEN_BY
-later ones of its flow have come.
+A message of a limited flow carries its place in that flow. Who asked for the flow gets all of them, so a place that
+does not come is a message that was lost. It may only be late: a missing place is lost when OVERTAKEN_BY later ones of
+its flow have come.
 
 A flow is known by the publisher's number for it, and is watched from the first message on that names us as its limiting
 receiver; from then on every message of it counts, whomever it names, because the role goes from one to another and the
-counting goes on. Each flow is counted by itself: a client that limits two flows gets their messages mixed. Numbers of
-flows come around after 65,535; a step that is too large begins anew.
+sequence goes on. Each flow has a sequence of its own: a client that limits two flows gets their messages mixed. Numbers
+of flows come around after 65,535; a step that is too large begins anew.
 
-State: for each flow the highest count and those missing below it. Bounds: FLOWS_MAX flows, of which the one not heard
-of for longest goes; MISSING_MAX missing. No timers.
+State: for each flow the highest place and those missing below it. Bounds: FLOWS_MAX flows, of which the one without
+messages for longest goes; MISSING_MAX missing. No timers.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ OVERTAKEN_BY = 3  # later messages of its flow, after which a missing one counts
 MISSING_MAX = 1_000
 
 
-class FlowCounts:
-    """The counts of one publisher's flows that we have been the limiting receiver of."""
+class FlowSequences:
+    """The sequences of one publisher's flows that we have been the limiting receiver of."""
 
     __slots__ = ("_flows",)
 
     def __init__(self) -> None:
-        self._flows: dict[int, _Count] = {}  # the one heard of last is the last
+        self._flows: dict[int, _FlowSequence] = {}  # the one that came last is the last
 
     def arrived(self, flow: int, place: int, *, named: bool) -> bool | None:
-        """A message of this flow came, with this count; says whether one was lost, None if that cannot be told.
+        """A message of this flow came, with this place; returns whether one was lost, None if that cannot be known.
 
         `named`: we are the limiting receiver, so the flow is ours.
         """
-        count = self._flows.pop(flow, None)
-        if count is None and not named:
+        sequence = self._flows.pop(flow, None)
+        if sequence is None and not named:
             return None
-        if count is None or not -MISSING_MAX <= place - count.highest <= MISSING_MAX:
-            count = _Count(place)
-        self._flows[flow] = count
+        if sequence is None or not -MISSING_MAX <= place - sequence.highest <= MISSING_MAX:
+            sequence = _FlowSequence(place)
+        self._flows[flow] = sequence
         if len(self._flows) > FLOWS_MAX:
             del self._flows[next(iter(self._flows))]
-        return count.arrived(place)
+        return sequence.arrived(place)
 
 
-class _Count:
+class _FlowSequence:
     __slots__ = ("_missing", "highest")
 
     def __init__(self, place: int) -> None:

@@ -3,7 +3,7 @@
 A *loss event* is one or more losses within a round trip; the *loss interval* is how many messages lie between two
 events, and the loss event rate p is one by the mean interval (000 sections II-A and III-C, 002 section 5.2.3). It goes
 into TCP's response function. What makes it hard: a gap in the sequence may be messages that nobody wanted here. The
-record tells for the last k of a gap of g; about the others one must guess. A delivery after a gap without a known loss:
+record covers the last k of a gap of g; about the others one must guess. A delivery after a gap without a known loss:
 
     g <= k         the record covers the gap: the interval grows by 1
     probable       otherwise by (1 - rho)^(g - k), the chance that none of the others mattered; rho is the match
@@ -37,7 +37,7 @@ GapRule = Literal["probable", "optimistic", "conservative"]
 DISCOUNT_MIN = 0.25  # of one interval's reach (outside: TFRC)
 
 
-class LossEvents:
+class LossIntervals:
     """The loss history of one session."""
 
     __slots__ = (
@@ -90,7 +90,7 @@ class LossEvents:
         reception_rate: float,
         now: float,
     ) -> bool:
-        """A message came after `gap` missing numbers; says whether that was a loss event.
+        """A message came after `gap` missing numbers; returns whether that was a loss event.
 
         `relevant_missing`: the record names one that was wanted and has not come, nor was dropped here.
         """

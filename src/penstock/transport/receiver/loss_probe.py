@@ -1,21 +1,22 @@
-"""A flow of which something may have been lost, or not: how its subscriber finds out (beyond the papers; erratum C8).
+"""A loss probe: how a subscriber finds out whether messages of a flow were lost (beyond the papers; erratum C8).
 
-A record has bits, and bits cannot tell a range: with `price < 10` every message with a price looks like one that should
-have come. Nor do they tell much of anything where messages have so many attributes that most bits are set. Taken for
-losses, those would slow down content that nobody is short of. So they are only suspicions. What is lost for sure is
-told by the flow's count, and that is for those whom the publisher follows (`flow_counts`). Hence who suspects asks for
-the flow at a quota that nobody reaches (ANYTHING): twice what comes would be in the way of the next burst. The
-publisher names it as the limiting receiver, and from then on it counts. It goes on asking, so that the flow does not
-become free, for as long as records give reason to.
+A record has bits, and bits cannot represent a range: with `price < 10` every message with a price looks like one that
+should have come. Nor do they show much where messages have so many attributes that most bits are set. Taken for losses,
+those would slow down content that nobody is short of. So they are only possible losses. What is lost for sure shows in
+the flow's sequence, and that is for those whom the publisher follows (`flow_sequence`). Hence a subscriber probes: it
+asks for the flow at a quota that nobody reaches (ANYTHING); twice what comes would be in the way of the next burst. The
+publisher names it as the limiting receiver, and from then on losses are exact. It goes on probing, so that the flow
+does not become free, for as long as records give reason to.
 
-    how often     once per half of the time after which a silent receiver is forgotten
+    how often     once per half of the time after which a receiver without feedback is forgotten
     somebody else may be followed already for a lower quota. Then it is asked for only SPARING times what comes: who
                   loses more than a sixth of the flow has the lower quota and is followed. Who loses less is not, and
                   does not react to its losses while that lasts (a flow that is limited already, so much is sure)
-    unanswered    each time the wait doubles, up to WAITS_MAX times: a thousand who suspect and are not followed because
-                  others are must not be a flood
+    unanswered    each time the interval doubles, up to WAITS_MAX times: a thousand who probe and are not followed
+                  because others are must not be a flood
 
-A suspicion that nothing has renewed for that time ends. State: a few numbers for each flow. No messages, no timers.
+A probe that no possible loss has renewed for that time ends. State: a few numbers for each flow. No messages, no
+timers.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ SPARING = 1.2  # times the rate that comes
 WAITS_MAX = 16.0
 
 
-class Suspicion:
-    """What a subscriber suspects of one flow of one publisher."""
+class LossProbe:
+    """The probe of one flow of one publisher."""
 
-    __slots__ = ("_asked_at", "_timeout", "_unanswered", "_until")
+    __slots__ = ("_sent_at", "_timeout", "_unanswered", "_until")
 
     def __init__(self, timeout: float) -> None:
-        self._timeout = timeout  # after which a publisher forgets who is silent
+        self._timeout = timeout  # after which a publisher forgets who sends no feedback
         self._until = -inf
-        self._asked_at = -inf
+        self._sent_at = -inf
         self._unanswered = 0
 
-    def raised(self, now: float) -> None:
+    def possible_loss(self, now: float) -> None:
         """A record has shown what may be a loss."""
         self._until = now + self._timeout
 
@@ -47,7 +48,7 @@ class Suspicion:
         return 0.0 <= self._until - now <= self._timeout
 
     def answered(self) -> None:
-        """The flow is counted."""
+        """The publisher follows us: losses of the flow are exact."""
         self._unanswered = 0
 
     def quota(self, rate: float, *, limiting: bool, followed: bool, floor: float, now: float) -> float | None:
@@ -55,11 +56,11 @@ class Suspicion:
         if not rate > 0.0 or not self.lasts(now):
             return None
         wait = self._timeout / 2.0 * min(WAITS_MAX, 2.0**self._unanswered)
-        if 0.0 <= now - self._asked_at < wait:
+        if 0.0 <= now - self._sent_at < wait:
             return None
         return max(floor, SPARING * rate) if followed and not limiting and self._unanswered else ANYTHING
 
-    def asked(self, now: float) -> None:
-        """It was said."""
-        self._asked_at = now
+    def sent(self, now: float) -> None:
+        """It was sent."""
+        self._sent_at = now
         self._unanswered = min(self._unanswered + 1, 10)

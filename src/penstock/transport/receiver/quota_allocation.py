@@ -1,16 +1,16 @@
 """How a subscriber divides what it may receive from one publisher among its filters (000 Algorithm 1; 002 5.3).
 
 Once per round trip it knows the rate of each filter and the rate that is allowed in all. If the sum is too high, each
-filter gets a quota; if there is room, the filters that it limits itself may grow. `plan` is the whole decision, a pure
-function; the arithmetic of sharing is `max_min` and `by_priority`.
+filter gets a quota; if there is room, the filters that it limits itself may grow. `allocate_quotas` is the whole
+decision, a pure function; the arithmetic of sharing is `max_min` and `by_priority`.
 
     decrease   quotas share the allowed rate, demands being the rates: the smallest are served first, so filters with
                low rates keep them. By priorities, if the application has some: max-min with weights, so that a filter
                of priority 2 gets twice as much as one of priority 1 where both want more, and nobody gets nothing
     increase   each filter that this subscriber limits gets its rate and a part of what is free, by priority too, but no
-               more than alpha times its rate; the others are not spoken of
+               more than alpha times its rate; the others are not reported
     pace       no quota is above what the application can take of it, if that is known; the others may have the rest
-    told       quotas below the filter's rate, and those of filters that this subscriber limits. If there are none,
+    reported   quotas below the filter's rate, and those of filters that this subscriber limits. If there are none,
                there is no feedback at all (erratum C3)
 
 Departures. Lines 6-10 stand after the loop over the entries, not in it: the decision needs the whole sum, and there is
@@ -39,10 +39,10 @@ class Reception(NamedTuple):
     pace: float = inf  # messages/s that the application takes of it; infinity: it keeps up
 
 
-def plan(
+def allocate_quotas(
     entries: Sequence[Reception], allowed: float, alpha: float, floor: float, pace_floor: float = 0.0
 ) -> list[float | None]:
-    """The quota to tell the publisher for each entry; None where there is nothing to tell."""
+    """The quota to send the publisher for each entry; None where there is none to send."""
     paced = [entry._replace(rate=min(entry.rate, entry.pace)) for entry in entries]
     total = sum(entry.rate for entry in paced)
     quotas = increase(paced, allowed, alpha) if allowed > total else decrease(paced, allowed)

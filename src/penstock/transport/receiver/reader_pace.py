@@ -1,10 +1,10 @@
 """How fast an application takes its messages, while it is behind: for congestion control.
 
-A subscription's queue is bounded; when it is full, messages are lost. Before that happens publishers should hear what
+A subscription's queue is bounded; when it is full, messages are lost. Before that happens publishers should know what
 the reader can take. So, once the queue is more than `BEHIND` of its bound, the reader's pace is measured again and
-again and told with a correction that brings the queue to `AIM` of its bound: less than the pace when it is fuller, more
-when it is emptier. So little of the queue is used that the rest can take what is still under way. A reader that has
-kept up for `CALM` seconds is no longer spoken of.
+again and reported with a correction that brings the queue to `AIM` of its bound: less than the pace when it is fuller,
+more when it is emptier. So little of the queue is used that the rest can take what is still under way. A reader that
+has kept up for `CALM` seconds is no longer reported.
 
 The pace is smoothed, because many read in batches, with pauses between them.
 
@@ -24,10 +24,10 @@ SMOOTHED_OVER = 0.5  # seconds
 CALM = 1.0
 
 
-class Reader:
+class ReaderPace:
     """Watches the reader of one subscription."""
 
-    __slots__ = ("_behind_at", "_looked_at", "_pace", "_queue_max", "_told", "taken")
+    __slots__ = ("_behind_at", "_looked_at", "_pace", "_queue_max", "_reported", "taken")
 
     def __init__(self, queue_max: int) -> None:
         self.taken = 0  # since the last look; whoever takes counts
@@ -35,10 +35,11 @@ class Reader:
         self._looked_at = 0.0
         self._pace = 0.0  # messages/s
         self._behind_at = -inf
-        self._told = False
+        self._reported = False
 
     def look(self, queue: int, now: float) -> float | None:
-        """With so many messages waiting: the rate to tell, infinity when all is well again; None: nothing to tell."""
+        """With so many messages waiting: the rate to report, infinity when all is well again; None: nothing to
+        report."""
         passed = now - self._looked_at
         if passed < LOOK_EVERY:
             return None
@@ -47,10 +48,10 @@ class Reader:
         fill = queue / self._queue_max
         if fill > BEHIND:
             self._behind_at = now
-            self._told = True
-        if not self._told:
+            self._reported = True
+        if not self._reported:
             return None
         if now - self._behind_at > CALM:
-            self._told = False
+            self._reported = False
             return inf
         return self._pace * min(1.5, max(0.1, 1.0 + CORRECTION * (AIM - fill)))

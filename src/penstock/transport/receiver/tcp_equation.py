@@ -9,7 +9,7 @@ flow is on a par with TCP per packet and not per byte (erratum C5). Line 36 of 0
 (12 sqrt(3p/8))^p where equation (1) has a product; the product is right, it is TFRC's equation with a retransmission
 time-out of four round trips (erratum C1). Without loss there is no limit: infinity, and no division by zero (C3).
 
-No state, no timers. `loss_event_rate_for` is the inverse; a history of losses begins with it (see `loss_events`).
+No state, no timers. `loss_event_rate_for` is the inverse; a history of losses begins with it (see `loss_intervals`).
 """
 
 from __future__ import annotations

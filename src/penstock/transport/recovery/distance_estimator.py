@@ -1,18 +1,18 @@
 """How far away other clients are: one-way trip times, measured by echo (002 section 4.2; outside: SRM).
 
-Requests and repairs wait in proportion to distances, so that the nearest speaks first and the others hear it in time.
-The clocks of two clients have nothing to do with each other, so a distance is half of a round trip on the asker's own
-clock, smoothed (nine parts old, one part new).
+The suppression timers of requests and repairs are in proportion to distances, so that the nearest sends first and the
+others receive it in time. The clocks of two clients have nothing to do with each other, so a distance is half of a
+round trip on the asker's own clock, smoothed (nine parts old, one part new).
 
-State: `_known`, a smoothed round trip per node, and `_asked`, when the last two echoes left of which none has come back
-yet (on a way of more than ECHO_LOST_AFTER the answer to the first comes after the second). They are two tables so that
-names nobody answers to, which a forger can invent, never push out what is known. Messages: an Echo to the other's
-inbox, an Answer to ours. No timers: who needs a distance says `ask`, and that sends an echo only if the estimate is old
-and none is under way.
+State: `_known`, a smoothed round trip per node, and `_asked`, when the last two echo requests left of which none has
+been answered yet (on a way of more than ECHO_LOST_AFTER the reply to the first comes after the second). They are two
+tables so that names nobody answers to, which a forger can invent, never push out what is known. Messages: an
+EchoRequest to the other's inbox, an EchoReply to ours. No timers: who needs a distance calls `ask`, and that sends an
+echo request only if the estimate is old and none is under way.
 
-Forgery. An Answer counts only if it names a node that was asked and the very time of that echo, so who has not seen the
-echo cannot answer it. Who can read the other's inbox can; the network below has no secrets. A round trip that cannot be
-(the clock was set back, or it took over a minute) is refused with a record and the estimate stays.
+Forgery. An EchoReply counts only if it names a node that was asked and the very time of that request, so who has not
+seen the request cannot answer it. Who can read the other's inbox can; the network below has no secrets. A round trip
+that cannot be (the clock was set back, or it took over a minute) is refused with a record and the estimate stays.
 
 Bounds: `distances_max` of each table; the least recently used goes, with a record.
 """
@@ -22,14 +22,20 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from penstock.kernel.trace import InputRefused, LimitReached
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.wire.control_messages import Answer, Echo, Voice, answer_message, echo_message
+from penstock.transport.wire.control_messages import (
+    ControlIdentities,
+    EchoReply,
+    EchoRequest,
+    echo_reply_message,
+    echo_request_message,
+)
 
 SMOOTHING = 0.1  # the weight of a new round trip
 ECHO_LOST_AFTER = 2.0  # then another one may be sent
 ROUND_TRIP_MAX = 60.0  # nothing that takes longer is a distance
-DISTANCE_MIN = 1e-4  # a wait of nothing would let everybody speak at once
+DISTANCE_MIN = 1e-4  # a suppression timer of 0 would let everybody send at once
 NAME_LENGTH_MAX = 256  # characters; nobody's name is longer
 
 
@@ -43,13 +49,13 @@ class _Known:
         self.measured_at = now
 
 
-class Distances:
+class DistanceEstimator:
     """The distances of one client to others."""
 
-    def __init__(self, name: str, config: TransportConfig, voice: Voice) -> None:
+    def __init__(self, name: str, config: TransportConfig, identities: ControlIdentities) -> None:
         self._name = name
         self._config = config
-        self._voice = voice
+        self._identities = identities
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, ...]] = OrderedDict()  # when the last two echoes left, newest first
 
@@ -76,12 +82,12 @@ class Distances:
         return found.round_trip if found is not None else None
 
     def ask(self, node: str, now: float) -> list[TransportEffect]:
-        """Send an echo, if the estimate is old (or missing) and no echo is under way."""
+        """Send an echo request, if the estimate is old (or missing) and none is under way."""
         interval = self._config.echo_interval
         if not interval or node == self._name or not plausible_name(node):
             return []
         found = self._known.get(node)
-        # A clock that was set back makes times of the future; they say nothing, so it is asked again.
+        # A clock that was set back makes times of the future; they mean nothing, so it is asked again.
         if found is not None and 0.0 <= now - found.measured_at < interval:
             return []
         before = self._asked.get(node, ())
@@ -89,17 +95,22 @@ class Distances:
             return []
         self._asked[node] = (now, *before[:1])
         self._asked.move_to_end(node)
-        return [Publish(echo_message(self._voice, node, Echo(self._name, now))), *self._bounded(self._asked, "echoes")]
+        return [
+            BearerPublish(echo_request_message(self._identities, node, EchoRequest(self._name, now))),
+            *self._bounded(self._asked, "echoes"),
+        ]
 
-    def heard_echo(self, echo: Echo, now: float) -> list[TransportEffect]:
-        """Somebody asks where we are."""
+    def echo_request_received(self, echo: EchoRequest, now: float) -> list[TransportEffect]:
+        """Somebody measures the round trip to us."""
         if echo.sender == self._name:
             return []
         if not plausible_name(echo.sender):
             return [InputRefused(echo.sender[:40], f"an echo from a name of {len(echo.sender)} characters")]
-        return [Publish(answer_message(self._voice, echo.sender, Answer(self._name, echo.sent_at, now)))]
+        return [
+            BearerPublish(echo_reply_message(self._identities, echo.sender, EchoReply(self._name, echo.sent_at, now)))
+        ]
 
-    def heard_answer(self, answer: Answer, now: float) -> list[TransportEffect]:
+    def echo_reply_received(self, answer: EchoReply, now: float) -> list[TransportEffect]:
         """An echo has come back; one that we did not send, or not lately, changes nothing."""
         node = answer.sender
         if answer.sent_at not in self._asked.get(node, ()):

@@ -1,13 +1,13 @@
 """Others' messages, kept for those who may have lost them: a ring per publisher that sizes itself (002 section 4.2.4).
 
 A message must be kept until a request for it may have come, and not much longer. How long that is depends on how far
-the requesters are and how long they wait, which their requests say, and on how fast messages come, which is measured
-here. `next_size` is the rule (Algorithm 4.2, corrected); `MessageCache.tune` applies it to all rings once per interval.
+the requesters are and how long they wait, which their requests carry, and on how fast messages come, which is measured
+here. `next_size` is the rule (Algorithm 4.2, corrected); `RepairCache.tune` applies it to all rings once per interval.
 
 State, per publisher and life: the messages in the order of arrival, the wanted size K as a real number, the rate of
-reception, a running hit ratio, running means of what requests said, and when we last sent a repair. The *active
+reception, a running hit ratio, running means of what requests carried, and when we last sent a repair. The *active
 repairer* of a publisher, which the paper calls the closest and does not define (erratum R5), is whoever sent a repair
-for it in the last ACTIVE_FOR seconds: the waits of SRM see to it that this is the nearest one.
+for it in the last ACTIVE_FOR seconds: the suppression timers of SRM see to it that this is the nearest one.
 
 The hit ratio counts every request that reached us and is about this publisher, as the paper says: also those for
 messages that we never had, and which no size would help. It is 1 while nobody has asked.
@@ -43,8 +43,8 @@ class Kept(NamedTuple):
     departure: float
 
 
-class Asked(NamedTuple):
-    """What requests say about how long a message must be kept; running means."""
+class RequestMeans(NamedTuple):
+    """What requests carry about how long a message must be kept; running means."""
 
     to_publisher: float  # d_ZB, from the publisher to who asks
     first: float  # C1
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     to_requester: float  # d_BA, from who asks to us
 
 
-def needed_size(asked: Asked, rate: float) -> float:
+def needed_size(request_means: RequestMeans, rate: float) -> float:
     """How many messages of the last ones must be kept, so that a request still finds the one it is about.
 
     B, who lost a message, learns of it from the next one, d_ZB + 1/r after that left. It waits (C1 + C2/2) d_ZB on
@@ -61,8 +61,8 @@ def needed_size(asked: Asked, rate: float) -> float:
     The paper's bound loses the 1, its algorithm has it (erratum R1). In the derivation 1/r is the time between two
     messages at B, which A cannot know: A takes its own, and d_ZB comes with the request by itself (erratum R5).
     """
-    waits = asked.first + asked.spread / 2.0 + 1.0
-    return rate * (waits * asked.to_publisher + asked.to_requester) + 1.0
+    waits = request_means.first + request_means.spread / 2.0 + 1.0
+    return rate * (waits * request_means.to_publisher + request_means.to_requester) + 1.0
 
 
 def next_size(size: float, *, active: bool, hits_enough: bool, needed: float, size_min: int, size_max: int) -> float:
@@ -86,7 +86,18 @@ def next_size(size: float, *, active: bool, hits_enough: bool, needed: float, si
 class _Ring:
     """One publisher's messages in one of its lives."""
 
-    __slots__ = ("asked", "bytes", "capacity", "entries", "hits", "rate", "repaired_at", "requests", "size", "used_at")
+    __slots__ = (
+        "bytes",
+        "capacity",
+        "entries",
+        "hits",
+        "rate",
+        "repaired_at",
+        "request_means",
+        "requests",
+        "size",
+        "used_at",
+    )
 
     def __init__(self, size: float, now: float) -> None:
         self.entries: dict[int, Kept] = {}  # by sequence number, oldest arrival first
@@ -95,7 +106,7 @@ class _Ring:
         self.rate = RateEstimator(RATE_WINDOW)
         self.bytes = 0
         self.used_at = now
-        self.asked: Asked | None = None
+        self.request_means: RequestMeans | None = None
         self.hits = 0.0
         self.requests = 0.0
         self.repaired_at: float | None = None
@@ -126,7 +137,7 @@ class _Ring:
             self.drop_oldest()
 
 
-class MessageCache:
+class RepairCache:
     """Messages of others, by publisher, life and sequence number."""
 
     def __init__(self, config: TransportConfig) -> None:
@@ -159,18 +170,20 @@ class MessageCache:
         return ring.entries.get(key.sequence) if ring is not None else None
 
     def note_request(self, request: Request, distance_to_requester: float, now: float) -> None:
-        """A request has come: learn from what it says, and whether we have what it asks for."""
+        """A request has come: learn from what it carries, and whether we have what it asks for."""
         ring = self._rings.get((request.key.publisher, request.key.incarnation))
         if ring is None:
             return
         ring.hits = ring.hits * HITS_KEPT + (request.key.sequence in ring.entries)
         ring.requests = ring.requests * HITS_KEPT + 1.0
-        said = Asked(request.distance, request.first, request.spread, distance_to_requester)
-        old = ring.asked
+        reported = RequestMeans(request.distance, request.first, request.spread, distance_to_requester)
+        old = ring.request_means
         if old is None:
-            ring.asked = said
+            ring.request_means = reported
         else:
-            ring.asked = Asked(*[mean + SMOOTHING * (new - mean) for mean, new in zip(old, said, strict=True)])
+            ring.request_means = RequestMeans(
+                *[mean + SMOOTHING * (new - mean) for mean, new in zip(old, reported, strict=True)]
+            )
 
     def note_repair_sent(self, key: Key, now: float) -> None:
         """We sent this message again: for a while we are the active repairer of its publisher."""
@@ -204,7 +217,9 @@ class MessageCache:
 
     def _next_size(self, ring: _Ring, now: float) -> float:
         active = ring.repaired_at is not None and now - ring.repaired_at <= ACTIVE_FOR
-        needed = needed_size(ring.asked, ring.rate.rate(now)) if active and ring.asked is not None else 0.0
+        needed = (
+            needed_size(ring.request_means, ring.rate.rate(now)) if active and ring.request_means is not None else 0.0
+        )
         return next_size(
             ring.size,
             active=active,

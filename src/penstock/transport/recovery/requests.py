@@ -1,24 +1,25 @@
-"""Who lacks a message asks for it, and tries not to ask when somebody else already has (002 section 4.2; outside: SRM).
+"""Who lacks a message requests it; suppression timers see to it that one asks for all (002 section 4.2; outside: SRM).
 
-When a loss is declared a timer starts, drawn from 2^i [C1 d, (C1 + C2) d], d being the distance to the publisher and i
-zero. When it expires the request goes out, i grows by one and the timer is drawn anew. Whoever hears another's request
-for what it waits for itself does the same without sending: one request is enough for all, if it is answered. So as not
-to back off twice for one round of requests, what is heard in the first half of a redrawn wait is only counted. After
-`requests_max` requests and one more wait the message is given up: a Bloom filter's false positive looks like a loss
-that nobody can repair (erratum R6, which also asks for the ignore window; 002 gives neither).
+When a loss is declared a suppression timer starts, drawn from 2^i [C1 d, (C1 + C2) d], d being the distance to the
+publisher and i zero. When it expires the request is sent, i grows by one and the timer is drawn anew. Whoever receives
+another's request for what it waits for itself does the same without sending: one request is enough for all, if it is
+answered. So as not to back off twice for one round of requests, what is received in the first half of a redrawn timer
+is only counted. After `requests_max` requests and one more timer the message is given up: a Bloom filter's false
+positive looks like a loss that nobody can repair (erratum R6, which also asks for the ignore window; 002 gives
+neither).
 
-Straight to the publisher (`request_to = "publisher"`) nobody else hears the request, so nothing can be suppressed and a
-long wait would buy nothing. The first wait is drawn from [0, 0.1 d]: enough that the requests for a burst, or of many
-who lost the same message, do not leave in one instant, and at most a twentieth of the round trip that follows. The next
-waits are drawn from 2^i [3 d, 4 d]: one and a half to two round trips, so that a repair on its way is not asked for
+Straight to the publisher (`request_to = "publisher"`) nobody else receives the request, so nothing can be suppressed
+and a long timer would buy nothing. The first one is drawn from [0, 0.1 d]: enough that the requests for a burst, or of
+many who lost the same message, do not leave in one instant, and at most a twentieth of the round trip that follows. The
+next ones are drawn from 2^i [3 d, 4 d]: one and a half to two round trips, so that a repair on its way is not asked for
 again. Where repairs go to the requester alone (`repair_to = "requester"`) another's request brings us nothing either:
-requests are heard and counted, but nobody holds back for them.
+requests are received and counted, but suppress nothing.
 
 State: one entry per message that is asked for, and the keys that were given up lately, which are not begun again.
 Timers: ("transport", "request", publisher, incarnation, sequence), exactly one per entry. Bounds:
 `requests_pending_max` entries. When they are all taken a new loss is refused and recorded: those that have begun are
 nearer to their repair, and have already cost others something. Others' requests move a timer at most `requests_max`
-times, so that nobody can silence a client for ever.
+times, so that nobody can suppress a client for ever.
 """
 
 from __future__ import annotations
@@ -28,19 +29,26 @@ from random import Random
 
 from penstock.kernel.timers import TimerName, Timers
 from penstock.kernel.trace import GaveUp, LimitReached, Recovered, RequestSent
-from penstock.transport.bearer import Publish, TransportEffect
+from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.recovery.distance_estimator import Distances
-from penstock.transport.recovery.suppression_timers import WaitTuning
-from penstock.transport.wire.control_messages import Key, Repair, Request, Voice, request_to_peers, request_to_publisher
+from penstock.transport.recovery.distance_estimator import DistanceEstimator
+from penstock.transport.recovery.suppression_timers import SuppressionTimers
+from penstock.transport.wire.control_messages import (
+    ControlIdentities,
+    Key,
+    Repair,
+    Request,
+    request_to_peers,
+    request_to_publisher,
+)
 
 STRAIGHT = (0.0, 0.1)  # C1, C2 of the first request to the publisher itself
-STRAIGHT_AGAIN = (1.5, 0.5)  # of the next ones, doubled at least once: then they are in round trips
-IGNORED = 0.5  # of a redrawn wait, in which others' requests move nothing (outside: SRM)
+STRAIGHT_RETRY = (1.5, 0.5)  # of the next ones, doubled at least once: then they are in round trips
+IGNORED = 0.5  # of a redrawn timer, in which others' requests move nothing (outside: SRM)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """How it went with a message that was asked for, or would have been."""
 
     detected_at: float
@@ -52,12 +60,12 @@ class Outcome:
 class _Pending:
     encoding: int
     detected_at: float
-    distance: float = 0.0  # for which the present wait was drawn
+    distance: float = 0.0  # for which the present timer was drawn
     doublings: int = 0  # i
     attempts: int = 0
     backed_off: int = 0
     others: int = 0  # that asked for it, retries not counted
-    spoken: bool = False  # somebody has asked, we or another
+    requested: bool = False  # somebody has asked, we or another
     ignore_until: float = float("-inf")
     first_request_at: float | None = None
 
@@ -71,27 +79,29 @@ class Requests:
         config: TransportConfig,
         timers: Timers,
         random: Random,
-        distances: Distances,
-        voice: Voice,
+        distances: DistanceEstimator,
+        identities: ControlIdentities,
     ) -> None:
         self.sent = 0
-        self.suppressed = 0  # waits that began anew because another had asked
+        self.suppressed = 0  # timers that began anew because another had asked
         self.given_up = 0
         self.came_after_all = 0  # of those given up, how many were received later
         self.recovered = 0
-        self.duplicates = 0  # requests heard for what had been asked for already
+        self.duplicates = 0  # requests received for what had been asked for already
         self.refused = 0  # losses for which there was no room
-        self.tuning = WaitTuning(config.request_first, config.request_spread, adaptive=config.adaptive_waits)
+        self.suppression = SuppressionTimers(
+            config.request_first, config.request_spread, adaptive=config.adaptive_suppression
+        )
         self._name = name
         self._config = config
         self._timers = timers
         self._random = random
         self._distances = distances
-        self._voice = voice
+        self._identities = identities
         self._straight = config.request_to == "publisher"
         self._holds_back = not self._straight and config.repair_to == "all"
-        self._opening = WaitTuning(*STRAIGHT, adaptive=False) if self._straight else self.tuning
-        self._again = WaitTuning(*STRAIGHT_AGAIN, adaptive=False) if self._straight else self.tuning
+        self._opening = SuppressionTimers(*STRAIGHT, adaptive=False) if self._straight else self.suppression
+        self._retry = SuppressionTimers(*STRAIGHT_RETRY, adaptive=False) if self._straight else self.suppression
         self._pending: dict[Key, _Pending] = {}
         self._given_up_at: dict[Key, float] = {}  # oldest first
 
@@ -118,7 +128,7 @@ class Requests:
         self._set_timer(key, entry, self._opening, now)
         return self._distances.ask(key.publisher, now)
 
-    def received(self, key: Key, now: float) -> Outcome | None:
+    def received(self, key: Key, now: float) -> RequestOutcome | None:
         """The message has come, late or as a repair: no more requests. None if it was not asked for."""
         entry = self._pending.pop(key, None)
         if entry is None:
@@ -128,17 +138,17 @@ class Requests:
         self._timers.cancel(_timer(key))
         self.recovered += 1
         self._ended(entry)
-        return Outcome(entry.detected_at, entry.first_request_at, entry.attempts)
+        return RequestOutcome(entry.detected_at, entry.first_request_at, entry.attempts)
 
-    def heard(self, request: Request, now: float) -> list[TransportEffect]:
+    def request_received(self, request: Request, now: float) -> list[TransportEffect]:
         """Somebody asks for a message; if we were about to, one request is enough for now."""
         entry = self._pending.get(request.key)
         if entry is None or request.requester == self._name or self._straight:
             return []
         if request.attempt <= 1:
             entry.others += 1
-            self.duplicates += entry.spoken
-        self._speak(entry, now)
+            self.duplicates += entry.requested
+        self._note_request(entry, now)
         if self._holds_back and now >= entry.ignore_until and entry.backed_off < self._config.requests_max:
             entry.backed_off += 1
             self.suppressed += 1
@@ -146,16 +156,16 @@ class Requests:
         return []
 
     def expired(self, timer: TimerName, now: float) -> list[TransportEffect]:
-        """The wait for a message is over: ask, or give up."""
+        """The suppression timer of a message has expired: ask, or give up."""
         key = Key(str(timer[2]), int(timer[3]), int(timer[4]))
         entry = self._pending.get(key)
         assert entry is not None, f"{timer} belongs to no request"
         if entry.attempts >= self._config.requests_max:
             return self._give_up(key, entry, now)
-        self._speak(entry, now)
+        self._note_request(entry, now)
         if entry.first_request_at is None:
             entry.first_request_at = now
-            self.tuning.spoke()
+            self.suppression.sent_here()
         entry.attempts += 1
         self.sent += 1
         self._double(key, entry, now)
@@ -168,13 +178,13 @@ class Requests:
             self._timers.cancel(_timer(key))
 
     def _send(self, key: Key, entry: _Pending, now: float) -> list[TransportEffect]:
-        waits = self._opening
-        request = Request(key, self._name, now, entry.distance, waits.first, waits.spread, entry.attempts)
+        suppression = self._opening
+        request = Request(key, self._name, now, entry.distance, suppression.first, suppression.spread, entry.attempts)
         if self._straight:
-            message = request_to_publisher(self._voice, request)
+            message = request_to_publisher(self._identities, request)
         else:
-            message = request_to_peers(self._voice, request, entry.encoding, self._config.domain)
-        return [RequestSent(key.publisher, key.incarnation, key.sequence, entry.attempts), Publish(message)]
+            message = request_to_peers(self._identities, request, entry.encoding, self._config.domain)
+        return [RequestSent(key.publisher, key.incarnation, key.sequence, entry.attempts), BearerPublish(message)]
 
     def _give_up(self, key: Key, entry: _Pending, now: float) -> list[TransportEffect]:
         del self._pending[key]
@@ -197,27 +207,27 @@ class Requests:
     def _double(self, key: Key, entry: _Pending, now: float) -> None:
         """Wait again, twice as long. Requests that come early in that wait belong to the round that has just been."""
         entry.doublings += 1
-        wait = self._set_timer(key, entry, self._again, now)
+        wait = self._set_timer(key, entry, self._retry, now)
         entry.ignore_until = now + IGNORED * wait
 
-    def _set_timer(self, key: Key, entry: _Pending, waits: WaitTuning, now: float) -> float:
+    def _set_timer(self, key: Key, entry: _Pending, suppression: SuppressionTimers, now: float) -> float:
         entry.distance = self._distances.to(key.publisher)
-        wait = waits.draw(self._random, entry.distance, entry.doublings)
+        wait = suppression.draw(self._random, entry.distance, entry.doublings)
         self._timers.set(_timer(key), now + wait)
         return wait
 
-    def _speak(self, entry: _Pending, now: float) -> None:
-        if not entry.spoken:
-            entry.spoken = True
-            self.tuning.first_spoke(now - entry.detected_at, entry.distance)
+    def _note_request(self, entry: _Pending, now: float) -> None:
+        if not entry.requested:
+            entry.requested = True
+            self.suppression.first_sent(now - entry.detected_at, entry.distance)
 
     def _ended(self, entry: _Pending) -> None:
-        """The round is over. What came before anybody had asked tells nothing about waits."""
-        if entry.spoken:
-            self.tuning.ended(max(0, entry.others + (entry.attempts > 0) - 1))
+        """The round is over. What came before anybody had asked tells nothing about the timers."""
+        if entry.requested:
+            self.suppression.ended(max(0, entry.others + (entry.attempts > 0) - 1))
 
 
-def recovered_record(repair: Repair, asked: Outcome | None, now: float) -> Recovered:
+def recovered_record(repair: Repair, asked: RequestOutcome | None, now: float) -> Recovered:
     """What a repair brought back, and after how long."""
     key = repair.key.publisher, repair.key.incarnation, repair.key.sequence
     if asked is None:

@@ -1,4 +1,4 @@
-"""A publisher's table of controlled flows: which messages may leave how fast, and on whose word (000 Figure 4).
+"""A publisher's table of controlled flows: which messages may leave how fast, limited by whom (000 Figure 4).
 
 A *flow* is all messages of this publisher that match one filter. Subscribers that are short of capacity ask for a
 quota on a flow; of all who ask for the same messages the one with the lowest quota, the flow's *limiting receiver*, is
@@ -29,9 +29,9 @@ that to the receiver). One who lowers and raises in turn can still send floods t
 the one before it asked for is no bound, since equal receivers take over from each other all the time (as a bound for
 two seconds it cost them an eighth of their rate).
 
-State: flows in the order of insertion; each with bucket, limiting receiver and time of its last word. No timers: the
-owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that begins.
-Who holds a flow down for too long is for `slow_lane` to say.
+State: flows in the order of insertion; each with token bucket, limiting receiver and time of its last feedback. No
+timers: the owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that
+begins. Who holds a flow down for too long is for `receiver_quarantine` to judge.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from penstock.content.relations import covers
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import InputRefused, LimitReached, Record
 
-ROUND_TRIP_MIN = 0.01  # nobody speaks more often than that
+ROUND_TRIP_MIN = 0.01  # nobody sends feedback more often than that
 ROUND_TRIPS_MAX = 64.0
 NEEDLESS_AFTER = 3.0  # seconds
 DEPTH_MIN = 2.0  # messages that may leave at once
 DEPTH_SECONDS = 0.05  # or as many as the quota allows in this time (0.1 on the experiments page: more loss)
 
 
-class Wanted(NamedTuple):
+class WantedFlow(NamedTuple):
     """The messages of a flow: those with these bits, or those that match exactly."""
 
     encoding: int
     exact: Filter | Predicate | None = None
-    equalities: bool = False  # the exact filter has no other constraints, so bits tell at once what it does not cover
+    equalities: bool = False  # the exact filter has no other constraints, so bits show at once what it does not cover
 
     def has(self, encoding: int, attributes: Attributes) -> bool:
         """Whether a message belongs to it."""
@@ -73,17 +73,17 @@ class Wanted(NamedTuple):
         return self.exact is None or filter_matches(self.exact, attributes)
 
 
-def flow_of(selected: Filter | Predicate, scheme: EncodingScheme, *, exact: bool) -> Wanted:
+def flow_of(selected: Filter | Predicate, scheme: EncodingScheme, *, exact: bool) -> WantedFlow:
     """A flow for this filter; for a predicate, with the bits that all its filters have in common."""
     filters = selected.filters if isinstance(selected, Predicate) else (selected,)
     encoding = (1 << scheme.bits) - 1
     for each in filters:
         encoding &= scheme.encode_filter(each)
     equalities = all(isinstance(constraint, Equals) for each in filters for constraint in each.constraints)
-    return Wanted(encoding, selected, equalities) if exact else Wanted(encoding)
+    return WantedFlow(encoding, selected, equalities) if exact else WantedFlow(encoding)
 
 
-def flow_covers(general: Wanted, specific: Wanted) -> bool:
+def flow_covers(general: WantedFlow, specific: WantedFlow) -> bool:
     """Proven: every message of the second flow is one of the first."""
     if general.exact is None:
         return encoding_covers(general.encoding, specific.encoding)
@@ -116,7 +116,7 @@ class Flow:
         "wider",
     )
 
-    def __init__(self, wanted: Wanted, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
+    def __init__(self, wanted: WantedFlow, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
         self.wanted = wanted
         self.limiting_receiver = limiting_receiver
         self.quota = quota  # messages/s
@@ -128,12 +128,12 @@ class Flow:
         self.travel = travel  # of that feedback: our time of arrival less its sender's time of departure
         self.number = 0  # under which headers name it
         self.count = 0  # messages of it that have left
-        self.example: Attributes | None = None  # a message of it: bits alone tell people nothing
+        self.example: Attributes | None = None  # a message of it: bits alone mean nothing to people
         self.wider: Related = NONE  # flows that cover it, and those that it covers: to compare filters takes time, and
         self.narrower: Related = NONE  # the same flows are asked for once per round trip
 
     def follow(self, limiting_receiver: str, quota: float, travel: float, now: float) -> None:
-        """Take the word of this receiver."""
+        """Follow this receiver's feedback."""
         self.limiting_receiver = limiting_receiver
         self.quota = quota
         self.bucket.set_rate(quota, now, _depth(quota))
@@ -166,12 +166,12 @@ class FlowTable:
         self, flows_max: int = 1000, quota_min: float = 0.1, increase_max: float = 0.5, settles_in: float = 0.0
     ) -> None:
         self._flows: list[Flow] = []
-        self._known: dict[Wanted, Flow] = {}
+        self._known: dict[WantedFlow, Flow] = {}
         self._flows_max = flows_max
         self._quota_min = quota_min
         self._increase_max = increase_max
         self._settles_in = settles_in
-        self._full_told = False
+        self._full_reported = False
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -182,7 +182,7 @@ class FlowTable:
 
     def request(
         self,
-        wanted: Wanted,
+        wanted: WantedFlow,
         quota: float,
         subscriber: str,
         now: float,
@@ -220,7 +220,7 @@ class FlowTable:
         self._add(flow, wider, narrower)
         return FlowAnswer(FlowVerdict.ADDED, flow, removed)
 
-    def _related(self, wanted: Wanted) -> tuple[dict[Flow, None], dict[Flow, None]]:
+    def _related(self, wanted: WantedFlow) -> tuple[dict[Flow, None], dict[Flow, None]]:
         """The flows that cover this one, and those that it covers; a flow of the same messages is among both."""
         known = self._known.get(wanted)
         if known is not None:
@@ -229,7 +229,7 @@ class FlowTable:
         return wider, dict.fromkeys([flow for flow in self._flows if flow_covers(wanted, flow.wanted)])
 
     def _grown(self, flow: Flow, round_trip: float | None, now: float) -> float:
-        """How much a receiver that keeps to the rules can ask for since its last word, if it is twice as near."""
+        """How much a receiver that keeps to the rules can ask for since its last feedback, if it is twice as near."""
         if round_trip is None:
             return inf
         round_trips = 2.0 * max(0.0, now - flow.feedback_at) / max(ROUND_TRIP_MIN, round_trip)
@@ -253,7 +253,7 @@ class FlowTable:
         ]
 
     def expire(self, now: float, timeout: float, slower: Mapping[str, float] | None = None) -> tuple[Flow, ...]:
-        """Forget flows whose limiting receiver has been silent for longer than this; `slower` ones may for longer."""
+        """Forget flows whose limiting receiver sent no feedback for longer than this; `slower` ones may take longer."""
         longer = slower or {}
         for flow in self._flows:
             flow.feedback_at = min(flow.feedback_at, now)  # the clock may have been set back
@@ -266,14 +266,14 @@ class FlowTable:
         return self._remove([f for f in self._flows if f.wider and now - max(f.since, f.short_at) > NEEDLESS_AFTER])
 
     def forget(self, receiver: str) -> tuple[Flow, ...]:
-        """Free all flows that are limited on this receiver's word."""
+        """Free all flows that this receiver limits."""
         return self._remove([flow for flow in self._flows if flow.limiting_receiver == receiver])
 
     def _remove(self, flows: list[Flow]) -> tuple[Flow, ...]:
         if flows:
             gone = dict.fromkeys(flows)
             self._flows = [flow for flow in self._flows if flow not in gone]
-            self._full_told = False
+            self._full_reported = False
         for flow in flows:
             del self._known[flow.wanted]
             for other in flow.wider:
@@ -283,8 +283,8 @@ class FlowTable:
         return tuple(flows)
 
     def _left_out(self) -> FlowAnswer:
-        told, self._full_told = self._full_told, True
-        return FlowAnswer(FlowVerdict.REFUSED, records=() if told else (LimitReached("flows", self._flows_max),))
+        reported, self._full_reported = self._full_reported, True
+        return FlowAnswer(FlowVerdict.REFUSED, records=() if reported else (LimitReached("flows", self._flows_max),))
 
 
 def _with(related: Related, *flows: Flow) -> Related:

@@ -1,21 +1,23 @@
-"""Who waits before the gate: a line for each set of flows, and who of all may leave first (000 section III-B8).
+"""The messages that wait for tokens: a queue for each set of flows, and which of all may leave first (000 section
+III-B8).
 
-A message needs a token of every flow that it belongs to. Those that belong to the same flows stand in one line and
-leave in the order in which they came. Between lines that have a flow in common there are two disciplines:
+A message needs a token of every flow that it belongs to. Those that belong to the same flows stand in one queue and
+leave in the order in which they came. Between queues that have a flow in common there are two disciplines:
 
     in order       nobody leaves before an older message that has a flow in common with it. So order holds within each
                    flow, and a message that waits for a slow flow holds up the faster ones that it belongs to as well.
-                   For publishers that do not wait (`when_full = "drop"`): they have said in which order they published
+                   For publishers that do not wait (`when_full = "drop"`): they fixed the order when they published
     overtaking     whoever finds tokens leaves, the oldest first. For publishers that wait: they have not gone on after
                    the message that waits, so there is no order to keep, and content that nobody is short of is not
                    slowed down. (In order, ten writers of a narrow flow left 4/s to one of a wide flow that had 160.)
 
-Nobody starves or blocks for ever. The oldest message of all is first in its line and has nobody older before it, so
+Nobody starves or blocks for ever. The oldest message of all is first in its queue and has nobody older before it, so
 only time stands between it and its tokens. Whoever overtakes leaves a token in each flow that somebody older waits for:
 else writers of one flow each could take every token of two flows as it comes, and a message of both would never find
 both at once.
 
-State: the lines, how many wait for each flow. Bounds are the gate's. No timers; `deadline` says when to look again.
+State: the queues, how many wait for each flow. Bounds are the rate limiter's. No timers; `deadline` says when to look
+again.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ Flows = tuple[Flow, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
-    """A message before the gate."""
+class PendingMessage:
+    """A message that waits for tokens."""
 
     arrival: int
     message: Message
@@ -43,58 +45,58 @@ class Waiting:
     flows: Flows
 
 
-class Lines:
-    """All who wait."""
+class PendingQueues:
+    """All messages that wait for tokens."""
 
     def __init__(self, *, overtaking: bool) -> None:
         self._overtaking = overtaking
-        self._lines: dict[Flows, deque[Waiting]] = {}  # none of them is empty
+        self._queues: dict[Flows, deque[PendingMessage]] = {}  # none of them is empty
         self._lengths: dict[Flow, int] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[PendingMessage]:
         """Oldest first."""
-        return merge(*self._lines.values(), key=lambda waiting: waiting.arrival)
+        return merge(*self._queues.values(), key=lambda pending: pending.arrival)
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
-        return len(self._lines)
+        """How many queues there are."""
+        return len(self._queues)
 
     def length(self, flow: Flow) -> int:
         """How many wait for a token of this flow."""
         return self._lengths.get(flow, 0)
 
-    def join(self, waiting: Waiting) -> bool:
-        """Stand at the end of its line; says whether it is the first there."""
-        line = self._lines.setdefault(waiting.flows, deque())
-        line.append(waiting)
+    def join(self, pending: PendingMessage) -> bool:
+        """Append it to its queue; returns whether it is the first there."""
+        queue = self._queues.setdefault(pending.flows, deque())
+        queue.append(pending)
         self._count += 1
-        for flow in waiting.flows:
+        for flow in pending.flows:
             self._lengths[flow] = self._lengths.get(flow, 0) + 1
-        return len(line) == 1
+        return len(queue) == 1
 
     def blocks(self, flows: Sequence[Flow], now: float) -> bool:
         """Whether somebody who waits comes before a new message of these flows."""
         if not any(flow in self._lengths for flow in flows):
             return False
         if not self._overtaking or any(
-            has_tokens(line, now) for line in self._lines if any(flow in line for flow in flows)
+            has_tokens(others, now) for others in self._queues if any(flow in others for flow in flows)
         ):
             return True
         return not has_tokens(flows, now, self._lengths)
 
-    def release(self, take: Callable[[Flows, Mapping[Flow, None]], bool]) -> list[Waiting]:
+    def release(self, take: Callable[[Flows, Mapping[Flow, None]], bool]) -> list[PendingMessage]:
         """Those who may leave now, oldest first.
 
-        `take` takes a token of each flow, or says False and takes none; in the flows that it is given one must stay.
+        `take` takes a token of each flow, or returns False and takes none; in the flows that it is given one must stay.
         """
-        leaving: list[Waiting] = []
+        leaving: list[PendingMessage] = []
         held: dict[Flow, None] = {}
-        heads = [(line[0].arrival, flows) for flows, line in self._lines.items()]
+        heads = [(queue[0].arrival, flows) for flows, queue in self._queues.items()]
         heapify(heads)
         while heads:
             _, flows = heappop(heads)
@@ -102,61 +104,61 @@ class Lines:
             if held_up or not take(flows, held if self._overtaking else NONE):
                 held.update(dict.fromkeys(flows))
                 continue
-            line = self._lines[flows]
-            leaving.append(self._gone(line.popleft()))
-            if line:
-                heappush(heads, (line[0].arrival, flows))
+            queue = self._queues[flows]
+            leaving.append(self._gone(queue.popleft()))
+            if queue:
+                heappush(heads, (queue[0].arrival, flows))
         return leaving
 
     def deadline(self) -> float | None:
         """When the first of them may leave."""
         ready: list[float] = []
         held: dict[Flow, None] = {}
-        for flows in sorted(self._lines, key=lambda flows: self._lines[flows][0].arrival):
+        for flows in sorted(self._queues, key=lambda flows: self._queues[flows][0].arrival):
             if self._overtaking or not any(flow in held for flow in flows):
                 ready.append(max((flow.bucket.ready_at(2.0 if flow in held else 1.0) for flow in flows), default=0.0))
             held.update(dict.fromkeys(flows))
         return min(ready, default=None)
 
-    def last_of_fewer(self, flow: Flow, fewer_than: int, count: int) -> list[Waiting]:
+    def last_of_fewer(self, flow: Flow, fewer_than: int, count: int) -> list[PendingMessage]:
         """The youngest who wait for this flow and belong to fewer flows than this, at most so many."""
-        lines = [line for flows, line in self._lines.items() if flow in flows and len(flows) < fewer_than]
-        return nlargest(count, (one for line in lines for one in line), key=lambda waiting: waiting.arrival)
+        queues = [queue for flows, queue in self._queues.items() if flow in flows and len(flows) < fewer_than]
+        return nlargest(count, (one for queue in queues for one in queue), key=lambda pending: pending.arrival)
 
     def fastest_with(self, flow: Flow) -> Flow:
         """Of all flows that those who wait for this one belong to, the fastest."""
-        return max((one for flows in self._lines if flow in flows for one in flows), key=lambda one: one.quota)
+        return max((one for flows in self._queues if flow in flows for one in flows), key=lambda one: one.quota)
 
-    def leave(self, waiting: Waiting) -> None:
+    def leave(self, pending: PendingMessage) -> None:
         """It waits no longer."""
-        self._lines[waiting.flows].remove(waiting)
-        self._gone(waiting)
+        self._queues[pending.flows].remove(pending)
+        self._gone(pending)
 
     def regroup(self, added: Sequence[Flow], removed: Mapping[Flow, None]) -> None:
         """Flows came and went: whoever waits does so for the flows that there are."""
         everybody = list(self)
         self.clear()
-        for waiting in everybody:
-            stayed = [flow for flow in waiting.flows if flow not in removed]
-            new = [flow for flow in added if flow.wanted.has(waiting.encoding, waiting.message.attributes)]
-            waiting.flows = (*stayed, *new)
-            self.join(waiting)
+        for pending in everybody:
+            stayed = [flow for flow in pending.flows if flow not in removed]
+            new = [flow for flow in added if flow.wanted.has(pending.encoding, pending.message.attributes)]
+            pending.flows = (*stayed, *new)
+            self.join(pending)
 
     def clear(self) -> None:
         """Nobody waits."""
-        self._lines.clear()
+        self._queues.clear()
         self._lengths.clear()
         self._count = 0
 
-    def _gone(self, waiting: Waiting) -> Waiting:
+    def _gone(self, pending: PendingMessage) -> PendingMessage:
         self._count -= 1
-        if not self._lines[waiting.flows]:
-            del self._lines[waiting.flows]
-        for flow in waiting.flows:
+        if not self._queues[pending.flows]:
+            del self._queues[pending.flows]
+        for flow in pending.flows:
             self._lengths[flow] -= 1
             if not self._lengths[flow]:
                 del self._lengths[flow]
-        return waiting
+        return pending
 
 
 def has_tokens(flows: Sequence[Flow], now: float, kept: Container[Flow] = ()) -> bool:

@@ -1,7 +1,8 @@
-"""The publisher's gate: messages of a limited flow leave as fast as its quota allows, all others at once (000 III-B).
+"""A publisher's rate limiter: messages of a limited flow leave as fast as its quota allows, others at once (000 III-B).
 
 Every message is compared with the flow table. If all flows it belongs to have a token, and nobody who waits comes
-before it, it takes a token of each and leaves. Otherwise it waits (`lines`). Messages of no flow are never delayed.
+before it, it takes a token of each and leaves. Otherwise it waits (`pending_queues`). Messages of no flow are never
+delayed.
 
 A queue that is full withholds: with `when_full = "drop"` the message ends here, is counted and answered at once; with
 "wait" its sender waits, which is the application's own queue, so the bound is only a safeguard. With "drop" order holds
@@ -24,12 +25,12 @@ are then too many, or would hold up a faster flow, are withheld after all.
 A repair does not wait: it takes a token of each flow, or the next one if there is none and no other repair has had that
 (else a flow that is always full would never let one out). So in w seconds at most depth + quota * w + 1 leave.
 
-Bounds: `flow_queue` per flow ("drop"), WAITING_MAX in all, `flows_max` flows, FLOWS_MAX of them on one receiver's word,
-of which one filter each and TEXT_MAX characters of new text at a time; a receiver is heard once per HEARD_EVERY.
+Bounds: `flow_queue` per flow ("drop"), WAITING_MAX in all, `flows_max` flows, FLOWS_MAX of them of one receiver, of
+which one filter each and TEXT_MAX characters of new text at a time; one feedback of a receiver per FEEDBACK_EVERY.
 Feedback that cannot be is refused, flow by flow, with a record. A quota grows no faster than a receiver that keeps to
 the rules would let it: by (1 + alpha) twice per round trip, as far as that is known; else one who lowers and raises in
-turn could send the others floods. Timer: ("transport", "gate"), for the next token that somebody waits for. A message
-gets its number when it leaves, not when it is queued (erratum C10).
+turn could send the others floods. Timer: ("transport", "rate limiter"), for the next token that somebody waits for. A
+message gets its number when it leaves, not when it is queued (erratum C10).
 """
 
 from __future__ import annotations
@@ -51,26 +52,26 @@ from penstock.kernel.machine import Ticket
 from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.loss_probe import ANYTHING
-from penstock.transport.sender.flow_table import NONE, Flow, FlowTable, FlowVerdict, Wanted, flow_of
-from penstock.transport.sender.pending_queues import Flows, Lines, Waiting, has_tokens
-from penstock.transport.sender.receiver_quarantine import SlowLane
-from penstock.transport.wire.control_messages import FLOWS_MAX, Asked, Feedback
+from penstock.transport.sender.flow_table import NONE, Flow, FlowTable, FlowVerdict, WantedFlow, flow_of
+from penstock.transport.sender.pending_queues import Flows, PendingMessage, PendingQueues, has_tokens
+from penstock.transport.sender.receiver_quarantine import ReceiverQuarantine
+from penstock.transport.wire.control_messages import FLOWS_MAX, Feedback, FlowQuota
 
-WAITING_MAX = 100_000  # messages before the gate; beyond it they are refused
+PENDING_MAX = 100_000  # messages that wait for tokens; beyond it they are withheld
 QUOTA_MAX = 1e9  # messages/s; nobody publishes so fast, so nobody has a reason to ask for it
 TEXT_MAX = 1_000  # characters of unknown texts that are read of one feedback: to parse one takes time
 RECENT = 100  # messages among which an example of a new flow is looked for
 ROUNDING = 1e-9
 OVERLOADED = 1.0
 SETTLES_IN = 3.0  # seconds
-HEARD_EVERY = 0.005  # seconds between two feedbacks of one receiver, at least, and
-HEARD_PER_FLOW = 0.001  # for each flow in the first
-HEARD_MAX = 10_000  # receivers of whom this is known
-QUOTA_TOLD = 0.25  # a quota that changed by less than this share is not worth a record
+FEEDBACK_EVERY = 0.005  # seconds between two feedbacks of one receiver, at least, and
+FEEDBACK_PER_FLOW = 0.001  # for each flow in the first
+FEEDBACK_SENDERS_MAX = 10_000  # receivers of whom this is known
+QUOTA_REPORTED = 0.25  # a quota that changed by less than this share is not worth a record
 
 
-class Passage(Enum):
-    """What the gate says to a message."""
+class Admission(Enum):
+    """What becomes of a message."""
 
     OPEN = "open"  # it leaves now
     WAITS = "waits"
@@ -80,9 +81,9 @@ class Passage(Enum):
 class Offered(NamedTuple):
     """What became of a message that wants to leave."""
 
-    passage: Passage
+    admission: Admission
     flows: Flows  # that it belongs to
-    displaced: Sequence[Waiting] = ()  # who were withheld so that it may wait
+    displaced: Sequence[PendingMessage] = ()  # who were withheld so that it may wait
     first: bool = False  # it waits, and nobody of the same flows before it: the deadline may have moved
 
 
@@ -97,23 +98,25 @@ class FlowReport:
     since: float  # when it was first limited, by the publisher's clock
 
 
-class Gate:
+class RateLimiter:
     """Decides when a publisher's messages leave."""
 
     def __init__(self, config: TransportConfig) -> None:
         self._config = config
         self._table = FlowTable(config.flows_max, config.quota_floor, config.increase_max, SETTLES_IN)
-        self._lane = SlowLane(config)
-        self._lines = Lines(overtaking=config.when_full == "wait")
+        self._quarantine = ReceiverQuarantine(config)
+        self._pending = PendingQueues(overtaking=config.when_full == "wait")
         self._debts: dict[Flow, None] = {}  # flows whose next token a repair has had already
-        self._texts: dict[str, Wanted] = {}  # flows that were asked for by text
+        self._texts: dict[str, WantedFlow] = {}  # flows that were asked for by text
         self._unread = TEXT_MAX  # characters that may still be parsed for this feedback
-        self._heard: OrderedDict[str, tuple[float, float]] = OrderedDict()  # who, when, and not again for how long
+        self._last_feedback: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # from whom, when, and not again for how long
         self._arrivals = 0
-        self._told: dict[Flow, tuple[float, str]] = {}  # quotas and receivers that were last recorded
+        self._reported: dict[Flow, tuple[float, str]] = {}  # quotas and receivers that were last recorded
         self.recent: deque[Message] = deque(maxlen=RECENT)  # that have left
         self.shed: list[
-            Waiting
+            PendingMessage
         ] = []  # who waited and is withheld, because a flow was limited; the owner takes them out
         self.withheld = 0
         self.feedbacks = 0
@@ -124,13 +127,13 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """Messages before the gate."""
-        return len(self._lines)
+        """Messages that wait for tokens."""
+        return len(self._pending)
 
     @property
-    def lines(self) -> int:
+    def queues(self) -> int:
         """How many sets of flows somebody waits for."""
-        return self._lines.count
+        return self._pending.count
 
     # Messages.
 
@@ -138,26 +141,26 @@ class Gate:
         """A message wants to leave."""
         flows = tuple(self._table.matching(encoding, message.attributes))
         if not flows:
-            return Offered(Passage.OPEN, flows)
+            return Offered(Admission.OPEN, flows)
         self._pay_debts(now)
         for flow in flows:
             if not flow.bucket.has(now):
                 flow.short_at = now
-        if not self._lines.blocks(flows, now) and self._take(flows, now):
-            return Offered(Passage.OPEN, flows)
+        if not self._pending.blocks(flows, now) and self._take(flows, now):
+            return Offered(Admission.OPEN, flows)
         displaced = self._room(flows, now)
         if displaced is None:
             self.withheld += 1
-            return Offered(Passage.WITHHELD, flows)
+            return Offered(Admission.WITHHELD, flows)
         for less_wanted in displaced:
             self.withheld += 1
-            self._lines.leave(less_wanted)
+            self._pending.leave(less_wanted)
         self._arrivals += 1
-        first = self._lines.join(Waiting(self._arrivals, message, encoding, ticket, flows))
-        return Offered(Passage.WAITS, flows, displaced, first)
+        first = self._pending.join(PendingMessage(self._arrivals, message, encoding, ticket, flows))
+        return Offered(Admission.WAITS, flows, displaced, first)
 
     def admit(self, message: Message, encoding: int, *, now: float) -> bool:
-        """Whether talk that carries this message may leave now; it takes tokens like the message itself (002 1.2)."""
+        """Whether a repair of this message may leave now; it takes tokens like the message itself (002 1.2)."""
         flows = self._table.matching(encoding, message.attributes)
         self._pay_debts(now)
         if any(flow in self._debts for flow in flows):
@@ -167,37 +170,37 @@ class Gate:
                 self._debts[flow] = None
         return True
 
-    def release(self, *, now: float) -> list[Waiting]:
+    def release(self, *, now: float) -> list[PendingMessage]:
         """The messages that may leave by now, oldest first."""
         self._pay_debts(now)
-        return self._lines.release(lambda flows, kept: self._take(flows, now, kept))
+        return self._pending.release(lambda flows, kept: self._take(flows, now, kept))
 
     def deadline(self) -> float | None:
         """When the first message that waits may leave."""
-        return self._lines.deadline()
+        return self._pending.deadline()
 
-    def withdraw(self) -> list[Waiting]:
-        """Nobody waits any more; says who did, oldest first."""
-        gone = list(self._lines)
-        self._lines.clear()
+    def withdraw(self) -> list[PendingMessage]:
+        """Nobody waits any more; returns who did, oldest first."""
+        gone = list(self._pending)
+        self._pending.clear()
         self.withheld += len(gone)
         return gone
 
-    def _room(self, flows: Flows, now: float) -> list[Waiting] | None:
+    def _room(self, flows: Flows, now: float) -> list[PendingMessage] | None:
         """Who must give way so that a message of these flows may wait; None if there is no room for it."""
-        if len(self._lines) >= WAITING_MAX:
+        if len(self._pending) >= PENDING_MAX:
             return None
         if self._config.when_full == "wait":
             return []
-        found: dict[int, Waiting] = {}
+        found: dict[int, PendingMessage] = {}
         fastest = max(flows, key=lambda flow: flow.quota)
         for flow in flows:
-            if self._lines.length(flow) >= self._config.flow_queue:
+            if self._pending.length(flow) >= self._config.flow_queue:
                 flow.full_at = now
-            surplus = ceil(self._lines.length(flow) + 1 - self._places(flow, fastest, now))
+            surplus = ceil(self._pending.length(flow) + 1 - self._places(flow, fastest, now))
             if surplus > 0:
                 fewer_than = len(flows) if self._config.prefer_shared else 0
-                less_wanted = self._lines.last_of_fewer(flow, fewer_than, surplus)
+                less_wanted = self._pending.last_of_fewer(flow, fewer_than, surplus)
                 if len(less_wanted) < surplus or (surplus > 1 and now - flow.full_at > OVERLOADED):
                     return None
                 found |= {other.arrival: other for other in less_wanted}
@@ -207,7 +210,7 @@ class Gate:
         """How many messages may wait for this flow: `flow_queue`, or those that will have tokens in time."""
         if flow is fastest:
             return self._config.flow_queue
-        wait = max(0.0, self._lines.length(fastest) + 1 - fastest.bucket.tokens(now)) / fastest.quota
+        wait = max(0.0, self._pending.length(fastest) + 1 - fastest.bucket.tokens(now)) / fastest.quota
         return min(self._config.flow_queue, flow.bucket.tokens(now) + flow.quota * wait + ROUNDING)
 
     def _take(self, flows: Flows, now: float, kept: Mapping[Flow, None] = NONE) -> bool:
@@ -226,28 +229,28 @@ class Gate:
 
     # Flows.
 
-    def heard(
+    def feedback_received(
         self, feedback: Feedback, scheme: EncodingScheme, *, now: float, round_trip: float | None = None
     ) -> list[Record]:
-        """A subscriber says how fast it can take some flows; `round_trip` to it, if that is known."""
-        if not self._listens(feedback, now):
+        """Feedback: how fast a subscriber can take some flows; `round_trip` to it, if that is known."""
+        if not self._accepts(feedback, now):
             return []
         self.feedbacks += 1
         self._unread = TEXT_MAX
         records: list[Record] = []
         added: dict[Flow, None] = {}
         removed: dict[Flow, None] = {}
-        for asked in feedback.flows:
-            wanted, problem = self._checked(asked, feedback.subscriber, scheme)
+        for flow_quota in feedback.flows:
+            wanted, problem = self._checked(flow_quota, feedback.subscriber, scheme)
             if wanted is None:
                 self.refused += 1
                 records += [record for record in problem if record not in records]  # one of a kind is enough
                 continue
-            if self._lane.ignores(feedback.subscriber, wanted, asked.quota, now):
+            if self._quarantine.ignores(feedback.subscriber, wanted, flow_quota.quota, now):
                 continue
             travel = now - feedback.sent_at
             answer = self._table.request(
-                wanted, asked.quota, feedback.subscriber, now, travel=travel, round_trip=round_trip
+                wanted, flow_quota.quota, feedback.subscriber, now, travel=travel, round_trip=round_trip
             )
             records += answer.records
             removed.update(dict.fromkeys(answer.removed))
@@ -255,57 +258,59 @@ class Gate:
                 added[answer.flow] = None
                 answer.flow.example = self._example(wanted, scheme)
             if answer.flow is not None and answer.verdict is not FlowVerdict.COVERED:
-                records += self._tell(answer.flow)
+                records += self._report_flow(answer.flow)
         new = [flow for flow in added if flow not in removed]
         records += self._regroup(new, removed)
         self._shed(new, now)
         return records
 
     def expire(self, timeout: float, *, now: float, slower: Mapping[str, float] | None = None) -> list[Record]:
-        """Flows whose limiting receiver has fallen silent, or is too slow, are free again.
+        """Flows whose limiting receiver sends no more feedback, or is too slow, are free again.
 
-        `slower` are receivers far away, who may be silent for longer.
+        `slower` are receivers far away, whose feedback may take longer.
         """
         gone = dict.fromkeys((*self._table.expire(now, timeout, slower), *self._table.needless(now)))
-        too_slow, records = self._lane.judge(self._table, now)
+        too_slow, records = self._quarantine.judge(self._table, now)
         for receiver in too_slow:
             gone.update(dict.fromkeys(self._table.forget(receiver)))
         return records + self._regroup([], gone)
 
-    def disown(self, receiver: str, problem: str, *, now: float) -> list[Record]:
-        """This receiver's word does not count for a while."""
-        self._lane.send(receiver, now)
+    def quarantine(self, receiver: str, problem: str, *, now: float) -> list[Record]:
+        """This receiver's feedback does not count for a while."""
+        self._quarantine.add(receiver, now)
         gone = dict.fromkeys(self._table.forget(receiver))
         return [InputRefused(receiver[:40], problem), *self._regroup([], gone)]
 
-    def _listens(self, feedback: Feedback, now: float) -> bool:
-        """Nobody has a reason to speak so often, and to listen takes time."""
-        heard_at, pause = self._heard.pop(feedback.subscriber, (-inf, 0.0))
-        listens = not 0.0 <= now - heard_at < pause
-        pause = max(HEARD_EVERY, HEARD_PER_FLOW * len(feedback.flows)) if listens else pause
-        self._heard[feedback.subscriber] = (now if listens else heard_at, pause)
-        if len(self._heard) > HEARD_MAX:
-            self._heard.popitem(last=False)
-        return listens
+    def _accepts(self, feedback: Feedback, now: float) -> bool:
+        """Nobody has a reason to send feedback so often, and to read it takes time."""
+        received_at, pause = self._last_feedback.pop(feedback.subscriber, (-inf, 0.0))
+        accepted = not 0.0 <= now - received_at < pause
+        pause = max(FEEDBACK_EVERY, FEEDBACK_PER_FLOW * len(feedback.flows)) if accepted else pause
+        self._last_feedback[feedback.subscriber] = (now if accepted else received_at, pause)
+        if len(self._last_feedback) > FEEDBACK_SENDERS_MAX:
+            self._last_feedback.popitem(last=False)
+        return accepted
 
     def limiting_receivers(self) -> list[str]:
-        """On whose word flows are limited, without repetition."""
+        """The receivers that limit flows, without repetition."""
         return list(dict.fromkeys(flow.limiting_receiver for flow in self._table))
 
     def report(self) -> list[FlowReport]:
         """All flows that are limited now."""
         return [
-            FlowReport(self._name(flow), flow.quota, flow.limiting_receiver, self._lines.length(flow), flow.since)
+            FlowReport(self._name(flow), flow.quota, flow.limiting_receiver, self._pending.length(flow), flow.since)
             for flow in self._table
             if flow.quota < ANYTHING
         ]
 
-    def _checked(self, asked: Asked, subscriber: str, scheme: EncodingScheme) -> tuple[Wanted | None, list[Record]]:
+    def _checked(
+        self, flow_quota: FlowQuota, subscriber: str, scheme: EncodingScheme
+    ) -> tuple[WantedFlow | None, list[Record]]:
         """The flow that is asked for, or what is wrong with it."""
-        if not 0.0 <= asked.quota <= QUOTA_MAX:
-            return None, [InputRefused(subscriber[:40], f"a quota of {asked.quota} messages/s")]
+        if not 0.0 <= flow_quota.quota <= QUOTA_MAX:
+            return None, [InputRefused(subscriber[:40], f"a quota of {flow_quota.quota} messages/s")]
         try:
-            wanted = self._wanted(asked, scheme)
+            wanted = self._wanted(flow_quota, scheme)
         except (InvalidEncoding, InvalidPredicate) as error:
             return None, [InputRefused(subscriber[:40], f"a flow that cannot be: {error}")]
         own = [flow for flow in self._table if flow.limiting_receiver == subscriber]
@@ -313,55 +318,55 @@ class Gate:
             return None, [LimitReached("flows of one receiver", FLOWS_MAX)]
         return wanted, []
 
-    def _wanted(self, asked: Asked, scheme: EncodingScheme) -> Wanted:
+    def _wanted(self, flow_quota: FlowQuota, scheme: EncodingScheme) -> WantedFlow:
         """By its bits, or by its text; texts come again with every feedback, so they are remembered."""
-        if not asked.where:
-            return Wanted(scheme.from_bytes(asked.encoding))
-        known = self._texts.pop(asked.where, None)
+        if not flow_quota.where:
+            return WantedFlow(scheme.from_bytes(flow_quota.encoding))
+        known = self._texts.pop(flow_quota.where, None)
         if known is not None:
-            self._texts[asked.where] = known  # the one that was not used for longest is the first to go
+            self._texts[flow_quota.where] = known  # the one that was not used for longest is the first to go
             return known
-        self._unread -= len(asked.where)
+        self._unread -= len(flow_quota.where)
         if self._unread < 0:
-            raise InvalidPredicate(f"more than {TEXT_MAX} characters of new text; say the others next time")
-        selected = parse_predicate(asked.where)
+            raise InvalidPredicate(f"more than {TEXT_MAX} characters of new text; send the others next time")
+        selected = parse_predicate(flow_quota.where)
         if len(selected.filters) != 1:
             raise InvalidPredicate("a flow is one filter, without OR")
         wanted = flow_of(selected, scheme, exact=True)
         if len(self._texts) >= self._config.flows_max:
             del self._texts[next(iter(self._texts))]
-        self._texts[asked.where] = wanted
+        self._texts[flow_quota.where] = wanted
         return wanted
 
     def _regroup(self, added: Sequence[Flow], removed: Mapping[Flow, None]) -> list[Record]:
         """Flows came and went."""
-        if (added or removed) and self._lines:
-            self._lines.regroup(added, removed)
+        if (added or removed) and self._pending:
+            self._pending.regroup(added, removed)
         for flow in removed:
             self._debts.pop(flow, None)
-        told = [flow for flow in removed if self._told.pop(flow, None) is not None]
-        return [FlowLimited(self._name(flow), flow.limiting_receiver, 0.0) for flow in told]
+        reported = [flow for flow in removed if self._reported.pop(flow, None) is not None]
+        return [FlowLimited(self._name(flow), flow.limiting_receiver, 0.0) for flow in reported]
 
     def _shed(self, added: Sequence[Flow], now: float) -> None:
         """Where order holds: those who wait for a new flow and would hold up a faster one, the youngest of them."""
         for flow in added if self._config.when_full == "drop" else ():
-            waiting = self._lines.length(flow)
-            surplus = ceil(waiting - self._places(flow, self._lines.fastest_with(flow), now)) if waiting else 0
-            for youngest in self._lines.last_of_fewer(flow, len(self._table) + 1, max(0, surplus)):
-                self._lines.leave(youngest)
+            waiting = self._pending.length(flow)
+            surplus = ceil(waiting - self._places(flow, self._pending.fastest_with(flow), now)) if waiting else 0
+            for youngest in self._pending.last_of_fewer(flow, len(self._table) + 1, max(0, surplus)):
+                self._pending.leave(youngest)
                 self.withheld += 1
                 self.shed.append(youngest)
 
-    def _tell(self, flow: Flow) -> list[Record]:
+    def _report_flow(self, flow: Flow) -> list[Record]:
         if flow.quota >= ANYTHING:  # somebody only wants to know whether all of it comes
             return []
-        quota, receiver = self._told.get(flow, (0.0, ""))
-        if receiver == flow.limiting_receiver and abs(flow.quota - quota) <= QUOTA_TOLD * quota:
+        quota, receiver = self._reported.get(flow, (0.0, ""))
+        if receiver == flow.limiting_receiver and abs(flow.quota - quota) <= QUOTA_REPORTED * quota:
             return []
-        self._told[flow] = (flow.quota, flow.limiting_receiver)
+        self._reported[flow] = (flow.quota, flow.limiting_receiver)
         return [FlowLimited(self._name(flow), flow.limiting_receiver, flow.quota)]
 
-    def _example(self, wanted: Wanted, scheme: EncodingScheme) -> Attributes | None:
+    def _example(self, wanted: WantedFlow, scheme: EncodingScheme) -> Attributes | None:
         """A message of this flow that has left."""
         lately = (message.attributes for message in reversed(self.recent))
         return next((each for each in lately if wanted.has(scheme.encode_message(each), each)), None)
@@ -380,12 +385,12 @@ def flow_name(flow: Flow, scheme: EncodingScheme) -> str:
     text = getattr(flow.wanted.exact, "text", None)
     if isinstance(text, str):
         return text
-    parts, unsaid = [], flow.wanted.encoding
+    parts, unnamed = [], flow.wanted.encoding
     for name, value in (flow.example or {}).items():
         for constraint in (Equals(name, value), Exists(name)):
             bits = scheme.encode_filter(Filter((constraint,)))
             if bits and not bits & ~flow.wanted.encoding:
                 parts.append(constraint_text(constraint))
-                unsaid &= ~bits
+                unnamed &= ~bits
                 break
-    return " AND ".join(parts) if parts and not unsaid else f"bits {flow.wanted.encoding:x}"
+    return " AND ".join(parts) if parts and not unnamed else f"bits {flow.wanted.encoding:x}"

@@ -1,13 +1,14 @@
-"""What transports say to each other, as messages of the network below (002 sections 4.2.2, 4.2.3 and 4.3).
+"""The control messages of transports, carried as messages of the network below (002 sections 4.2.2, 4.2.3 and 4.3).
 
-    request   who has this message? Its attributes are the bits of the lost message's encoding, so any content-based
-              network brings it to everybody whose own filter has a subset of these bits, and to nobody else
-    repair    here it is again: the original attributes, so that it takes the way of the original; or, for one client
-              alone, everything inside and its inbox outside
-    digest    a record with no message: this is what I published lately
-    feedback  send me no more of this than so much (000 section III-B)
-    echo      where are you? and its answer; both go to inboxes
-    question  who is slowed down by whom? To all publishers that are; `slowed` is the answer, to the asker's inbox
+    request    please send this message again. Its attributes are the bits of the lost message's encoding, so any
+               content-based network brings it to everybody whose own filter has a subset of these bits, and to nobody
+               else
+    repair     the message again: with the original attributes, so that it takes the way of the original; or, for one
+               client alone, everything inside and its inbox outside
+    heartbeat  a publication record with no message: this is what I published lately
+    feedback   send me no more of this than so much (000 section III-B)
+    echo       a request that measures a round trip, and its reply (`answer`); both go to inboxes
+    question   who is slowed down by whom? To all publishers that are; `slowed` is the answer, to the asker's inbox
 
 Each has an identity of its own, under the name of its sender with a `~` before it, so that nothing below can take it
 for a message of an application. What a request or a repair is about stands in its header.
@@ -24,14 +25,14 @@ import msgspec
 from msgspec import Struct
 
 from penstock.content.bloom import positions
-from penstock.content.envelope import FLAG, talk
+from penstock.content.envelope import FLAG, control_message
 from penstock.content.language.expression import value_text
 from penstock.content.language.parser import DEFAULT_PREDICATE_LIMITS
 from penstock.content.message import Identity, Message, Value, make_message
 from penstock.content.tags import BIT_PREFIX
 from penstock.errors import InvalidHeader, InvalidMessage
 
-REQUEST, REPAIR, DIGEST, ECHO, ANSWER = "request", "repair", "digest", "echo", "answer"
+REQUEST, REPAIR, HEARTBEAT, ECHO, ANSWER = "request", "repair", "heartbeat", "echo", "answer"
 FEEDBACK = "feedback"
 QUESTION, SLOWED = "slow?", "slowed"
 FLOWS_MAX = 64  # in one feedback
@@ -74,23 +75,23 @@ class Repair(Struct, frozen=True, array_like=True):
     attributes: dict[str, Value] | None = None
 
 
-class Echo(Struct, frozen=True, array_like=True):
-    """Send this back to me."""
+class EchoRequest(Struct, frozen=True, array_like=True):
+    """Please return this to my inbox: it measures a round trip."""
 
     sender: str
     sent_at: float
 
 
-class Answer(Struct, frozen=True, array_like=True):
-    """Here it comes back."""
+class EchoReply(Struct, frozen=True, array_like=True):
+    """The reply to an echo request."""
 
     sender: str
     sent_at: float  # as it came
     answered_at: float  # by the clock of who answers
 
 
-class Asked(Struct, frozen=True, array_like=True):
-    """A quota for one flow, which is given by its bits or by its text."""
+class FlowQuota(Struct, frozen=True, array_like=True):
+    """A quota that is asked for one flow, which is given by its bits or by its text."""
 
     quota: float  # messages/s
     encoding: bytes
@@ -102,7 +103,7 @@ class Feedback(Struct, frozen=True, array_like=True):
 
     subscriber: str
     sent_at: float  # by the subscriber's clock (erratum C6: the papers forget it)
-    flows: tuple[Asked, ...]
+    flows: tuple[FlowQuota, ...]
 
 
 class Question(Struct, frozen=True, array_like=True):
@@ -132,8 +133,8 @@ class Slowed(Struct, frozen=True, array_like=True):
     withheld: int  # messages that did not leave
 
 
-class Voice:
-    """Gives each of a client's own messages its identity."""
+class ControlIdentities:
+    """Gives each control message of a client its identity."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         self._publisher = f"~{name}"
@@ -147,34 +148,34 @@ class Voice:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_Kind = TypeVar("_Kind", Request, Repair, Echo, Answer, Feedback, Question, Slowed)
+_Kind = TypeVar("_Kind", Request, Repair, EchoRequest, EchoReply, Feedback, Question, Slowed)
 
 
-def request_to_peers(voice: Voice, request: Request, encoding: int, domain: str) -> Message:
+def request_to_peers(identities: ControlIdentities, request: Request, encoding: int, domain: str) -> Message:
     """A request that reaches everybody who may have the message."""
     bits = positions(encoding)
     names = [f"{BIT_PREFIX}{position}" for position in bits] if len(bits) <= BITS_MAX else [ANY]
     attributes: dict[str, Value] = {ABOUT: request.key.publisher, DOMAIN: domain, **dict.fromkeys(names, True)}
-    return talk(voice.next(), REQUEST, attributes, _encode(request))
+    return control_message(identities.next(), REQUEST, attributes, _encode(request))
 
 
-def request_to_publisher(voice: Voice, request: Request) -> Message:
+def request_to_publisher(identities: ControlIdentities, request: Request) -> Message:
     """A request that reaches the publisher alone."""
-    return talk(voice.next(), REQUEST, {TO: request.key.publisher}, _encode(request))
+    return control_message(identities.next(), REQUEST, {TO: request.key.publisher}, _encode(request))
 
 
-def repair_to_all(voice: Voice, repair: Repair, message: Message) -> Message:
+def repair_to_all(identities: ControlIdentities, repair: Repair, message: Message) -> Message:
     """The message again, for everybody who wanted it."""
     attributes = dict(message.attributes)
-    if repair.requester:  # so that the publisher hears of it too, unless it is its own second copy
+    if repair.requester:  # so that the publisher receives it too, unless it is its own proactive repair
         attributes[ABOUT] = repair.key.publisher
-    return talk(voice.next(), REPAIR, attributes, _encode(repair), message.body)
+    return control_message(identities.next(), REPAIR, attributes, _encode(repair), message.body)
 
 
-def repair_to_requester(voice: Voice, repair: Repair, message: Message) -> Message:
+def repair_to_requester(identities: ControlIdentities, repair: Repair, message: Message) -> Message:
     """The message again, for the one who asked."""
     inside = msgspec.structs.replace(repair, attributes=message.attributes)
-    return talk(voice.next(), REPAIR, {TO: repair.requester}, _encode(inside), message.body)
+    return control_message(identities.next(), REPAIR, {TO: repair.requester}, _encode(inside), message.body)
 
 
 def repaired_message(repair: Repair, opened: Message) -> Message:
@@ -188,68 +189,68 @@ def repaired_message(repair: Repair, opened: Message) -> Message:
         raise InvalidHeader(f"a repair of no possible message: {error}") from None
 
 
-def digest_message(voice: Voice, publisher: str, header: bytes) -> Message:
-    """A record by itself."""
-    return talk(voice.next(), DIGEST, {FROM: publisher}, header)
+def heartbeat_message(identities: ControlIdentities, publisher: str, header: bytes) -> Message:
+    """A publication record by itself."""
+    return control_message(identities.next(), HEARTBEAT, {FROM: publisher}, header)
 
 
-def echo_message(voice: Voice, to: str, echo: Echo) -> Message:
-    """A question to an inbox."""
-    return talk(voice.next(), ECHO, {TO: to}, _encode(echo))
+def echo_request_message(identities: ControlIdentities, to: str, echo: EchoRequest) -> Message:
+    """An echo request to an inbox."""
+    return control_message(identities.next(), ECHO, {TO: to}, _encode(echo))
 
 
-def answer_message(voice: Voice, to: str, answer: Answer) -> Message:
-    """The answer to an echo."""
-    return talk(voice.next(), ANSWER, {TO: to}, _encode(answer))
+def echo_reply_message(identities: ControlIdentities, to: str, answer: EchoReply) -> Message:
+    """The reply to an echo request."""
+    return control_message(identities.next(), ANSWER, {TO: to}, _encode(answer))
 
 
-def feedback_message(voice: Voice, to: str, feedback: Feedback) -> Message:
+def feedback_message(identities: ControlIdentities, to: str, feedback: Feedback) -> Message:
     """To the publisher's inbox."""
-    return talk(voice.next(), FEEDBACK, {TO: to}, _encode(feedback))
+    return control_message(identities.next(), FEEDBACK, {TO: to}, _encode(feedback))
 
 
-def question_message(voice: Voice, question: Question) -> Message:
-    """To everybody who listens for questions."""
-    return talk(voice.next(), QUESTION, {}, _encode(question))
+def question_message(identities: ControlIdentities, question: Question) -> Message:
+    """To everybody who subscribed to questions."""
+    return control_message(identities.next(), QUESTION, {}, _encode(question))
 
 
-def slowed_message(voice: Voice, to: str, slowed: Slowed) -> Message:
+def slowed_message(identities: ControlIdentities, to: str, slowed: Slowed) -> Message:
     """The answer to a question."""
-    return talk(voice.next(), SLOWED, {TO: to}, _encode(slowed))
+    return control_message(identities.next(), SLOWED, {TO: to}, _encode(slowed))
 
 
-def decode_talk(data: bytes, kind: type[_Kind]) -> _Kind:
+def decode_control(data: bytes, kind: type[_Kind]) -> _Kind:
     """What is in a header of this kind; raises InvalidHeader."""
     try:
-        said = msgspec.msgpack.decode(data, type=kind)
+        decoded = msgspec.msgpack.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidHeader(f"no {kind.__name__.lower()}: {error}") from None
-    if not _sane(said):
-        raise InvalidHeader(f"a {kind.__name__.lower()} that cannot be")
-    return said
+        raise InvalidHeader(f"no valid {kind.__name__}: {error}") from None
+    if not _sane(decoded):
+        raise InvalidHeader(f"{kind.__name__} with values that cannot be")
+    return decoded
 
 
-def _sane(said: Request | Repair | Echo | Answer | Feedback | Question | Slowed) -> bool:
+def _sane(decoded: Request | Repair | EchoRequest | EchoReply | Feedback | Question | Slowed) -> bool:
     numbers: list[float]
-    if isinstance(said, Request):
-        key = said.key
-        numbers = [said.distance, said.first, said.spread, said.attempt, key.sequence, key.incarnation]
-    elif isinstance(said, Repair):
-        numbers = [said.count, said.key.sequence, said.key.incarnation]
-    elif isinstance(said, Feedback):
-        if len(said.flows) > FLOWS_MAX:
+    if isinstance(decoded, Request):
+        key = decoded.key
+        numbers = [decoded.distance, decoded.first, decoded.spread, decoded.attempt, key.sequence, key.incarnation]
+    elif isinstance(decoded, Repair):
+        numbers = [decoded.count, decoded.key.sequence, decoded.key.incarnation]
+    elif isinstance(decoded, Feedback):
+        if len(decoded.flows) > FLOWS_MAX:
             return False
-        numbers = [flow.quota for flow in said.flows]
-    elif isinstance(said, Question):
-        numbers = [said.number]
-    elif isinstance(said, Slowed):
-        if not 0 < len(said.flows) <= min(SLOWED_MAX, said.in_all) or not all(map(_short, said.flows)):
+        numbers = [flow.quota for flow in decoded.flows]
+    elif isinstance(decoded, Question):
+        numbers = [decoded.number]
+    elif isinstance(decoded, Slowed):
+        if not 0 < len(decoded.flows) <= min(SLOWED_MAX, decoded.in_all) or not all(map(_short, decoded.flows)):
             return False
-        numbers = [said.number, said.in_all, said.withheld]
-        numbers += [number for flow in said.flows for number in (flow.quota, flow.queue, flow.since)]
+        numbers = [decoded.number, decoded.in_all, decoded.withheld]
+        numbers += [number for flow in decoded.flows for number in (flow.quota, flow.queue, flow.since)]
     else:
         numbers = []
-    times = [getattr(said, name) for name in ("sent_at", "departure", "answered_at") if hasattr(said, name)]
+    times = [getattr(decoded, name) for name in ("sent_at", "departure", "answered_at") if hasattr(decoded, name)]
     return all(0.0 <= number < 2.0**62 for number in numbers) and all(abs(time) < 1e15 for time in times)
 
 
@@ -262,9 +263,9 @@ def inbox_where(name: str) -> str:
     return f"{TO} = {value_text(name)}"
 
 
-def digests_where(publisher: str) -> str:
-    """The digests of one publisher."""
-    return f"{FLAG} = '{DIGEST}' AND {FROM} = {value_text(publisher)}"
+def heartbeats_where(publisher: str) -> str:
+    """The heartbeats of one publisher."""
+    return f"{FLAG} = '{HEARTBEAT}' AND {FROM} = {value_text(publisher)}"
 
 
 def questions_where() -> str:
@@ -273,7 +274,7 @@ def questions_where() -> str:
 
 
 def about_where(publisher: str, domain: str) -> str:
-    """What is said about messages that this client published itself: requests in its domain, and repairs."""
+    """Control messages about what this client published itself: requests in its domain, and repairs."""
     request = f"{FLAG} = '{REQUEST}' AND {DOMAIN} = {value_text(domain)}"
     return f"{ABOUT} = {value_text(publisher)} AND ({FLAG} = '{REPAIR}' OR ({request}))"
 

@@ -1,6 +1,6 @@
 """The transport's header as bytes: sequence number, departure times, and the publication record.
 
-    1 byte   version                    1 byte   flags: entries are shared; this publisher sends digests; see below
+    1 byte   version                    1 byte   flags: entries are shared; this publisher sends heartbeats; see below
     8 bytes  sequence number            8 bytes  departure, in seconds of the publisher's clock
     1 byte   hops, 0 if unknown         1 byte   how many ages follow
     1 byte   how many entries follow    1 byte   bytes of one entry
@@ -30,7 +30,7 @@ from penstock.errors import ForeignScheme, InvalidHeader
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX
 
 VERSION = 1
-SHARED, DIGESTS, CONTROL = 1, 2, 4  # flags
+SHARED, HEARTBEATS, CONTROL = 1, 2, 4  # flags
 FURTHER_SHIFT, FURTHER_MAX = 6, 3  # of the number of further flows among the flags
 AGE_MAX = 0xFFFFFFFF  # microseconds: 71 minutes; whatever is older is of no use to anybody
 SEQUENCE_MAX = 1 << 62
@@ -45,18 +45,18 @@ _LIST_MAX = _OWN - 1
 class Followed(NamedTuple):
     """A limited flow that a message belongs to."""
 
-    limiting: int  # the word of its limiting receiver
+    limiting: int  # the hash of its limiting receiver's name
     travel: float  # of that receiver's last feedback, by two clocks (erratum C6), modulo TRAVEL_WRAPS
     flow: int  # the publisher's number for it
     place: int  # the how-manieth message of it this is: its limiting receiver sees every loss
 
 
 class Control(NamedTuple):
-    """What congestion control says on a message (000 Figure 2).
+    """The congestion control fields of a message (000 Figure 2).
 
     The papers have room for one limiting receiver (erratum C7). One whose flow shares most messages with slower flows
-    would hardly ever be named, take itself for not followed, fall silent and have its flow set free. So all are named,
-    up to four, the slowest first.
+    would hardly ever be named, take itself for not followed, send no more feedback and have its flow set free. So all
+    are named, up to four, the slowest first.
     """
 
     rate: float  # messages/s that leave this publisher (erratum C14: leave, not are offered)
@@ -68,19 +68,19 @@ class Control(NamedTuple):
 
     @property
     def followed(self) -> tuple[Followed, ...]:
-        """All flows that it belongs to, as far as it says."""
+        """All flows that it belongs to, as far as they are named."""
         return (Followed(*self[1:5]), *self.further) if self.limiting else ()
 
     @property
-    def says_all(self) -> bool:
+    def names_all(self) -> bool:
         """Whether it names all flows that it belongs to; otherwise those who are not named know nothing."""
         return len(self.further) < FURTHER_MAX
 
 
 class Header:
-    """What a message says about itself and about those before it."""
+    """What the transport carries with a message: its own number and times, and the record of those before it."""
 
-    __slots__ = ("_entries", "_raw", "ages", "control", "departure", "digests", "entry_bits", "hops", "sequence")
+    __slots__ = ("_entries", "_raw", "ages", "control", "departure", "entry_bits", "heartbeats", "hops", "sequence")
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Header:
         ages: tuple[float, ...] = (),
         *,
         hops: int = 0,
-        digests: bool = False,
+        heartbeats: bool = False,
         entry_bits: int = 0,
         entries: tuple[int, ...] = (),
         control: Control | None = None,
@@ -98,7 +98,7 @@ class Header:
         self.departure = departure
         self.ages = ages  # seconds from the departure of the i-th message before this one to that of this one
         self.hops = hops
-        self.digests = digests  # whether whoever asks for them gets this publisher's digests
+        self.heartbeats = heartbeats  # whether whoever asks for them gets this publisher's heartbeats
         self.entry_bits = entry_bits
         self.control = control
         self._entries: tuple[int, ...] | None = entries
@@ -106,7 +106,7 @@ class Header:
 
     @property
     def record_size(self) -> int:
-        """How many messages before this one the record tells of."""
+        """How many messages before this one the record covers."""
         return len(self._raw) * 8 // self.entry_bits if self._entries is None else len(self._entries)
 
     def entries(self) -> tuple[int, ...]:
@@ -163,8 +163,8 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         raise InvalidHeader(f"{len(data)} bytes are no transport header")
     version, flags, sequence, departure, hops, ages, entries, entry_bytes = _FIXED.unpack_from(data)
     flags, further = flags & (1 << FURTHER_SHIFT) - 1, flags >> FURTHER_SHIFT
-    if version != VERSION or flags > SHARED | DIGESTS | CONTROL or (further and not flags & CONTROL):
-        raise InvalidHeader(f"version {version}, flags {flags}; this side speaks version {VERSION}")
+    if version != VERSION or flags > SHARED | HEARTBEATS | CONTROL or (further and not flags & CONTROL):
+        raise InvalidHeader(f"version {version}, flags {flags}; this side has version {VERSION}")
     if not 0 < sequence <= SEQUENCE_MAX or not isfinite(departure):
         raise InvalidHeader(f"sequence {sequence}, departure {departure}")
     if entries > RECORD_ENTRIES_TAKEN_MAX or entries >= sequence or entries > ages or ages > max(1, entries):
@@ -181,7 +181,13 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         raise InvalidHeader("departure times that run backwards")
     seconds = tuple([time * 1e-6 for time in times])
     header = Header(
-        sequence, departure, seconds, hops=hops, digests=flags & DIGESTS != 0, entry_bits=entry_bits, control=control
+        sequence,
+        departure,
+        seconds,
+        hops=hops,
+        heartbeats=flags & HEARTBEATS != 0,
+        entry_bits=entry_bits,
+        control=control,
     )
     if not flags & SHARED:
         if len(data) != start + entries * entry_bytes:
@@ -208,8 +214,8 @@ def _unpack_control(data: bytes, further: int) -> Control:
         raise InvalidHeader(f"a rate of {rate} messages/s")
     others = []
     for number in range(further):
-        word, late, other, where = _FURTHER.unpack_from(data, _FIXED.size + _CONTROL.size + number * _FURTHER.size)
-        others.append(Followed(word, late * 1e-6, other, where))
+        limiting_, late, other, where = _FURTHER.unpack_from(data, _FIXED.size + _CONTROL.size + number * _FURTHER.size)
+        others.append(Followed(limiting_, late * 1e-6, other, where))
     return Control(rate, limiting, travel * 1e-6, flow, place, tuple(others))
 
 

@@ -25,7 +25,7 @@ PUBLISHERS = tuple(f"p{number}" for number in range(1, 6))
 TRANSPORT = replace(  # the waits of the experiments on recovery, and all nodes answer as in 002 section 4.4.1
     CONTROL,
     publisher_answers=True,
-    adaptive_waits=True,
+    adaptive_suppression=True,
     request_first=0.5,
     request_spread=1.0,
     repair_first=0.0,

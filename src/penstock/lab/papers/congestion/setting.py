@@ -106,7 +106,7 @@ class RunCounts:
     @cached_property
     def withheld(self) -> Floats:
         """Messages that did not leave, in each second."""
-        return self._seconds(self._tables.withheld.selectExpr("cast(time as int) as second"))
+        return self._seconds(self._tables.message_withheld.selectExpr("cast(time as int) as second"))
 
     @cached_property
     def mean_delay(self) -> float:

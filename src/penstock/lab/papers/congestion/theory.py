@@ -18,7 +18,7 @@ from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
 from penstock.lab.engine.view import Floats
 from penstock.lab.pages import style
 from penstock.lab.papers.congestion.setting import curves
-from penstock.transport.receiver.loss_intervals import GapRule, LossEvents
+from penstock.transport.receiver.loss_intervals import GapRule, LossIntervals
 from penstock.transport.receiver.tcp_equation import allowed_rate
 
 # Figure 5.1, and the experiments page's exact values of it.
@@ -130,7 +130,7 @@ def arrivals(seed: int, repeat: int) -> list[Arrival]:
 
 def estimates(came: Sequence[Arrival], record: int, rule: GapRule) -> tuple[Floats, Floats, Floats]:
     """Times, loss event rates and allowed rates, at every tenth arrival after the first loss event."""
-    events = LossEvents(rule=rule)
+    events = LossIntervals(rule=rule)
     received = CARRIED * MATCH * PUBLISHED
     rows = []
     for number, (time, gap, nearest) in enumerate(came):

@@ -23,7 +23,7 @@ from penstock.lab.papers.ordering.instances import EIGHT, appendix
 from penstock.scenario.spec import Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.transport.config import TransportConfig
-from penstock.transport.ordering.reorder_buffer import Ordering
+from penstock.transport.ordering.reorder_buffer import ReorderBuffer
 
 STAGES = 5
 SECONDS = {"paper": 120.0, "smoke": 24.0}
@@ -69,7 +69,7 @@ def _frames(pair: RecordedPair, config: TransportConfig, seconds: int) -> Frames
     sums = np.zeros((4, seconds))  # gaps, chance, latched, assigned, each summed over the seconds
     before = [0.0] * 4
 
-    def watch(now: float, ordering: Ordering[int]) -> None:
+    def watch(now: float, ordering: ReorderBuffer[int]) -> None:
         after = [ordering.gaps, ordering.chance_sum, ordering.latched, ordering.assigned_seconds]
         if now < seconds:
             sums[:, int(now)] += [new - old for new, old in zip(after, before, strict=True)]

@@ -1,11 +1,11 @@
-"""Beyond the paper: digests for those who hear too little (002 sections 4.3 and 6.2), and our best setting.
+"""Beyond the paper: heartbeats for those who hear too little (002 sections 4.3 and 6.2), and our best setting.
 
 A subscriber that wants one message in a hundred gets none of the next ten, nine times out of ten, and so never learns
-what it lost. A digest tells it: a record without a message, for whoever asked for it.
+what it lost. A heartbeat tells it: a record without a message, for whoever asked for it.
 
 Our best setting (`BEST`) spends the bytes of a record of ten entries in another way. A message carries no record at
 all. The publisher says it once more after a moment, which brings back what a single link lost in the time of one way
-through the network; digests tell of what is still missing, and requests for it go straight to the publisher.
+through the network; heartbeats tell of what is still missing, and requests for it go straight to the publisher.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from penstock.lab.papers.recovery.effect import PAPER
 from penstock.lab.papers.recovery.setting import PARAMETERS, RARE_12, RECORD, recovering, sizes
 from penstock.lab.papers.recovery.speed import cumulative
 
-DIGEST_INTERVAL = 0.5
+HEARTBEAT_INTERVAL = 0.5
 BEST: Mapping[str, Any] = {
-    "repeat_after": 0.05,
-    "digest_interval": 0.5,
-    "digest_spans": 1,
+    "proactive_repair_after": 0.05,
+    "heartbeat_interval": 0.5,
+    "heartbeat_spans": 1,
     "request_to": "publisher",
     "requests_max": 6,
 }
 
 
-# Digests.
+# Heartbeats.
 
 
-def _digest_plans(scale: Scale) -> Mapping[str, Plan]:
+def _heartbeat_plans(scale: Scale) -> Mapping[str, Plan]:
     return {
         "without": recovering(12, scale, wanted=RARE_12),
-        "with": recovering(12, scale, wanted=RARE_12, digest_interval=DIGEST_INTERVAL),
+        "with": recovering(12, scale, wanted=RARE_12, heartbeat_interval=HEARTBEAT_INTERVAL),
     }
 
 
-def _measure_digests(views: Views) -> Mapping[str, float]:
+def _measure_heartbeats(views: Views) -> Mapping[str, float]:
     noticed = {name: _noticed(view) for name, view in views.items()}
     times = {name: float(np.median(recovery_times(view, _rare(view)))) for name, view in views.items()}
     return {
-        "losses noticed, over those without digests": noticed["with"] / noticed["without"],
-        "median time to recover without digests, over that with": times["without"] / times["with"],
+        "losses noticed, over those without heartbeats": noticed["with"] / noticed["without"],
+        "median time to recover without heartbeats, over that with": times["without"] / times["with"],
         "losses noticed": noticed["with"],
-        "losses noticed without digests": noticed["without"],
+        "losses noticed without heartbeats": noticed["without"],
         "median time to recover (s)": times["with"],
     }
 
@@ -79,8 +79,8 @@ def recovery_times(view: View, clients: Sequence[str] | None = None) -> Floats:
     return times
 
 
-def _draw_digests(views: Views) -> Sequence[Figure]:
-    curves = {f"{name} digests": recovery_times(view, _rare(view)) for name, view in views.items()}
+def _draw_heartbeats(views: Views) -> Sequence[Figure]:
+    curves = {f"{name} heartbeats": recovery_times(view, _rare(view)) for name, view in views.items()}
     caption = (
         "Time until a lost message came back to subscribers with match probability 0.01 (the end of the run if never)."
     )
@@ -121,13 +121,13 @@ def _draw_beyond(views: Views) -> Sequence[Figure]:
 EXPERIMENTS = (
     Experiment(
         name="recovery-digest",
-        title="Digests for those who want few messages",
+        title="Heartbeats for those who want few messages",
         source="002 sections 4.3 and 6.2",
-        about="Forty subscribers want one message in a hundred. Without digests they seldom notice what they lost; with"
-        f" one every {DIGEST_INTERVAL:g} s they do.",
-        plans=_digest_plans,
-        measure=_measure_digests,
-        draw=_draw_digests,
+        about="Forty subscribers want one message in a hundred. Without heartbeats they seldom notice what they lost;"
+        f" with one every {HEARTBEAT_INTERVAL:g} s they do.",
+        plans=_heartbeat_plans,
+        measure=_measure_heartbeats,
+        draw=_draw_heartbeats,
         parameters={
             **PARAMETERS,
             "network": "12 brokers; 40 subscribers want 2 classes of 200, the others 9",
@@ -135,12 +135,12 @@ EXPERIMENTS = (
         },
         criteria=(
             Criterion(
-                name="losses noticed, over those without digests",
+                name="losses noticed, over those without heartbeats",
                 paper="enhances the loss detection",
                 low=2.0,
             ),
             Criterion(
-                name="median time to recover without digests, over that with",
+                name="median time to recover without heartbeats, over that with",
                 paper="faster",
                 low=2.0,
             ),
@@ -152,7 +152,7 @@ EXPERIMENTS = (
         name="recovery-beyond",
         title="More comes back, sooner, for the same bytes",
         source="002 section 4.4, our goal",
-        about="The bytes that records of ten entries cost are spent on a second copy of each message and on digests."
+        about="The bytes that records of ten entries cost are spent on a second copy of each message and on heartbeats."
         " What is still missing is asked for straight from its publisher.",
         plans=_beyond_plans,
         measure=_measure_beyond,
@@ -160,7 +160,7 @@ EXPERIMENTS = (
         parameters={
             **PARAMETERS,
             "network": "46 brokers at paper scale, 12 at smoke scale",
-            "best setting": "no record; a second copy after 50 ms; digests every 0.5 s, each telling only what is new;"
+            "best setting": "no record; a second copy after 50 ms; heartbeats every 0.5 s, each with only what is new;"
             " requests to the publisher, up to 6, and repairs to the requester alone",
         },
         criteria=(

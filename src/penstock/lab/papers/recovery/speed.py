@@ -29,7 +29,7 @@ def _cdf_plans(scale: Scale) -> Mapping[str, Plan]:
         "request_spread": 2.0,
         "repair_first": 1.0,
         "repair_spread": 1.0,
-        "adaptive_waits": False,
+        "adaptive_suppression": False,
     }
     outside = {f"{b}, SRM": recovering(b, scale, **slow) for b in sizes(scale)[:1]}
     return {**with_recovery(scale), **(outside if scale == "paper" else {})}
