@@ -167,4 +167,4 @@ def test_what_is_left_out_in_real_time_depends_on_relays() -> None:
     assert not_applied(scenario) == ["jitter and loss of links"]
     assert not_applied(scenario, relayed=True) == []
     shaped = replace(scenario, link=(LinkSpec(between=("a", "b"), kind="shaped", loss=0.1),))
-    assert not_applied(shaped, relayed=True) == ["jitter and loss of shaped and stream links"]
+    assert not_applied(shaped, relayed=True) == ["jitter and loss of shaped and reliable links"]

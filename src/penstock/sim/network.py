@@ -1,7 +1,7 @@
 """A scenario's network, built in virtual time: hosts for its nodes, pipes for its links, and the faults that strike it.
 
-What a failure looks like from inside: on a stream link both ends are told that the connection is gone. On datagram and
-shaped links nobody is told anything; a broker finds out by silence.
+What a failure looks like from inside: on a reliable link both ends are told that the connection is gone. On datagram
+and shaped links nobody is told anything; a broker finds out by silence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Wire:
 
     def told(self) -> bool:
         """Whether both ends notice at once when the wire fails."""
-        return self.near.kind is LinkKind.STREAM
+        return self.near.kind is LinkKind.RELIABLE
 
     def usable(self) -> bool:
         """Whether anything can get through."""
@@ -222,7 +222,7 @@ class Network:
         self._join(
             LinkSpec(
                 between=(spec.name, spec.broker),
-                kind="stream",
+                kind="reliable",
                 rate_bits_per_s=spec.access_rate_bits_per_s,
                 delay=spec.access_delay,
                 queue_packets=spec.queue_packets,
@@ -284,7 +284,7 @@ class Network:
             jitter=spec.jitter,
             loss=spec.loss,
             queue_packets=spec.queue_packets,
-            reliable=spec.kind == "stream",
+            reliable=spec.kind == "reliable",
         )
 
 

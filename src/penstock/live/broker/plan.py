@@ -107,7 +107,7 @@ def not_applied(scenario: Scenario, *, relayed: bool = False) -> list[str]:
     words = []
     left = [link for link in scenario.link if not (relayed and needs_relay(link))]
     if any(link.jitter or link.loss for link in left):
-        words.append("jitter and loss of links" if not relayed else "jitter and loss of shaped and stream links")
+        words.append("jitter and loss of links" if not relayed else "jitter and loss of shaped and reliable links")
     if any(broker.service_mean or broker.workers > 1 for broker in scenario.broker):
         words.append("workers and service times")
     clocks = [(node.clock_offset, node.clock_drift) for node in scenario.broker]

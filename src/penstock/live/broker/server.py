@@ -33,8 +33,9 @@ from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.backoff import Backoff
 from penstock.live.wire.connection import Connection, ConnectionConfig
+from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import Greeting
-from penstock.live.wire.ports import BROKER_ROOM_BYTES, CLIENT_ROOM_BYTES, DatagramPort, StreamPort
+from penstock.live.wire.tcp_port import BROKER_ROOM_BYTES, CLIENT_ROOM_BYTES, TcpPort
 from penstock.live.wire.udp import DatagramEndpoint, datagram_socket
 from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import BrokerNode, NodeConfig
@@ -165,7 +166,7 @@ class BrokerServer:
         for port in self.host.ports.values():
             if isinstance(port, DatagramPort):
                 waiting += port.queued_packets()
-            elif isinstance(port, StreamPort):
+            elif isinstance(port, TcpPort):
                 waiting += port.connection.buffered_bytes()
         return waiting
 
@@ -203,7 +204,7 @@ class BrokerServer:
     def writable(self, connection: Connection) -> None:
         link = self.connections.get(connection)
         port = self.host.ports.get(link) if link is not None else None
-        if isinstance(port, StreamPort):
+        if isinstance(port, TcpPort):
             port.offer_room()
 
     def lost(self, connection: Connection, problem: str) -> None:
@@ -215,7 +216,7 @@ class BrokerServer:
             return
         log.info("%s: %s is gone: %s", self.plan.name, name, problem)
         port = self.host.ports.get(link)
-        if isinstance(port, StreamPort | DatagramPort) and port.connection is connection:
+        if isinstance(port, TcpPort | DatagramPort) and port.connection is connection:
             self.host.link_down(link)
             if isinstance(port, DatagramPort):
                 self.endpoint.ports.pop(port.own_token, None)
@@ -233,10 +234,10 @@ class BrokerServer:
         spec = self.plan.clients.get(greeting.name)
         queue = spec.queue_packets if spec is not None else self.config.client_queue_packets
         rate = spec.access_rate_bits_per_s if spec is not None else None
-        self.links[link] = LinkInfo(peer, LinkKind.STREAM, 1, queue)
+        self.links[link] = LinkInfo(peer, LinkKind.RELIABLE, 1, queue)
         self._peers[peer] = link
         connection.greet(self._greeting())
-        port = StreamPort(self.host, link, peer, connection, room_bytes=CLIENT_ROOM_BYTES, rate_bits_per_s=rate)
+        port = TcpPort(self.host, link, peer, connection, room_bytes=CLIENT_ROOM_BYTES, rate_bits_per_s=rate)
         self._connected(connection, link, port)
 
     def _broker_greeted(self, connection: Connection, greeting: Greeting) -> None:
@@ -256,18 +257,18 @@ class BrokerServer:
             )
             return
         old = self.host.ports.get(link)
-        if isinstance(old, StreamPort | DatagramPort):
+        if isinstance(old, TcpPort | DatagramPort):
             old.connection.abort("replaced by a new connection")
             self.host.link_down(link)
         if connection.called is None:
             connection.greet(self._greeting(link))
         self._connected(connection, link, self._broker_port(link, neighbour, connection))
 
-    def _broker_port(self, link: Link, neighbour: Neighbour, connection: Connection) -> StreamPort | DatagramPort:
+    def _broker_port(self, link: Link, neighbour: Neighbour, connection: Connection) -> TcpPort | DatagramPort:
         spec = neighbour.spec
         if neighbour.kind is not LinkKind.DATAGRAM:
             room, rate = BROKER_ROOM_BYTES, spec.rate_bits_per_s
-            return StreamPort(self.host, link, neighbour.name, connection, room_bytes=room, rate_bits_per_s=rate)
+            return TcpPort(self.host, link, neighbour.name, connection, room_bytes=room, rate_bits_per_s=rate)
         port = DatagramPort(
             self.host,
             link,
@@ -282,11 +283,11 @@ class BrokerServer:
         self.endpoint.ports[port.own_token] = port
         return port
 
-    def _connected(self, connection: Connection, link: Link, port: StreamPort | DatagramPort) -> None:
+    def _connected(self, connection: Connection, link: Link, port: TcpPort | DatagramPort) -> None:
         self.connections[connection] = link
         log.info("%s: %s is connected from %s", self.plan.name, port.peer, connection.address)
         self.host.link_up(port)
-        if isinstance(port, StreamPort):
+        if isinstance(port, TcpPort):
             port.offer_room()
 
     def _greeting(self, link: Link = -1) -> Greeting:
@@ -331,7 +332,7 @@ class BrokerServer:
         if type(record) is NeighbourChanged and not record.up and record.cause == "silent":
             for link, neighbour in self.neighbours.items():
                 port = self.host.ports.get(link)
-                if neighbour.broker == record.neighbour and isinstance(port, StreamPort | DatagramPort):
+                if neighbour.broker == record.neighbour and isinstance(port, TcpPort | DatagramPort):
                     port.connection.abort("silent")
         elif type(record) is Dropped and record.kind == "Delivery":
             link_to = self._peers.get(record.peer)
@@ -355,9 +356,9 @@ class BrokerServer:
     def _count_missing(self) -> None:
         """What the network lost of our neighbours' datagrams is known from their numbers."""
         for port in self.host.ports.values():
-            if isinstance(port, DatagramPort) and port.missing > port.missing_told:
-                self.host.note(Counted("datagrams missing", port.peer, port.missing - port.missing_told))
-                port.missing_told = port.missing
+            if isinstance(port, DatagramPort) and port.missing > port.missing_reported:
+                self.host.note(Counted("datagrams missing", port.peer, port.missing - port.missing_reported))
+                port.missing_reported = port.missing
 
     def _tell_losses(self) -> None:
         """Tell clients what was dropped on the way to them; one that has taken nothing since is not told yet."""

@@ -15,8 +15,9 @@ import msgspec
 
 from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
 from penstock.kernel.timers import TimerName
+from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import VERSION
-from penstock.live.wire.ports import DatagramPort, StreamPort
+from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.packets import Losses, Status, StatusRequest
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _port_status(server: BrokerServer, link: Link) -> dict[str, Any]:
     port = server.host.ports.get(link)
     queued, received, missing = server.node.egress.waiting_packets(link), 0, None
     address = ""
-    if isinstance(port, StreamPort | DatagramPort):
+    if isinstance(port, TcpPort | DatagramPort):
         received, address = port.connection.packets_in, port.connection.address
     if isinstance(port, DatagramPort):
         queued, missing = port.queued_packets(), port.missing

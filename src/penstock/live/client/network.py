@@ -48,7 +48,7 @@ from penstock.live.wire.addresses import Address, default_url, parse_url
 from penstock.live.wire.backoff import Backoff
 from penstock.live.wire.connection import Connection, ConnectionConfig
 from penstock.live.wire.frames import Greeting
-from penstock.live.wire.ports import CLIENT_ROOM_BYTES, StreamPort
+from penstock.live.wire.tcp_port import CLIENT_ROOM_BYTES, TcpPort
 from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import NodeConfig
 from penstock.overlay.packets import StatusRequest
@@ -124,7 +124,7 @@ class Network:
         self._waits = transport is not None and transport.congestion and transport.when_full == "wait"
         self._subscriptions: dict[int, Subscription] = {}
         self._next_subscription = 0
-        self._port: StreamPort | None = None
+        self._port: TcpPort | None = None
         self._writable: asyncio.Event | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._up: asyncio.Event | None = None
@@ -144,7 +144,7 @@ class Network:
         self._host.on_done = self._done
         self._host.on_record = self._recorded
         self._notices = NoticeService(self._tickets.told)
-        links = {HOME: LinkInfo("broker", LinkKind.STREAM, 1, QUEUE_MAX)}
+        links = {HOME: LinkInfo("broker", LinkKind.RELIABLE, 1, QUEUE_MAX)}
         config = NodeConfig(scheme=EncodingScheme())
         self._node = TransportClientNode(
             self.name,
@@ -435,7 +435,7 @@ class Network:
         self.address = next((a for a in self._addresses if str(a) == connection.called), self._addresses[0])
         if again:
             log.warning("%s: connected again, to %s at %s", self.name, greeting.name, self.address)
-        port = StreamPort(self._host, HOME, greeting.name, connection, room_bytes=CLIENT_ROOM_BYTES)
+        port = TcpPort(self._host, HOME, greeting.name, connection, room_bytes=CLIENT_ROOM_BYTES)
         self._port = port
         self._host.link_up(port)
         port.offer_room()
