@@ -215,7 +215,7 @@ def test_a_fast_publisher_of_large_messages_waits_instead_of_losing_them() -> No
     async def fast() -> None:
         async with a_broker() as broker, penstock.connect(url(broker)) as network:
             await asyncio.gather(*(publish(network, 20) for _ in range(10)))
-            assert network._host.drops == {}
+            assert network._link.host.drops == {}
             await until(lambda: sum(connection.packets_in for connection in broker.connections) >= 200)
 
     async def publish(network: penstock.Network, count: int) -> None:

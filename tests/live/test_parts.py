@@ -75,13 +75,13 @@ def test_ports_are_given_out_in_order_and_those_of_the_file_are_kept() -> None:
         assign_addresses(scenario, base_port=65_535)
 
 
-def test_of_two_linked_brokers_the_first_calls() -> None:
+def test_of_two_linked_brokers_the_first_dials() -> None:
     scenario = a_line("a", "b", "c")
     addresses = assign_addresses(scenario)
-    calls = {
-        name: {n.name: n.calls for n in plan_for(scenario, name, addresses).neighbours} for name in ("a", "b", "c")
+    dials = {
+        name: {n.name: n.dials for n in plan_for(scenario, name, addresses).neighbours} for name in ("a", "b", "c")
     }
-    assert calls == {"a": {"b": addresses["b"]}, "b": {"a": None, "c": addresses["c"]}, "c": {"b": None}}
+    assert dials == {"a": {"b": addresses["b"]}, "b": {"a": None, "c": addresses["c"]}, "c": {"b": None}}
     with pytest.raises(InvalidScenario, match="no broker 'd'"):
         plan_for(scenario, "d", addresses)
 

@@ -63,7 +63,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         port.arrived(int.from_bytes(data[8:HEAD_BYTES], "big"), packets)
 
     def error_received(self, exc: Exception) -> None:
-        """The kernel reports that nobody listens at a neighbour's port; its connection will say the same."""
+        """The kernel reports that nobody listens at a neighbour's port; its connection will report the same."""
 
     def send(self, address: tuple[str, int], token: int, number: int, payload: bytes) -> int:
         """Put one datagram on the wire; returns its size."""
