@@ -102,7 +102,7 @@ class PenstockPublisher:
         await self._network.publish({"kind": kind}, body)
 
     async def flush(self) -> None:
-        await self._network._let_out()
+        await self._network._link.let_out()
 
     def told(self) -> str:
         return ", ".join(f"{flow.limiting_receiver} {flow.quota:.0f}/s" for flow in self._network.flows())

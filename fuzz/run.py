@@ -115,15 +115,15 @@ def scenario_target() -> Callable[[bytes], None]:
 
 def frames_target() -> Callable[[bytes], None]:
     from penstock.errors import InvalidPacket
-    from penstock.live.wire.frames import FrameDecoder, Greeting, encode_greeting
+    from penstock.live.wire.frames import FrameDecoder, Handshake, encode_handshake
 
-    greeting = encode_greeting(Greeting(role="client", name="fuzz"))
+    handshake = encode_handshake(Handshake(role="client", name="fuzz"))
 
     def target(data: bytes) -> None:
-        """The first byte chooses where the stream is cut, and whether it begins with a good greeting."""
+        """The first byte chooses where the stream is cut, and whether it begins with a good handshake."""
         if not data:
             return
-        stream = (greeting if data[0] % 2 else b"") + data[1:]
+        stream = (handshake if data[0] % 2 else b"") + data[1:]
         cut = data[0] * len(stream) // 255
         outcomes = []
         for chunks in ([stream], [stream[:cut], stream[cut:]]):

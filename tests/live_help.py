@@ -17,17 +17,17 @@ from msgspec.structs import replace
 
 from penstock.live.broker.plan import BrokerPlan, assign_addresses, plan_for
 from penstock.live.broker.server import BrokerServer, ServerConfig
-from penstock.live.emulation.emulated_links import Relays
+from penstock.live.emulation.emulated_links import EmulatedLinks
 from penstock.live.emulation.scenario_run import settled
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import ConnectionConfig
-from penstock.live.wire.frames import FrameDecoder, Goodbye, Greeting, encode_frame, encode_greeting
+from penstock.live.wire.frames import Close, FrameDecoder, Handshake, encode_frame, encode_handshake
 from penstock.overlay.packets import Attach, Subscribe
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 
 T = TypeVar("T")
 DEADLINE = 30.0
-IMPATIENT = ConnectionConfig(greet_within=0.4, keepalive=0.1, silence_max=0.5)
+IMPATIENT = ConnectionConfig(handshake_within=0.4, keepalive=0.1, silence_max=0.5)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -70,26 +70,26 @@ def a_line(*names: str, **link: Any) -> Scenario:
 @asynccontextmanager
 async def a_network(scenario: Scenario, config: ServerConfig | None = None) -> AsyncIterator[dict[str, BrokerServer]]:
     """All brokers of a scenario in this process, linked."""
-    async with a_relayed_network(scenario, config) as (servers, _):
+    async with an_emulated_network(scenario, config) as (servers, _):
         yield servers
 
 
 @asynccontextmanager
-async def a_relayed_network(
+async def an_emulated_network(
     scenario: Scenario, config: ServerConfig | None = None, *, seed: int = 7
-) -> AsyncIterator[tuple[dict[str, BrokerServer], Relays]]:
-    """The same, and the relays that make its datagram links lose and reorder as the scenario says."""
+) -> AsyncIterator[tuple[dict[str, BrokerServer], EmulatedLinks]]:
+    """The same, and the link emulators that make its datagram links lose and reorder as the scenario says."""
     addresses = assign_addresses(scenario, base_port=None)
     servers: dict[str, BrokerServer] = {}
-    async with Relays(scenario, addresses, seed) as relays:
+    async with EmulatedLinks(scenario, addresses, seed) as emulated:
         try:
             for name in addresses:
-                seen = {other: relays.via.get((name, other), address) for other, address in addresses.items()}
-                servers[name] = BrokerServer(plan_for(relays.scenario, name, seen), config)
+                seen = {other: emulated.via.get((name, other), address) for other, address in addresses.items()}
+                servers[name] = BrokerServer(plan_for(emulated.scenario, name, seen), config)
             for server in servers.values():
                 await server.start()
             await settled(addresses, scenario)
-            yield servers, relays
+            yield servers, emulated
         finally:
             for server in servers.values():
                 await server.stop()
@@ -105,7 +105,7 @@ def url(server: BrokerServer) -> str:
 
 
 async def known(broker: BrokerServer, encodings: int) -> None:
-    """Wait until a broker has heard that somebody elsewhere wants something."""
+    """Wait until a broker has learnt that somebody elsewhere wants something."""
     await until(lambda: len(broker.node.routing.index) >= encodings)
 
 
@@ -137,24 +137,24 @@ class RawClient:
         await asyncio.get_running_loop().sock_connect(sock, address)
         return cls(*await asyncio.open_connection(sock=sock, limit=1 << 12))
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.writer.write(data)
 
-    def greet(self, name: str = "raw", role: str = "client") -> None:
-        self.say(encode_greeting(Greeting(role=role, name=name)))  # type: ignore[arg-type]
+    def handshake(self, name: str = "raw", role: str = "client") -> None:
+        self.send(encode_handshake(Handshake(role=role, name=name)))  # type: ignore[arg-type]
 
     def subscribe(self, where: str, name: str = "raw") -> None:
-        self.say(encode_frame([Attach(name, 1), Subscribe(1, 1, where)]))
+        self.send(encode_frame([Attach(name, 1), Subscribe(1, 1, where)]))
 
-    async def last_words(self) -> str:
-        """Read until the broker closes; what it said when it did."""
+    async def close_reason(self) -> str:
+        """Read until the broker closes; the reason it gave."""
         decoder = FrameDecoder()
-        words = ""
+        reason = ""
         while data := await self._read():
             for frame in decoder.feed(data):
-                if isinstance(frame, Goodbye):
-                    words = frame.problem
-        return words
+                if isinstance(frame, Close):
+                    reason = frame.problem
+        return reason
 
     async def _read(self) -> bytes:
         try:
@@ -163,6 +163,6 @@ class RawClient:
             return b""
 
     async def vanish(self) -> None:
-        """Go without a word."""
+        """Go without a close frame."""
         self.writer.transport.abort()
         await asyncio.sleep(0)

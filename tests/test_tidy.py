@@ -46,12 +46,6 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
 }
 
-# No module needs itself, not even through a late import or one for type checkers. Those below may not be left for long.
-CIRCLES: tuple[tuple[str, ...], ...] = (
-    ("live/wire/ports", "live/wire/udp"),
-    ("live/broker/server", "live/broker/status"),
-)
-
 # Who may import these libraries, as beginnings of module names.
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "asyncio": ("live/", "dashboard/", "cli/"),
@@ -95,25 +89,6 @@ PUBLIC = [
     "connect",
     "connect_blocking",
 ]
-
-# --- One word, one meaning: no two public classes have one name. These are being renamed.
-
-SHARED_NAMES = (
-    "Answer",
-    "Asked",
-    "Delivery",
-    "Network",
-    "Outcome",
-    "Port",
-    "Publish",
-    "Step",
-    "Subscribe",
-    "Summary",
-    "Unsubscribe",
-    "Wanted",
-    "Way",
-    "Withheld",
-)
 
 # --- Heavy imports that a broker must not wait for.
 
@@ -186,9 +161,6 @@ def test_no_module_needs_itself() -> None:
     for module, path in MODULES.items():
         found = own_imports(path, with_typing=True)
         left[module] = {target if target in MODULES else f"{target}/__init__".strip("/") for target in found}
-    for circle in CIRCLES:
-        for module in left.keys() & set(circle):
-            left[module] -= set(circle)
     while done := [module for module, needed in left.items() if not needed & left.keys()]:
         for module in done:
             del left[module]
@@ -273,7 +245,7 @@ def test_no_two_public_classes_share_a_name() -> None:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(module)
-    shared = {name: modules for name, modules in homes.items() if len(modules) > 1 and name not in SHARED_NAMES}
+    shared = {name: modules for name, modules in homes.items() if len(modules) > 1}
     assert shared == {}, "a reader cannot tell which one is meant"
 
 

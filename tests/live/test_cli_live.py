@@ -23,7 +23,7 @@ name = "east"
 name = "west"
 [[link]]
 between = ["east", "west"]
-kind = "stream"
+kind = "reliable"
 """
 
 

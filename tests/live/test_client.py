@@ -37,7 +37,7 @@ def test_the_example_of_the_readme() -> None:
 def test_messages_cross_brokers_and_each_subscription_gets_its_own() -> None:
     async def crossing() -> None:
         async with (
-            a_network(a_line("a", "b", "c", kind="stream")) as brokers,
+            a_network(a_line("a", "b", "c", kind="reliable")) as brokers,
             penstock.connect(url(brokers["a"])) as here,
             penstock.connect(url(brokers["c"])) as there,
             there.subscribe("n < 5") as low,
@@ -136,7 +136,7 @@ def test_a_client_finds_its_broker_again_subscribes_by_itself_and_says_so(caplog
 
 def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
     async def moves() -> None:
-        async with a_network(a_line("a", "b", kind="stream")) as brokers:
+        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
             async with penstock.connect(both) as network, network.subscribe("n = 1") as messages:
                 assert network.address == brokers["a"].address
@@ -150,7 +150,7 @@ def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
 
 def test_a_refusal_when_subscribing_again_reaches_the_reader() -> None:
     async def refused_later() -> None:
-        async with a_network(a_line("a", "b", kind="stream")) as brokers:
+        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
             brokers["b"].node.broker._config = BrokerConfig(subscriptions_per_client_max=0)
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
             async with penstock.connect(both) as network, network.subscribe("n = 1") as messages:
@@ -197,7 +197,7 @@ def test_all_that_was_published_before_closing_arrives() -> None:
 def test_a_full_megabyte_goes_through_beside_small_ones() -> None:
     async def large() -> None:
         async with (
-            a_network(a_line("a", "b", kind="stream")) as brokers,
+            a_network(a_line("a", "b", kind="reliable")) as brokers,
             penstock.connect(url(brokers["a"])) as here,
             penstock.connect(url(brokers["b"])) as there,
             there.subscribe("n >= 0") as messages,
@@ -215,7 +215,7 @@ def test_a_fast_publisher_of_large_messages_waits_instead_of_losing_them() -> No
     async def fast() -> None:
         async with a_broker() as broker, penstock.connect(url(broker)) as network:
             await asyncio.gather(*(publish(network, 20) for _ in range(10)))
-            assert network._host.drops == {}
+            assert network._link.host.drops == {}
             await until(lambda: sum(connection.packets_in for connection in broker.connections) >= 200)
 
     async def publish(network: penstock.Network, count: int) -> None:

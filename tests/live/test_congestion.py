@@ -22,11 +22,11 @@ from penstock.content.message import Identity, Message, make_message
 from penstock.errors import NotConnected, NotPossibleHere
 from penstock.kernel.machine import Accepted, Refused, Withheld
 from penstock.kernel.trace import Counted, Delivered, Record
-from penstock.lab.setups.dumbbell import WIRE_BYTES, Pair, Stretch, dumbbell
+from penstock.lab.setups.dumbbell import WIRE_BYTES, DumbbellPair, Stretch, dumbbell
 from penstock.live.client.network import Network
 from penstock.live.client.subscription import Subscription
 from penstock.live.client.tickets import Tickets
-from penstock.live.emulation.namespace_run import drive_bottleneck
+from penstock.live.emulation.namespace_run import drive_in_namespaces
 from penstock.live.emulation.namespaces import PREFIX, possible, sweep
 from penstock.scenario.reader import read_scenario
 from penstock.transport.receiver.reader_pace import CALM, LOOK_EVERY, ReaderPace
@@ -246,7 +246,7 @@ def test_content_makes_room_for_a_tcp_of_the_kernel_and_nothing_is_left_behind()
     """000 section IV-D with a real TCP, for a quarter of a minute; the bounds are wide."""
     begins, counts, ends = 4.0, 6.0, 16.0
     scenario = dumbbell(
-        "kernel", [Pair(1.0, (Stretch(0.0, ends, 600.0),))], rate_bits_per_s=1e6, duration=ends, controlled=True,
+        "kernel", [DumbbellPair(1.0, (Stretch(0.0, ends, 600.0),))], rate_bits_per_s=1e6, duration=ends, controlled=True,
         tcp_start=begins,
     )  # fmt: skip
     content: list[float] = []
@@ -260,7 +260,7 @@ def test_content_makes_room_for_a_tcp_of_the_kernel_and_nothing_is_left_behind()
                 tcp.append((time, record.value))
 
     async def there() -> str:
-        await drive_bottleneck(scenario, 1, trace=Kept())
+        await drive_in_namespaces(scenario, 1, trace=Kept())
         process = await asyncio.create_subprocess_exec("ip", "netns", "list", stdout=asyncio.subprocess.PIPE)
         return (await process.communicate())[0].decode()
 
@@ -337,18 +337,18 @@ def test_a_reader_is_spoken_of_while_it_is_behind_and_freed_when_it_has_kept_up(
     assert look(0) is None
 
 
-class Told:
-    """Stands for the network of a subscription, and keeps what it is told."""
+class Reported:
+    """Stands for the holder of a subscription, and keeps what is reported to it."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
-        self.dropped: list[int] = []
+        self.drops: list[int] = []
 
-    def _reader_takes(self, number: int, rate: float) -> None:
+    def reader_takes(self, number: int, rate: float) -> None:
         self.rates.append(rate)
 
-    def _dropped(self, message: Message) -> None:
-        self.dropped.append(message.identity.count)
+    def dropped(self, message: Message) -> None:
+        self.drops.append(message.identity.count)
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -356,26 +356,26 @@ def test_a_subscription_looks_at_its_queue_whenever_a_message_comes(
     watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it fills, before anything is dropped; and only where congestion control is on."""
-    now, told = 100.0, Told()
+    now, reported = 100.0, Reported()
     monkeypatch.setattr("penstock.live.client.subscription.monotonic", lambda: now)
-    messages = Subscription(told, 1, "a", 100, None, watched=watched)  # type: ignore[arg-type]  # of a Holder, two verbs
+    messages = Subscription(reported, 1, "a", 100, None, watched=watched)  # type: ignore[arg-type]  # of a Holder, two verbs
     for count in range(1, 101):
         now += 0.01
         messages.put(make_message(Identity("p", 1, count), {"a": True}))
-    assert told.dropped == []
+    assert reported.drops == []
     if not watched:
-        assert told.rates == []
+        assert reported.rates == []
         return
-    assert 10 <= len(told.rates) <= 20  # not before a tenth of the queue is used, and not at each message
-    assert set(told.rates) == {0.0}  # nobody reads
+    assert 10 <= len(reported.rates) <= 20  # not before a tenth of the queue is used, and not at each message
+    assert set(reported.rates) == {0.0}  # nobody reads
     asyncio.run(messages.take(100))
     for count in range(101, 400):
         now += 0.01
         messages.put(make_message(Identity("p", 1, count), {"a": True}))
         asyncio.run(messages.take(100))
-    assert told.rates[-2] == pytest.approx(150.0, rel=0.2)  # more than it takes: the queue is empty
-    assert told.rates[-1] == inf
-    assert told.rates.count(inf) == 1
+    assert reported.rates[-2] == pytest.approx(150.0, rel=0.2)  # more than it takes: the queue is empty
+    assert reported.rates[-1] == inf
+    assert reported.rates.count(inf) == 1
 
 
 @pytest.mark.parametrize("priority", [0.0, -1.0, inf, nan])
@@ -399,10 +399,8 @@ def test_a_subscription_keeps_its_priority_and_the_network_hears_it() -> None:
             network.subscribe("b"),
         ):
             assert dear.priority == 2.0
-            assert [flow.priority for flow in network._node.transport._feedback_scheduler._receiver_flows.kept] == [
-                2.0,
-                1.0,
-            ]
+            flows = network._link.node.transport._feedback_scheduler._receiver_flows
+            assert [flow.priority for flow in flows.kept] == [2.0, 1.0]
 
     run(asked())
 

@@ -77,7 +77,7 @@ async def report(place: BrokerServer, *options: str) -> str:
 
 def test_the_report_names_who_is_slow_at_another_broker_and_leaves_no_traces() -> None:
     async def there() -> dict[str, Any]:
-        async with a_network(a_line("east", "west", kind="stream")) as brokers, slowed(brokers["west"]):
+        async with a_network(a_line("east", "west", kind="reliable")) as brokers, slowed(brokers["west"]):
             await until(lambda: listened_for(brokers["west"]))
             encodings = len(brokers["west"].node.routing.own)
             await known(brokers["east"], encodings)

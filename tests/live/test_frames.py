@@ -12,32 +12,32 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidPacket
 from penstock.live.wire.frames import (
-    GREETING_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    KEEPALIVE,
     MAGIC,
-    SIGN_OF_LIFE,
     VERSION,
+    Close,
     Frame,
     FrameDecoder,
-    Goodbye,
-    Greeting,
-    decode_greeting,
+    Handshake,
+    decode_handshake,
+    encode_close,
     encode_frame,
-    encode_goodbye,
-    encode_greeting,
+    encode_handshake,
     framed,
 )
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Hello, Publish, Subscribe
 from pump import a_message
 
-GREETING = Greeting(role="client", name="somebody", incarnation=7, credentials=b"secret")
+HANDSHAKE = Handshake(role="client", name="somebody", incarnation=7, credentials=b"secret")
 PACKETS = [Subscribe(1, 2, "a = 1"), Publish(a_message(1, body=b"x" * 300)), Hello(1, 2, "s", 3)]
-STREAM = encode_greeting(GREETING) + encode_frame(PACKETS) + SIGN_OF_LIFE + encode_frame(PACKETS[:1])
+STREAM = encode_handshake(HANDSHAKE) + encode_frame(PACKETS) + KEEPALIVE + encode_frame(PACKETS[:1])
 
 
-def greeted() -> FrameDecoder:
+def handshaken() -> FrameDecoder:
     decoder = FrameDecoder()
-    assert decoder.feed(encode_greeting(GREETING)) == [GREETING]
+    assert decoder.feed(encode_handshake(HANDSHAKE)) == [HANDSHAKE]
     return decoder
 
 
@@ -59,8 +59,8 @@ def explained(work: Callable[[], object]) -> bool:
 @example(list(range(1000)))
 def test_any_cutting_of_the_stream_gives_the_same_frames(cuts: list[int]) -> None:
     decoder = FrameDecoder()
-    frames = fed(decoder, STREAM + encode_goodbye("enough"), cuts)
-    assert frames == [GREETING, PACKETS, [], PACKETS[:1], Goodbye("enough")]
+    frames = fed(decoder, STREAM + encode_close("enough"), cuts)
+    assert frames == [HANDSHAKE, PACKETS, [], PACKETS[:1], Close("enough")]
     assert decoder.waiting_bytes() == 0
 
 
@@ -70,8 +70,8 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(cuts: list[int]) -> Non
 @example(b"\x00\x00\x00\x01\xc1", [], True)
 @example(framed(b"\x91" * 3000), [], True)
 @example(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", [], False)
-def test_any_bytes_are_frames_or_refused(data: bytes, cuts: list[int], after_greeting: bool) -> None:
-    decoder = greeted() if after_greeting else FrameDecoder()
+def test_any_bytes_are_frames_or_refused(data: bytes, cuts: list[int], after_handshake: bool) -> None:
+    decoder = handshaken() if after_handshake else FrameDecoder()
     assert explained(lambda: fed(decoder, data, cuts))
     assert decoder.waiting_bytes() <= len(data)
 
@@ -86,19 +86,19 @@ def test_a_damaged_byte_is_refused_or_harmless(place: int, value: int) -> None:
 @given(st.integers(0, len(STREAM)))
 def test_a_stream_that_is_cut_short_yields_only_whole_frames(end: int) -> None:
     frames = FrameDecoder().feed(STREAM[:end])
-    assert frames == [GREETING, PACKETS, [], PACKETS[:1]][: len(frames)]
+    assert frames == [HANDSHAKE, PACKETS, [], PACKETS[:1]][: len(frames)]
 
 
 def test_a_long_frame_is_refused_by_its_length_before_it_is_held() -> None:
-    decoder = greeted()
+    decoder = handshaken()
     with pytest.raises(InvalidPacket, match="limit"):
         decoder.feed((BATCH_BYTES_MAX + 1).to_bytes(4, "big"))
-    with pytest.raises(InvalidPacket, match="greeting of"):
-        FrameDecoder().feed((GREETING_BYTES_MAX + 1).to_bytes(4, "big"))
+    with pytest.raises(InvalidPacket, match="handshake of"):
+        FrameDecoder().feed((HANDSHAKE_BYTES_MAX + 1).to_bytes(4, "big"))
 
 
 def test_a_decoder_never_holds_more_than_one_frame_and_one_chunk() -> None:
-    decoder = greeted()
+    decoder = handshaken()
     frame = framed(b"\x90" + bytes(BATCH_BYTES_MAX - 1))
     for start in range(0, len(frame) - 1000, 1000):
         assert decoder.feed(frame[start : start + 1000]) == []
@@ -126,20 +126,20 @@ def test_another_version_is_told_apart_whatever_follows_it() -> None:
         {"name": 5},
     ],
 )
-def test_a_greeting_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
-    fields = [changes.get(name, getattr(GREETING, name)) for name in Greeting.__struct_fields__]
+def test_a_handshake_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
+    fields = [changes.get(name, getattr(HANDSHAKE, name)) for name in Handshake.__struct_fields__]
     with pytest.raises(InvalidPacket):
-        decode_greeting(MAGIC + VERSION.to_bytes(2, "big") + msgspec.msgpack.encode(fields))
+        decode_handshake(MAGIC + VERSION.to_bytes(2, "big") + msgspec.msgpack.encode(fields))
 
 
-def test_after_a_goodbye_nothing_counts() -> None:
-    decoder = greeted()
-    assert decoder.feed(encode_goodbye() + b"\xff" * 100) == [Goodbye("")]
+def test_after_a_close_nothing_counts() -> None:
+    decoder = handshaken()
+    assert decoder.feed(encode_close() + b"\xff" * 100) == [Close("")]
     assert decoder.feed(b"\xff" * 100) == []
 
 
-def test_a_goodbye_is_short_and_printable_however_long_the_reason() -> None:
-    (goodbye,) = greeted().feed(encode_goodbye("é\n" * 5000))
-    assert isinstance(goodbye, Goodbye)
-    assert len(goodbye.problem) <= 1024
-    assert goodbye.problem.isprintable()
+def test_a_close_is_short_and_printable_however_long_the_reason() -> None:
+    (close,) = handshaken().feed(encode_close("é\n" * 5000))
+    assert isinstance(close, Close)
+    assert len(close.problem) <= 1024
+    assert close.problem.isprintable()

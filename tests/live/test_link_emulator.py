@@ -1,4 +1,4 @@
-"""The relay between two brokers: what it does to datagrams, how often, and that it does nothing to anything else."""
+"""The link emulator between two brokers: what it does to datagrams, how often, and that nothing else is touched."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 import penstock
-from live_help import a_line, a_relayed_network, known, run, until, url
+from live_help import a_line, an_emulated_network, known, run, until, url
 from penstock.kernel.randomness import stream
 from penstock.live.broker.plan import not_applied
-from penstock.live.emulation import link_emulator as relays
-from penstock.live.emulation.emulated_links import needs_relay
-from penstock.live.emulation.link_emulator import REORDER_WAIT, Fates, Impairment, Relay, Way
+from penstock.live.emulation import link_emulator as emulation
+from penstock.live.emulation.emulated_links import needs_emulator
+from penstock.live.emulation.link_emulator import REORDER_WAIT, EmulatedPath, Fates, Impairment, LinkEmulator
 from penstock.live.wire.addresses import Address
 from penstock.scenario.spec import LinkSpec, Scenario
 
 
 def fates(impairment: Impairment, count: int, seed: int = 1) -> list[float | None]:
-    found = Fates(impairment, stream(seed, "relay"))
+    found = Fates(impairment, stream(seed, "emulator"))
     return [found.next() for _ in range(count)]
 
 
@@ -47,39 +47,39 @@ def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
         Impairment(**wrong)
 
 
-def test_a_way_passes_on_in_the_order_of_its_waits_and_keeps_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relays, "WAITING_MAX", 3)
+def test_a_path_passes_on_in_the_order_of_its_waits_and_keeps_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulation, "WAITING_MAX", 3)
 
     async def through() -> None:
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
             there.bind(("127.0.0.1", 0))
             there.setblocking(False)
-            way = Way(Fates(Impairment(), stream(1)))
+            path = EmulatedPath(Fates(Impairment(), stream(1)))
             waits = iter([0.0, 0.02, 0.01, 0.0, 0.0, None])
-            way._fates.next = lambda: next(waits)  # type: ignore[method-assign]
-            way.datagram_received(b"nobody yet", None)
-            assert way.astray == 1
-            way.leads_to = there.getsockname()
-            await way.open()
+            path._fates.next = lambda: next(waits)  # type: ignore[method-assign]
+            path.datagram_received(b"nobody yet", None)
+            assert path.astray == 1
+            path.leads_to = there.getsockname()
+            await path.open()
             for data in (b"third", b"second", b"first", b"too many", b"lost"):
-                way.datagram_received(data, None)
-            assert (way.lost, way.overflowed) == (1, 1)
+                path.datagram_received(data, None)
+            assert (path.lost, path.overflowed) == (1, 1)
             seen = [await loop.sock_recv(there, 100) for _ in range(3)]
             assert seen == [b"first", b"second", b"third"]
-            assert (way.came, way.passed, way.overtaken) == (6, 3, 2)
-            way.close()
+            assert (path.came, path.passed, path.overtaken) == (6, 3, 2)
+            path.close()
 
     run(through())
 
 
-def test_a_relay_without_impairment_changes_nothing_in_either_direction() -> None:
-    """A jitter too small to see makes the network set up a relay; everything comes through it."""
+def test_a_link_emulator_without_impairment_changes_nothing_in_either_direction() -> None:
+    """A jitter too small to see makes the network set up a link emulator; everything comes through it."""
 
     async def both_ways() -> None:
         scenario = a_line("a", "b", rate_bits_per_s=50e6, delay=0.002, jitter=1e-9)
-        async with a_relayed_network(scenario) as (brokers, found):
-            (relay,) = found.relays.values()
+        async with an_emulated_network(scenario) as (brokers, found):
+            (emulator,) = found.emulators.values()
             for here, there in (("a", "b"), ("b", "a")):
                 async with (
                     penstock.connect(url(brokers[there])) as taker,
@@ -90,7 +90,8 @@ def test_a_relay_without_impairment_changes_nothing_in_either_direction() -> Non
                     for n in range(100):
                         await giver.publish({"to": there, "n": n})
                     await until(lambda: messages.report().received == 100)
-            assert (relay.forth.came, relay.forth.passed, relay.back.came, relay.back.passed) == (100, 100, 100, 100)
+            assert (emulator.forth.came, emulator.forth.passed) == (100, 100)
+            assert (emulator.back.came, emulator.back.passed) == (100, 100)
             ports = [port for server in brokers.values() for port in server.host.ports.values() if port.link == 0]
             assert [port.missing for port in ports] == [0, 0]  # type: ignore[attr-defined]  # they are DatagramPorts
             assert found.drops() == {}
@@ -98,19 +99,19 @@ def test_a_relay_without_impairment_changes_nothing_in_either_direction() -> Non
     run(both_ways())
 
 
-def test_a_cut_relay_is_called_again_and_the_link_heals() -> None:
+def test_a_cut_link_emulator_is_dialled_again_and_the_link_heals() -> None:
     async def cut() -> None:
         scenario = a_line("a", "b", rate_bits_per_s=50e6, loss=1e-12)
         async with (
-            a_relayed_network(scenario) as (brokers, found),
+            an_emulated_network(scenario) as (brokers, found),
             penstock.connect(url(brokers["b"])) as taker,
             taker.subscribe("n >= 0") as messages,
             penstock.connect(url(brokers["a"])) as giver,
         ):
-            (relay,) = found.relays.values()
+            (emulator,) = found.emulators.values()
             await known(brokers["a"], 1)
-            relay.cut()
-            await until(lambda: relay.connections == 2)
+            emulator.cut()
+            await until(lambda: emulator.connections == 2)
             await until(lambda: 0 in brokers["a"].host.ports and 0 in brokers["b"].host.ports)
             n = 0
             while not messages.report().received:
@@ -120,17 +121,17 @@ def test_a_cut_relay_is_called_again_and_the_link_heals() -> None:
     run(cut())
 
 
-def test_a_relay_whose_neighbour_is_not_there_ends_the_call_and_waits_for_the_next() -> None:
+def test_a_link_emulator_whose_neighbour_is_not_there_ends_the_connection_and_waits_for_the_next() -> None:
     async def nobody() -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             target = Address(*unused.getsockname())
-        async with Relay(target, Impairment(), seed=1) as relay:
+        async with LinkEmulator(target, Impairment(), seed=1) as emulator:
             for _ in range(2):
-                reader, writer = await asyncio.open_connection(*relay.address)
+                reader, writer = await asyncio.open_connection(*emulator.address)
                 assert await reader.read() == b""
                 writer.close()
-            assert relay.connections == 2
+            assert emulator.connections == 2
 
     run(nobody())
 
@@ -147,9 +148,9 @@ def test_strange_first_frames_are_passed_on_as_they_are() -> None:
         server = await asyncio.start_server(listen, "127.0.0.1", 0)
         target = Address(*server.sockets[0].getsockname())
         words = [b"\xff\xff\xff\xffhuge", b"\x00\x00\x00\x03abc and more", b"\x00\x00\x00\x02\xa1x", b"\x00\x00"]
-        async with Relay(target, Impairment(), seed=1) as relay:
+        async with LinkEmulator(target, Impairment(), seed=1) as emulator:
             for sent in words:
-                reader, writer = await asyncio.open_connection(*relay.address)
+                reader, writer = await asyncio.open_connection(*emulator.address)
                 writer.write(sent)
                 writer.write_eof()
                 await reader.read()
@@ -161,10 +162,10 @@ def test_strange_first_frames_are_passed_on_as_they_are() -> None:
     run(strange())
 
 
-def test_what_is_left_out_in_real_time_depends_on_relays() -> None:
+def test_what_is_left_out_in_real_time_depends_on_link_emulators() -> None:
     scenario: Scenario = a_line("a", "b", loss=0.1)
-    assert needs_relay(scenario.link[0])
+    assert needs_emulator(scenario.link[0])
     assert not_applied(scenario) == ["jitter and loss of links"]
-    assert not_applied(scenario, relayed=True) == []
+    assert not_applied(scenario, emulated=True) == []
     shaped = replace(scenario, link=(LinkSpec(between=("a", "b"), kind="shaped", loss=0.1),))
-    assert not_applied(shaped, relayed=True) == ["jitter and loss of shaped and stream links"]
+    assert not_applied(shaped, emulated=True) == ["jitter and loss of shaped and reliable links"]

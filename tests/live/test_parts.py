@@ -1,12 +1,10 @@
-"""The small parts of the live world that need no socket: pacing, waits, addresses, plans."""
+"""The small parts of the live world that need no socket: waits, addresses, plans."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from live_help import a_line
 from penstock.content.message import Identity, make_message
@@ -16,33 +14,11 @@ from penstock.kernel.trace import Published, Record
 from penstock.live.broker.plan import assign_addresses, not_applied, plan_for
 from penstock.live.wire.addresses import Address, free_ports, parse_address, parse_url
 from penstock.live.wire.backoff import FIRST, LONGEST, Backoff
-from penstock.live.wire.pacing import Pacer
 from penstock.scenario.reader import parse_scenario
 from penstock.scenario.script import script
 from penstock.scenario.spec import BrokerSpec, ClientSpec, Scenario
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
-
-
-@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 3000)), min_size=1, max_size=60))
-def test_a_pacer_never_lets_out_more_than_its_rate_and_one_burst(steps: list[tuple[float, int]]) -> None:
-    rate, now, sent = 100_000.0, 0.0, 0
-    pacer = Pacer(rate, now)
-    for elapsed, size in steps:
-        now += elapsed
-        if pacer.wait(now) == 0.0:
-            pacer.spend(size, now)
-            sent += size
-    assert sent <= rate * now + 1500 + 3000
-
-
-def test_a_pacer_says_exactly_how_long_to_wait() -> None:
-    pacer = Pacer(1000.0, 0.0)
-    pacer.spend(2500, 0.0)
-    wait = pacer.wait(0.0)
-    assert wait == pytest.approx(1.001)
-    assert pacer.wait(wait) == 0.0
-    assert pacer.room_bytes(wait) <= 1
 
 
 def test_waits_grow_to_a_bound_and_start_small_again() -> None:
@@ -99,13 +75,13 @@ def test_ports_are_given_out_in_order_and_those_of_the_file_are_kept() -> None:
         assign_addresses(scenario, base_port=65_535)
 
 
-def test_of_two_linked_brokers_the_first_calls() -> None:
+def test_of_two_linked_brokers_the_first_dials() -> None:
     scenario = a_line("a", "b", "c")
     addresses = assign_addresses(scenario)
-    calls = {
-        name: {n.name: n.calls for n in plan_for(scenario, name, addresses).neighbours} for name in ("a", "b", "c")
+    dials = {
+        name: {n.name: n.dials for n in plan_for(scenario, name, addresses).neighbours} for name in ("a", "b", "c")
     }
-    assert calls == {"a": {"b": addresses["b"]}, "b": {"a": None, "c": addresses["c"]}, "c": {"b": None}}
+    assert dials == {"a": {"b": addresses["b"]}, "b": {"a": None, "c": addresses["c"]}, "c": {"b": None}}
     with pytest.raises(InvalidScenario, match="no broker 'd'"):
         plan_for(scenario, "d", addresses)
 

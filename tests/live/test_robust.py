@@ -16,17 +16,17 @@ from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.broker.status import broker_status
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.wire.addresses import Address
-from penstock.live.wire.frames import MAGIC, VERSION, Greeting, encode_frame, encode_greeting, framed
+from penstock.live.wire.frames import MAGIC, VERSION, Handshake, encode_frame, encode_handshake, framed
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Attach, Hello, Publication, Publish
 from pump import a_message
 
-HELLO = encode_greeting(Greeting(role="client", name="raw"))
+HELLO = encode_handshake(Handshake(role="client", name="raw"))
 WRONG: dict[str, tuple[bytes, str]] = {
     "a browser": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "limit"),
-    "a stranger's greeting": (framed(b"hello there, broker"), "no greeting"),
+    "another protocol": (framed(b"hello there, broker"), "no handshake"),
     "another version": (framed(MAGIC + (VERSION + 8).to_bytes(2, "big") + b"future"), f"version {VERSION + 8}"),
-    "a greeting of nonsense": (framed(MAGIC + VERSION.to_bytes(2, "big") + b"\xc1\xc1"), "cannot be read"),
+    "a handshake of nonsense": (framed(MAGIC + VERSION.to_bytes(2, "big") + b"\xc1\xc1"), "cannot be read"),
     "an oversized frame": (HELLO + (BATCH_BYTES_MAX + 1).to_bytes(4, "big"), "limit"),
     "a malformed batch": (HELLO + framed(b"\x91\x92\xa5Hello\x01"), "no packets"),
     "random bytes": (HELLO + framed(random.Random(1).randbytes(500)), "no packets"),
@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
         "client may not send Publication",
     ),
     "a Hello from a client": (HELLO + encode_frame([Hello(9, 1, "s", 1)]), "client may not send Hello"),
-    "a broker nobody expects": (encode_greeting(Greeting(role="broker", name="mallory")), "no link to a broker"),
+    "a broker nobody expects": (encode_handshake(Handshake(role="broker", name="mallory")), "no link to a broker"),
 }
 
 
@@ -50,8 +50,8 @@ def test_bad_input_is_answered_counted_and_ends_that_connection_only(wrong: str)
     async def bad_input() -> None:
         async with a_broker() as broker, penstock.connect(url(broker)) as network, network.subscribe("n = 1") as wish:
             raw = await RawClient.connect(broker.address)
-            raw.say(data)
-            assert reason in await raw.last_words()
+            raw.send(data)
+            assert reason in await raw.close_reason()
             assert broker.host.refusals == 1
             await network.publish({"n": 1})
             await anext(wish)
@@ -65,7 +65,7 @@ def test_a_truncated_frame_is_simply_the_end() -> None:
     async def truncated() -> None:
         async with a_broker() as broker:
             raw = await RawClient.connect(broker.address)
-            raw.say(HELLO + encode_frame([Publish(a_message())])[:-3])
+            raw.send(HELLO + encode_frame([Publish(a_message())])[:-3])
             await until(lambda: len(broker.host.ports) == 1)
             await raw.vanish()
             await until(lambda: not broker.connections and not broker.host.ports)
@@ -77,7 +77,7 @@ def test_whoever_says_nothing_is_closed_after_a_while() -> None:
     async def silent() -> None:
         async with a_broker(ServerConfig(connection=IMPATIENT, sweep_interval=0.05)) as broker:
             raw = await RawClient.connect(broker.address)
-            assert "no greeting" in await raw.last_words()
+            assert "no handshake" in await raw.close_reason()
             assert broker.host.refusals == 1
             raw.writer.close()
 
@@ -89,9 +89,9 @@ def test_a_half_open_client_is_found_by_its_silence_and_a_quiet_one_is_not() -> 
         config = ServerConfig(connection=IMPATIENT, sweep_interval=0.05)
         async with a_broker(config) as broker, penstock.connect(url(broker), config=IMPATIENT) as quiet:
             raw = await RawClient.connect(broker.address)
-            raw.greet()
+            raw.handshake()
             raw.subscribe("TRUE")
-            await until(lambda: subscriptions(broker) == 1)  # and from here on, not a sign of life
+            await until(lambda: subscriptions(broker) == 1)  # and from here on, not a keepalive
             await until(lambda: subscriptions(broker) == 0)
             await until(lambda: len(broker.connections) == 1)
             assert quiet.connected
@@ -108,7 +108,7 @@ def test_a_client_finds_a_broker_that_fell_silent() -> None:
         async def stuck(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             accepted.append(writer)
             await reader.read(10)
-            writer.write(encode_greeting(Greeting(role="broker", name="stuck")))
+            writer.write(encode_handshake(Handshake(role="broker", name="stuck")))
 
         listener = await asyncio.start_server(stuck, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
@@ -130,7 +130,7 @@ def test_a_client_that_never_reads_costs_a_bounded_queue_and_nobody_else_anythin
         config = ServerConfig(client_queue_packets=100, sweep_interval=0.05)
         async with a_broker(config) as broker, penstock.connect(url(broker)) as network:
             raw = await RawClient.connect(broker.address, receive_bytes=4096)
-            raw.greet("sloth")
+            raw.handshake("sloth")
             raw.subscribe("TRUE", "sloth")
             raw.reader._transport.pause_reading()  # type: ignore[attr-defined]
             await until(lambda: subscriptions(broker) == 1)
@@ -160,12 +160,13 @@ def test_a_slow_client_is_told_what_its_broker_dropped() -> None:
             penstock.connect(url(broker), name="slow") as slow,
             slow.subscribe("n >= 0") as messages,
         ):
-            assert slow._port is not None
-            slow._port.connection.hold()
+            assert slow._link is not None
+            assert slow._link.port is not None
+            slow._link.port.connection.hold()
             while not dropped(broker):
                 for n in range(64):
                     await publisher.publish({"n": n}, bytes(20_000))
-            slow._port.connection.release()
+            slow._link.port.connection.release()
             await until(lambda: messages.report().lost_at_broker > 0)
 
     run(told())
@@ -176,10 +177,10 @@ def test_more_connections_than_the_limit_are_told_so() -> None:
         async with a_broker(ServerConfig(connections_max=3)) as broker:
             raws = [await RawClient.connect(broker.address) for _ in range(3)]
             for raw in raws:
-                raw.greet()
+                raw.handshake()
             await until(lambda: len(broker.host.ports) == 3)
             late = await RawClient.connect(broker.address)
-            assert "connections_max is 3" in await late.last_words()
+            assert "connections_max is 3" in await late.close_reason()
             for raw in (*raws, late):
                 await raw.vanish()
             await until(lambda: not broker.connections)
@@ -198,10 +199,10 @@ def test_memory_stays_bounded_when_a_thousand_clients_connect_and_vanish() -> No
         for _ in range(count // 50):
             crowd = [await RawClient.connect(address) for _ in range(50)]
             for number, raw in enumerate(crowd):
-                raw.greet(f"ghost-{number}")
+                raw.handshake(f"ghost-{number}")
                 raw.subscribe(f"n > {number} OR name LIKE 'ghost{number}%'")
                 if number % 3 == 0:
-                    raw.say(b"\xff" * 100)
+                    raw.send(b"\xff" * 100)
             await asyncio.gather(*(raw.writer.drain() for raw in crowd), return_exceptions=True)
             for raw in crowd:
                 await raw.vanish()
@@ -232,7 +233,7 @@ def test_memory_stays_bounded_when_a_thousand_clients_connect_and_vanish() -> No
 
 def test_links_that_are_cut_again_and_again_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async def cut() -> None:
-        async with a_network(a_line("a", "b", kind="stream")) as brokers:
+        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
             for _ in range(3):
                 cutting(brokers["b"])()
                 await until(lambda: not up(brokers["a"], "b"))

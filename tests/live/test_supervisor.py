@@ -27,7 +27,7 @@ def is_running(pid: int) -> bool:
 
 def test_a_broker_that_is_killed_in_traffic_comes_back_and_the_network_heals() -> None:
     async def killed() -> None:
-        scenario = a_line("a", "b", "c", kind="stream")
+        scenario = a_line("a", "b", "c", kind="reliable")
         async with Brokers(scenario, assign_addresses(scenario, base_port=None)) as brokers:
             await settled(brokers.addresses, scenario)
             async with (
@@ -66,7 +66,7 @@ def test_a_broker_that_is_killed_in_traffic_comes_back_and_the_network_heals() -
 
 def test_a_broker_that_hangs_is_found_by_its_silence_and_taken_back_when_it_wakes() -> None:
     async def hangs() -> None:
-        scenario = a_line("a", "b", kind="stream")
+        scenario = a_line("a", "b", kind="reliable")
         async with Brokers(scenario, assign_addresses(scenario, base_port=None)) as brokers:
             await settled(brokers.addresses, scenario)
             async with penstock.connect(brokers.url("a")) as network:

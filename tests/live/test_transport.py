@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 import penstock
-from live_help import RawClient, a_broker, a_line, a_relayed_network, known, run, until, url
+from live_help import RawClient, a_broker, a_line, an_emulated_network, known, run, until, url
 from penstock.cli.demo import twins
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Identity, Message, Value
@@ -104,15 +104,15 @@ def test_through_loss_and_reordering_one_gets_everything_in_order_and_its_plain_
                 simulated.setdefault(node, []).append(record.count)
 
     async def live() -> tuple[dict[str, list[int]], Report, int]:
-        async with a_relayed_network(lossy(), seed=SEED) as (servers, relays):
+        async with an_emulated_network(lossy(), seed=SEED) as (servers, emulated):
             result = await drive_clients(lossy(), SEED, {name: server.address for name, server in servers.items()})
-            (relay,) = relays.relays.values()
-        assert relay.forth.overflowed == relay.back.overflowed == 0
-        assert relay.connections == 1
+            (emulator,) = emulated.emulators.values()
+        assert emulator.forth.overflowed == emulator.back.overflowed == 0
+        assert emulator.connections == 1
         deliveries = {
             name: [count for _, _, count in tally.deliveries] for name, tally in result.clients.items() if tally.reports
         }
-        return deliveries, result.clients["careful"].reports[0], relay.forth.overtaken
+        return deliveries, result.clients["careful"].reports[0], emulator.forth.overtaken
 
     simulate(lossy(), SEED, trace=Kept())
     found, report, overtaken = run(live())
@@ -144,7 +144,7 @@ def test_who_does_not_use_it_sees_messages_as_they_were_published_and_nothing_el
         # The burst is over before its subscriber has asked for heartbeats, so they are said again and again.
         sends = penstock.TransportConfig(heartbeat_interval=0.05, heartbeat_repeats=100)
         takes = structs.replace(CAREFUL, cache_interval=0.05, requests_max=12)
-        async with a_relayed_network(a_line("a", "b", rate_bits_per_s=50e6, loss=0.1)) as (brokers, _):
+        async with an_emulated_network(a_line("a", "b", rate_bits_per_s=50e6, loss=0.1)) as (brokers, _):
             a, b = brokers["a"], brokers["b"]
             async with (
                 penstock.connect(url(a), name="witness") as witness,
@@ -174,13 +174,14 @@ def test_who_does_not_use_it_sees_messages_as_they_were_published_and_nothing_el
 
 
 async def kill(network: Network) -> None:
-    """End a client without a goodbye, as the end of its process would."""
-    for task in network._tasks:
+    """End a client without a close frame, as the end of its process would."""
+    assert network._link is not None
+    for task in network._link.tasks:
         task.cancel()
-    assert network._port is not None
-    network._port.connection.abort("killed")
+    assert network._link.port is not None
+    network._link.port.connection.abort("killed")
     with suppress(asyncio.CancelledError):
-        await asyncio.wait(network._tasks)
+        await asyncio.wait(network._link.tasks)
 
 
 def test_a_publisher_that_is_killed_and_comes_back_begins_a_new_life() -> None:
@@ -232,7 +233,7 @@ def test_forged_headers_are_refused_and_counted_and_good_messages_come_as_before
             for n in range(20):
                 await good.publish({"n": n})
             await until(lambda: messages.report().received == 20)
-            now, life = good._host.now(), good.incarnation
+            now, life = good._link.host.now(), good.incarnation
             many = pack("<BBQdBBBB", 1, 0, 2000, now, 0, 255, 255, 32) + bytes(1000 * 36)
             forgeries = [
                 forged(Identity("good", life, 1001), a_header(1_000_000_000, now)),
@@ -246,8 +247,8 @@ def test_forged_headers_are_refused_and_counted_and_good_messages_come_as_before
                 Message(Identity("~good", life, 2), {"n": -1, FLAG: "gossip"}, b"\x00\x00", 0),
             ]
             rogue = await RawClient.connect(broker.address)
-            rogue.greet("rogue")
-            rogue.say(encode_frame([Attach("rogue", 1), *map(Publish, forgeries)]))
+            rogue.handshake("rogue")
+            rogue.send(encode_frame([Attach("rogue", 1), *map(Publish, forgeries)]))
             await until(lambda: messages.report().refused >= len(forgeries) - 1)
             for n in range(20, 40):
                 await good.publish({"n": n})
@@ -279,7 +280,7 @@ def test_publishers_without_it_are_delivered_as_they_come_counted_and_named_once
             report = messages.report()
             assert (report.without_header, report.publishers, report.delivered) == (10, 1, 20)
             await until(lambda: "without the transport" in caplog.text)
-            there._look_for_plain_publishers()
+            there._holder.warn_of_plain_publishers()
         assert Counter(record.levelno for record in caplog.records)[logging.WARNING] == 1
 
     with caplog.at_level(logging.WARNING, "penstock.client"):

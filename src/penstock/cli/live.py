@@ -46,7 +46,7 @@ def live_command(
     if duration is not None:
         scenario = replace(scenario, duration=duration)
         validate(scenario)
-    left_out = not_applied(scenario, relayed=True)
+    left_out = not_applied(scenario, emulated=True)
     if left_out:
         typer.echo(
             f"in real time the file's {', '.join(left_out)} are not applied; rates, queues, delays and loss are",

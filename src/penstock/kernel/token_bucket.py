@@ -3,6 +3,9 @@
 In any window of w seconds at most depth + rate * w leaves. What a token stands for is the user's choice: a message of
 a flow (000 section III-B8), a repair, a price.
 
+`TokenBucket` never goes below zero: an item leaves when its tokens are there. `Pacer` is the bucket of a link, whose
+tokens are bytes: a packet leaves while there is any credit, and its size may overdraw the bucket.
+
 State: tokens at one moment, and that moment. Both move only when something was taken or the rate was changed; to look
 moves nothing. So `ready_at` stays true until the next take: whoever sets a timer to it finds the tokens there.
 
@@ -14,6 +17,11 @@ state is four numbers.
 from __future__ import annotations
 
 from math import inf, isfinite, nextafter
+
+# What an idle link has saved up at most: long enough for an event loop that wakes a millisecond late, short enough that
+# a bottleneck of 500 kbit/s behaves like one packet at a time.
+PACER_BURST_SECONDS = 0.005
+PACER_BURST_BYTES_MIN = 1500
 
 
 class TokenBucket:
@@ -74,6 +82,29 @@ class TokenBucket:
         self._rate = _checked(rate, "a rate")
         self._depth = self._depth if depth is None else _checked(depth, "a depth")
         self._tokens, self._at = min(self._depth, tokens), now
+
+
+class Pacer(TokenBucket):
+    """How fast a link may send: bytes at the link's rate, overdrawn by at most one write."""
+
+    __slots__ = ()
+
+    def __init__(self, rate_bytes_per_s: float, now: float) -> None:
+        super().__init__(rate_bytes_per_s, max(PACER_BURST_BYTES_MIN, rate_bytes_per_s * PACER_BURST_SECONDS), now)
+
+    def spend(self, size_bytes: int, now: float) -> None:
+        """So much has been sent; the credit may go below zero."""
+        self._tokens, self._at = self.tokens(now) - size_bytes, now
+
+    def room_bytes(self, now: float) -> int:
+        """How much may be sent now, the last packet perhaps more than that."""
+        return max(0, int(self.tokens(now)))
+
+    def wait(self, now: float) -> float:
+        """Seconds until something may be sent; 0 if it may be now."""
+        credit = self.tokens(now)
+        # A timer that fires when it was told to must not find a rounding error in its way.
+        return 0.0 if credit >= 1.0 - 1e-6 else (1.0 - credit) / self._rate
 
 
 def _checked(value: float, what: str) -> float:

@@ -42,7 +42,7 @@ EAGER_PACKETS = 128  # effects since the ports last wrote: write now instead of 
 CLOCK_OFFSET = time.time() - time.monotonic()  # wall clock when this process began, and monotonic since
 
 
-class Port(Protocol):
+class LivePort(Protocol):
     """One end of a link: where packets for it are gathered and written."""
 
     link: Link
@@ -68,7 +68,7 @@ class LiveHost:
         self.name = name
         self.role = role
         self.incarnation = incarnation
-        self.ports: dict[Link, Port] = {}
+        self.ports: dict[Link, LivePort] = {}
         self.drops: Counter[tuple[str, str, str]] = Counter()  # (peer, place, cause) -> packets
         self.refusals = 0
         self.on_deliver: Callable[[Deliver], None] = lambda effect: None
@@ -80,7 +80,7 @@ class LiveHost:
         # milliseconds.
         self._clock_offset = CLOCK_OFFSET
         self._machine: Node | None = None
-        self._dirty: list[Port] = []
+        self._dirty: list[LivePort] = []
         self._gathered = 0  # effects since the ports last wrote
         self._flush_soon = False
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +111,7 @@ class LiveHost:
 
     # Inputs.
 
-    def link_up(self, port: Port) -> None:
+    def link_up(self, port: LivePort) -> None:
         """A link has come up; the port gives room by itself."""
         assert self._machine is not None
         self.ports[port.link] = port
@@ -195,7 +195,7 @@ class LiveHost:
 
     # Writing.
 
-    def gathered(self, port: Port) -> None:
+    def gathered(self, port: LivePort) -> None:
         """A port that had nothing to write has something now."""
         self._dirty.append(port)
         if not self._flush_soon:
@@ -250,7 +250,7 @@ class LiveHost:
         for link, port in self.ports.items():
             self._count_port(link, port)
 
-    def _count_port(self, link: Link, port: Port) -> None:
+    def _count_port(self, link: Link, port: LivePort) -> None:
         packets_before, bytes_before = self._counted.get(link, (0, 0))
         if self.trace is not None and port.packets_sent > packets_before:
             self._counted[link] = (port.packets_sent, port.bytes_sent)

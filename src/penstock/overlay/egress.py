@@ -1,6 +1,6 @@
 """The way out of a node: one per node, shared by all its services.
 
-A datagram link takes everything at once; the pipe below it, or the kernel, queues and drops. On shaped and stream
+A datagram link takes everything at once; the pipe below it, or the kernel, queues and drops. On shaped and reliable
 links the queue stands here, in lanes, and a packet leaves when the host says there is room. So the node sees its own
 congestion, and control packets overtake data.
 
@@ -23,7 +23,7 @@ class LinkKind(Enum):
 
     DATAGRAM = "datagram"  # the pipe: it queues and drops
     SHAPED = "shaped"  # this node: a packet leaves when the one before it is on the wire
-    STREAM = "stream"  # this node: a packet leaves when the socket has room; nothing is lost below
+    RELIABLE = "reliable"  # this node: a packet leaves when the socket has room; nothing is lost below
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LinkInfo:
     """What the host knows about a link before anything has been said on it."""
 
     peer: str
-    kind: LinkKind = LinkKind.STREAM
+    kind: LinkKind = LinkKind.RELIABLE
     cost: int = 1
     queue_packets: int = 1_000  # how many may wait here in each lane, where the queue stands here
 

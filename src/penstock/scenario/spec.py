@@ -33,7 +33,7 @@ class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A link between two brokers, the same in both directions."""
 
     between: tuple[str, str]
-    kind: Literal["datagram", "shaped", "stream"] = "datagram"
+    kind: Literal["datagram", "shaped", "reliable"] = "datagram"
     rate_bits_per_s: float | None = None  # none: as fast as you like
     delay: float = 0.001
     jitter: float = 0.0  # the delay wanders slowly within plus and minus this

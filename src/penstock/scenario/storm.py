@@ -85,7 +85,7 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
     delay = random.uniform(0.0, 0.03)
     return LinkSpec(
         between=(a, b),
-        kind=random.choice(("datagram", "datagram", "shaped", "stream")),
+        kind=random.choice(("datagram", "datagram", "shaped", "reliable")),
         rate_bits_per_s=random.choice((None, 10e6, 2e6)),
         delay=delay,
         jitter=random.uniform(0.0, delay / 2),

@@ -1,7 +1,7 @@
 """A scenario's network, built in virtual time: hosts for its nodes, pipes for its links, and the faults that strike it.
 
-What a failure looks like from inside: on a stream link both ends are notified that the connection is gone. On datagram
-and shaped links nobody is notified; a broker finds out by silence.
+What a failure looks like from inside: on a reliable link both ends are notified that the connection is gone. On
+datagram and shaped links nobody is notified; a broker finds out by silence.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Wire:
 
     def notifies(self) -> bool:
         """Whether both ends notice at once when the wire fails."""
-        return self.near.kind is LinkKind.STREAM
+        return self.near.kind is LinkKind.RELIABLE
 
     def usable(self) -> bool:
         """Whether anything can get through."""
@@ -224,7 +224,7 @@ class SimulatedNetwork:
         self._join(
             LinkSpec(
                 between=(spec.name, spec.broker),
-                kind="stream",
+                kind="reliable",
                 rate_bits_per_s=spec.access_rate_bits_per_s,
                 delay=spec.access_delay,
                 queue_packets=spec.queue_packets,
@@ -286,7 +286,7 @@ class SimulatedNetwork:
             jitter=spec.jitter,
             loss=spec.loss,
             queue_packets=spec.queue_packets,
-            reliable=spec.kind == "stream",
+            reliable=spec.kind == "reliable",
         )
 
 

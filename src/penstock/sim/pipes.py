@@ -6,7 +6,7 @@ moves there in a straight line, so the pipe is never the one to put packets out 
 in a broker do). One event per packet: the queue is a list of the times at which packets leave it.
 
 Datagram: queued, lost or dropped here; the sender sees nothing. Shaped: the sender is notified when the wire is free.
-Stream: nothing is lost; what would have been lost comes one retransmission later and delays what follows, and the
+Reliable: nothing is lost; what would have been lost comes one retransmission later and delays what follows, and the
 sender is notified when less than SOCKET_BYTES are on their way onto the wire.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.sim.engine import Engine
 
-SOCKET_BYTES = 16_384  # what a live stream link keeps in the socket at most
+SOCKET_BYTES = 16_384  # what a live reliable link keeps in the socket at most
 RETRANSMISSION_MIN = 0.2  # seconds; the usual least timeout of TCP
 WANDER_INTERVAL = 1.0
 
@@ -105,7 +105,7 @@ class Pipe:
         return max(self._engine.now, self._free_at)
 
     def room_bytes(self) -> int:
-        """How much a stream may put into its socket now."""
+        """How much a reliable link may put into its socket now."""
         if not self._seconds_per_byte:
             return SOCKET_BYTES
         return SOCKET_BYTES - int((self.idle_at() - self._engine.now) / self._seconds_per_byte)

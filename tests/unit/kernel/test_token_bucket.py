@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.token_bucket import TokenBucket
+from penstock.kernel.token_bucket import Pacer, TokenBucket
 
 
 def test_a_full_bucket_gives_its_depth_at_once_and_then_its_rate() -> None:
@@ -148,3 +148,24 @@ def test_a_clock_that_jumps_gives_at_most_what_its_steps_forward_earn(
         while bucket.take(now):
             left += 1
     assert left <= depth + rate * sum(step for step in steps if step > 0.0) + 1e-6
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 3000)), min_size=1, max_size=60))
+def test_a_pacer_never_lets_out_more_than_its_rate_and_one_burst(steps: list[tuple[float, int]]) -> None:
+    rate, now, sent = 100_000.0, 0.0, 0
+    pacer = Pacer(rate, now)
+    for elapsed, size in steps:
+        now += elapsed
+        if pacer.wait(now) == 0.0:
+            pacer.spend(size, now)
+            sent += size
+    assert sent <= rate * now + 1500 + 3000
+
+
+def test_a_pacer_says_exactly_how_long_to_wait() -> None:
+    pacer = Pacer(1000.0, 0.0)
+    pacer.spend(2500, 0.0)
+    wait = pacer.wait(0.0)
+    assert wait == pytest.approx(1.001)
+    assert pacer.wait(wait) == 0.0
+    assert pacer.room_bytes(wait) <= 1

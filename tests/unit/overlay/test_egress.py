@@ -11,11 +11,11 @@ from penstock.overlay.egress import Egress, LinkInfo, LinkKind, dropped
 from penstock.overlay.packets import Answer, Delivery, Hello, Publication, Publish
 from pump import a_message
 
-DATAGRAM, SHAPED, STREAM = 0, 1, 2
+DATAGRAM, SHAPED, RELIABLE = 0, 1, 2
 LINKS = {
     DATAGRAM: LinkInfo("d", LinkKind.DATAGRAM),
     SHAPED: LinkInfo("s", LinkKind.SHAPED, queue_packets=3),
-    STREAM: LinkInfo("t", LinkKind.STREAM),
+    RELIABLE: LinkInfo("t", LinkKind.RELIABLE),
 }
 HELLO = Hello(1, 1, "s", 0)
 
@@ -48,7 +48,7 @@ def test_other_effects_pass_unchanged_and_in_order() -> None:
     assert an_egress().route(effects) == effects
 
 
-@pytest.mark.parametrize("link", [SHAPED, STREAM])
+@pytest.mark.parametrize("link", [SHAPED, RELIABLE])
 def test_without_room_packets_wait(link: int) -> None:
     egress = an_egress()
     assert egress.route([send(link, 1), send(link, 2)]) == []
@@ -58,8 +58,8 @@ def test_without_room_packets_wait(link: int) -> None:
 
 def test_room_that_is_left_is_used_by_the_next_packet() -> None:
     egress = an_egress()
-    assert egress.link_ready(STREAM, 10**6) == []
-    assert numbers(egress.route([send(STREAM, 1)])) == [1]
+    assert egress.link_ready(RELIABLE, 10**6) == []
+    assert numbers(egress.route([send(RELIABLE, 1)])) == [1]
 
 
 def test_a_room_of_one_byte_lets_one_packet_go() -> None:
@@ -73,32 +73,32 @@ def test_a_room_of_one_byte_lets_one_packet_go() -> None:
 def test_room_is_used_up_byte_by_byte_and_the_last_packet_may_be_larger() -> None:
     egress = an_egress()
     size = Publish(a_message(1)).size_bytes()
-    egress.route([send(STREAM, number) for number in range(1, 6)])
-    assert numbers(egress.link_ready(STREAM, 2 * size + 1)) == [1, 2, 3]
+    egress.route([send(RELIABLE, number) for number in range(1, 6)])
+    assert numbers(egress.link_ready(RELIABLE, 2 * size + 1)) == [1, 2, 3]
 
 
 def test_no_room_lets_nothing_go() -> None:
     egress = an_egress()
-    egress.route([send(STREAM, 1)])
-    assert egress.link_ready(STREAM, 0) == []
+    egress.route([send(RELIABLE, 1)])
+    assert egress.link_ready(RELIABLE, 0) == []
 
 
 def test_control_overtakes_data_that_waits() -> None:
     egress = an_egress()
-    egress.route([send(STREAM, 1), Send((STREAM,), HELLO, Lane.CONTROL)])
-    released = egress.link_ready(STREAM, 10**6)
+    egress.route([send(RELIABLE, 1), Send((RELIABLE,), HELLO, Lane.CONTROL)])
+    released = egress.link_ready(RELIABLE, 10**6)
     assert [type(effect.packet) for effect in released if isinstance(effect, Send)] == [Hello, Publish]
 
 
 def test_lanes_share_a_link_by_weight() -> None:
     lanes = {**QueueConfig().lanes, Lane.TRANSPORT: LaneBounds(weight=2)}
-    links = {STREAM: LinkInfo("t", LinkKind.STREAM, queue_packets=1000)}
+    links = {RELIABLE: LinkInfo("t", LinkKind.RELIABLE, queue_packets=1000)}
     egress = Egress(links, QueueConfig(lanes=lanes))
-    egress.link_changed(STREAM, up=True)
+    egress.link_changed(RELIABLE, up=True)
     for number in range(300):
         packet = Publish(a_message(number, body=bytes(1400)))
-        egress.route([Send((STREAM,), packet, Lane.BEST_EFFORT), Send((STREAM,), packet, Lane.TRANSPORT)])
-    released = egress.link_ready(STREAM, 300 * 1500)
+        egress.route([Send((RELIABLE,), packet, Lane.BEST_EFFORT), Send((RELIABLE,), packet, Lane.TRANSPORT)])
+    released = egress.link_ready(RELIABLE, 300 * 1500)
     lanes_used = [effect.lane for effect in released if isinstance(effect, Send)]
     assert lanes_used.count(Lane.TRANSPORT) == pytest.approx(2 * lanes_used.count(Lane.BEST_EFFORT), rel=0.05)
 
@@ -123,7 +123,7 @@ def test_data_that_fills_its_lane_leaves_room_for_control() -> None:
 
 def test_a_link_that_is_down_drops() -> None:
     egress = an_egress(DATAGRAM)
-    assert egress.route([send(STREAM, 1), send(99, 2)]) == [
+    assert egress.route([send(RELIABLE, 1), send(99, 2)]) == [
         Dropped("egress", "link down", "t", Lane.BEST_EFFORT, "Publish", "p", 1, 1, 1),
         Dropped("egress", "link down", "link 99", Lane.BEST_EFFORT, "Publish", "p", 1, 2, 1),
     ]
@@ -131,31 +131,31 @@ def test_a_link_that_is_down_drops() -> None:
 
 def test_a_link_that_goes_down_drops_what_waits_and_begins_empty() -> None:
     egress = an_egress()
-    egress.route([send(STREAM, 1), send(STREAM, 2)])
-    records = egress.link_changed(STREAM, up=False)
+    egress.route([send(RELIABLE, 1), send(RELIABLE, 2)])
+    records = egress.link_changed(RELIABLE, up=False)
     assert [(record.cause, record.count) for record in records if isinstance(record, Dropped)] == [
         ("link down", 1),
         ("link down", 2),
     ]
-    assert egress.link_changed(STREAM, up=True) == []
-    assert egress.link_ready(STREAM, 10**6) == []
+    assert egress.link_changed(RELIABLE, up=True) == []
+    assert egress.link_ready(RELIABLE, 10**6) == []
 
 
 def test_room_of_an_old_connection_is_not_room_of_the_new_one() -> None:
     egress = an_egress()
-    egress.link_ready(STREAM, 10**6)
-    egress.link_changed(STREAM, up=False)
-    egress.link_changed(STREAM, up=True)
-    assert egress.route([send(STREAM, 1)]) == []
+    egress.link_ready(RELIABLE, 10**6)
+    egress.link_changed(RELIABLE, up=False)
+    egress.link_changed(RELIABLE, up=True)
+    assert egress.route([send(RELIABLE, 1)]) == []
 
 
 def test_one_packet_for_many_links_goes_as_each_allows() -> None:
-    egress = an_egress(DATAGRAM, STREAM)
+    egress = an_egress(DATAGRAM, RELIABLE)
     packet = Publish(a_message(1))
-    effects = egress.route([Send((DATAGRAM, SHAPED, STREAM), packet, Lane.BEST_EFFORT)])
+    effects = egress.route([Send((DATAGRAM, SHAPED, RELIABLE), packet, Lane.BEST_EFFORT)])
     assert Send((DATAGRAM,), packet, Lane.BEST_EFFORT) in effects
     assert [record.peer for record in effects if isinstance(record, Dropped)] == ["s"]
-    assert egress.waiting_packets(STREAM) == 1
+    assert egress.waiting_packets(RELIABLE) == 1
 
 
 def test_a_link_nobody_spoke_of_counts_as_a_stream() -> None:
@@ -169,7 +169,7 @@ def test_a_link_nobody_spoke_of_counts_as_a_stream() -> None:
 def test_room_for_a_datagram_link_or_one_that_is_down_is_ignored() -> None:
     egress = an_egress(DATAGRAM)
     assert egress.link_ready(DATAGRAM, 10**6) == []
-    assert egress.link_ready(STREAM, 10**6) == []
+    assert egress.link_ready(RELIABLE, 10**6) == []
 
 
 @pytest.mark.parametrize(

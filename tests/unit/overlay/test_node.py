@@ -85,7 +85,7 @@ def test_waking_too_early_does_nothing() -> None:
 def test_all_services_hear_of_links_and_what_they_say_goes_through_the_egress() -> None:
     node, first, second, _ = a_node()
     assert (first.links, second.links) == ([(0, True)], [(0, True)])
-    assert node.link_changed(7, up=True, now=0.0) == []  # an unknown link is a stream without room yet
+    assert node.link_changed(7, up=True, now=0.0) == []  # an unknown link is a reliable one without room yet
     assert node.link_ready(7, room_bytes=10**6, now=0.0) == [Send((7,), Answer(0), Lane.CONTROL)] * 2
     assert node.link_changed(7, up=False, now=0.0) == []
 

@@ -292,7 +292,7 @@ SCALARS = st.one_of(
     st.integers(),
     st.floats(),
     st.text(max_size=5),
-    st.sampled_from(["a", "b", "c", "crash", "stream", "heal", "n > 1", 10**400, -1, 0, 1.5]),
+    st.sampled_from(["a", "b", "c", "crash", "reliable", "heal", "n > 1", 10**400, -1, 0, 1.5]),
 )
 VALUES = st.recursive(
     SCALARS,

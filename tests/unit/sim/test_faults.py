@@ -96,15 +96,15 @@ def test_a_crash_on_a_datagram_link_is_found_by_silence() -> None:
     assert bench.records("b", NeighbourChanged)[-1] == NeighbourChanged(2, False, "silent")
 
 
-def test_a_crash_on_a_stream_link_is_known_at_once() -> None:
-    bench = Bench(a_scenario(CHAIN, kind="stream"))
+def test_a_crash_on_a_reliable_link_is_known_at_once() -> None:
+    bench = Bench(a_scenario(CHAIN, kind="reliable"))
     bench.run(3.0)
     bench.strike("crash", broker="c")
     assert bench.records("b", NeighbourChanged)[-1] == NeighbourChanged(2, False, "link down")
 
 
 def test_a_restart_is_a_new_life_that_finds_its_way_back() -> None:
-    for kind in ("datagram", "shaped", "stream"):
+    for kind in ("datagram", "shaped", "reliable"):
         bench = Bench(a_scenario(CHAIN, kind=kind))
         bench.run(3.0)
         bench.strike("crash", broker="b")
@@ -167,7 +167,7 @@ def test_heal_brings_back_links_brokers_and_losslessness_but_nobody_who_left() -
 
 
 def test_a_broker_may_join_later() -> None:
-    for kind in ("datagram", "stream"):
+    for kind in ("datagram", "reliable"):
         bench = Bench(a_scenario(CHAIN, kind=kind, joins={"c": 5.0}))
         bench.run(4.9)
         assert bench.reaches("a") == ["b"], kind
@@ -223,7 +223,7 @@ def run(faults: Sequence[FaultSpec], links: Sequence[tuple[str, str]] = CHAIN, *
 
 
 def test_without_faults_nothing_is_missed() -> None:
-    for kind in ("datagram", "shaped", "stream"):
+    for kind in ("datagram", "shaped", "reliable"):
         result = run([], kind=kind, settled_after=2.0)
         assert result.problems == []
         assert result.clients["r"].delivered == result.clients["p"].published == 360
@@ -231,7 +231,7 @@ def test_without_faults_nothing_is_missed() -> None:
 
 
 def test_after_a_crash_and_a_restart_of_every_broker_nothing_more_is_missed() -> None:
-    for kind in ("datagram", "shaped", "stream"):
+    for kind in ("datagram", "shaped", "reliable"):
         faults = [
             FaultSpec(at=5.0 + number, kind=event, broker=name)  # type: ignore[arg-type]
             for number, name in enumerate("abc")

@@ -86,7 +86,7 @@ class Bench:
         *,
         clock: Clock | None = None,
         beats: Sequence[float] = (),
-        kind: LinkKind = LinkKind.STREAM,
+        kind: LinkKind = LinkKind.RELIABLE,
         rate_bits_per_s: float | None = None,
         **spec: Any,
     ) -> None:
@@ -112,7 +112,7 @@ class Bench:
             jitter=0.0,
             loss=0.0,
             queue_packets=1000,
-            reliable=kind is LinkKind.STREAM,
+            reliable=kind is LinkKind.RELIABLE,
         )
         self.port.join(self.pipe, limited=rate_bits_per_s is not None)
         self.host.start()
@@ -325,7 +325,7 @@ def test_an_effect_that_nobody_can_carry_out_is_a_broken_invariant() -> None:
 # Room.
 
 
-@pytest.mark.parametrize("kind", [LinkKind.SHAPED, LinkKind.STREAM])
+@pytest.mark.parametrize("kind", [LinkKind.SHAPED, LinkKind.RELIABLE])
 def test_a_limited_link_is_fed_at_its_rate_until_nothing_waits(kind: LinkKind) -> None:
     bench = Bench(kind=kind, rate_bits_per_s=8e6)
     bench.send(*range(1, 101))
@@ -342,8 +342,8 @@ def test_a_shaped_link_has_at_most_one_packet_on_the_wire() -> None:
     assert node.egress.waiting_packets(0) == 9
 
 
-def test_a_stream_link_keeps_little_in_the_socket() -> None:
-    bench = Bench(kind=LinkKind.STREAM, rate_bits_per_s=8e6)
+def test_a_reliable_link_keeps_little_in_the_socket() -> None:
+    bench = Bench(kind=LinkKind.RELIABLE, rate_bits_per_s=8e6)
     bench.send(*range(1, 101))
     node = cast(Node, bench.host.machine)
     assert 80 <= node.egress.waiting_packets(0) <= 85
@@ -358,7 +358,7 @@ def test_an_unlimited_link_takes_everything_at_once(kind: LinkKind) -> None:
 
 
 def test_a_connection_that_is_made_anew_does_not_wait_for_the_old_ones_socket() -> None:
-    bench = Bench(kind=LinkKind.STREAM, rate_bits_per_s=8e3)  # a full socket takes sixteen seconds
+    bench = Bench(kind=LinkKind.RELIABLE, rate_bits_per_s=8e3)  # a full socket takes sixteen seconds
     bench.send(*range(1, 31))
 
     def reconnect() -> None:

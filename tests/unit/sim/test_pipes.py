@@ -118,7 +118,7 @@ def test_the_pipe_itself_never_puts_packets_out_of_order() -> None:
     assert bench.items() == list(range(3000))
 
 
-def test_a_stream_loses_nothing_but_what_would_be_lost_comes_late_and_holds_up_the_rest() -> None:
+def test_a_reliable_link_loses_nothing_but_what_would_be_lost_comes_late_and_holds_up_the_rest() -> None:
     bench = Bench(delay=0.01, loss=1.0, reliable=True)
     bench.send_at(0.0, "a")
     bench.engine.at(0.05, lambda _: setattr(bench.pipe, "loss", 0.0), None)
@@ -128,7 +128,7 @@ def test_a_stream_loses_nothing_but_what_would_be_lost_comes_late_and_holds_up_t
     assert bench.lost == []
 
 
-def test_a_stream_has_no_tail_to_drop() -> None:
+def test_a_reliable_link_has_no_tail_to_drop() -> None:
     bench = Bench(rate_bits_per_s=1e6, queue_packets=1, reliable=True)
     for number in range(100):
         bench.send_at(0.0, number)
@@ -199,7 +199,7 @@ def test_a_shaped_sender_learns_when_the_wire_is_free() -> None:
     assert bench.pipe.idle_at() == 4.0
 
 
-def test_a_stream_sender_learns_how_much_its_socket_takes() -> None:
+def test_a_reliable_sender_learns_how_much_its_socket_takes() -> None:
     bench = Bench(rate_bits_per_s=8000.0, reliable=True)
     assert bench.pipe.room_bytes() == SOCKET_BYTES
     bench.pipe.send("a", 10_000)

@@ -26,7 +26,7 @@ SMALL = Scenario(
     link=(
         LinkSpec(between=("a", "b"), delay=0.01, jitter=0.005, loss=0.05),
         LinkSpec(between=("b", "c"), kind="shaped", rate_bits_per_s=200e3),
-        LinkSpec(between=("a", "c"), kind="stream", rate_bits_per_s=400e3, cost=2),
+        LinkSpec(between=("a", "c"), kind="reliable", rate_bits_per_s=400e3, cost=2),
     ),
     client=(
         ClientSpec(
@@ -150,7 +150,7 @@ def test_a_broken_promise_is_reported() -> None:
     assert "never reached far" in simulate(lossy, 7).problems[0]
 
 
-def test_a_stream_that_is_sent_a_burst_larger_than_its_socket_does_not_stall() -> None:
+def test_a_reliable_link_that_is_sent_a_burst_larger_than_its_socket_does_not_stall() -> None:
     burst = PublisherSpec(rate_messages_per_s=1000.0, start=1.0, stop=1.2, attributes={"n": 1}, body_bytes=2000)
     scenario = Scenario(
         name="burst",
@@ -158,7 +158,7 @@ def test_a_stream_that_is_sent_a_burst_larger_than_its_socket_does_not_stall() -
         settled_after=1.0,
         settle=0.5,
         broker=(BrokerSpec(name="a"), BrokerSpec(name="b")),
-        link=(LinkSpec(between=("a", "b"), kind="stream", rate_bits_per_s=500e3),),
+        link=(LinkSpec(between=("a", "b"), kind="reliable", rate_bits_per_s=500e3),),
         client=(
             ClientSpec(name="p", broker="a", publish=(burst, burst)),
             ClientSpec(name="r", broker="b", subscribe=(SubscriptionSpec(where="n = 1"),)),

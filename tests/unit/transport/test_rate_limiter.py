@@ -17,7 +17,7 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.sender import rate_limiter as rate_limiter
 from penstock.transport.sender.flow_table import Flow, FlowTable, flow_of
 from penstock.transport.sender.pending_queues import PendingMessage
-from penstock.transport.sender.rate_limiter import QUOTA_MAX, Admission, RateLimiter, flow_name, slowest
+from penstock.transport.sender.rate_limiter import QUOTA_MAX, LimiterVerdict, RateLimiter, flow_name, slowest
 from penstock.transport.wire.control_messages import FLOWS_MAX, Feedback, FlowQuota
 
 DROP = TransportConfig(congestion=True, when_full="drop", flow_queue=5, quota_floor=0.1)
@@ -46,12 +46,12 @@ class Publisher:
         self.left: list[tuple[float, int]] = []
         self.answers: list[int] = []
 
-    def offer(self, names: str, now: float) -> Admission:
+    def offer(self, names: str, now: float) -> LimiterVerdict:
         self.count += 1
         attributes: Attributes = dict.fromkeys(names, True)
         message = make_message(Identity("p", 1, self.count), attributes)
         admission = self.limiter.offer(message, SCHEME.encode_message(attributes), self.count, now=now).admission
-        if admission is Admission.OPEN:
+        if admission is LimiterVerdict.OPEN:
             self.left.append((now, self.count))
         return admission
 
@@ -71,7 +71,7 @@ def a_limiter(config: TransportConfig = DROP) -> tuple[RateLimiter, Publisher]:
 
 def test_without_flows_everything_leaves() -> None:
     limiter, publisher = a_limiter()
-    assert [publisher.offer("ab", 0.0) for _ in range(100)] == [Admission.OPEN] * 100
+    assert [publisher.offer("ab", 0.0) for _ in range(100)] == [LimiterVerdict.OPEN] * 100
     assert limiter.deadline() is None
 
 
@@ -79,10 +79,10 @@ def test_a_limited_flow_leaves_as_fast_as_its_quota_allows() -> None:
     limiter, publisher = a_limiter()
     receive(limiter, "s", a=10.0)
     assert [publisher.offer("a", 0.0) for _ in range(4)] == [
-        Admission.OPEN,
-        Admission.OPEN,
-        Admission.WAITS,
-        Admission.WAITS,
+        LimiterVerdict.OPEN,
+        LimiterVerdict.OPEN,
+        LimiterVerdict.WAITS,
+        LimiterVerdict.WAITS,
     ]
     assert limiter.deadline() == pytest.approx(0.1)
     assert publisher.release(0.05) == []
@@ -97,7 +97,7 @@ def test_a_message_takes_a_token_of_each_of_its_flows_or_of_none() -> None:
     receive(limiter, "s", a=10.0, b=1000.0)
     publisher.offer("a", 0.0)
     publisher.offer("a", 0.0)
-    assert publisher.offer("ab", 0.0) is Admission.WAITS
+    assert publisher.offer("ab", 0.0) is LimiterVerdict.WAITS
     tokens = {flow_name(flow, SCHEME): flow.bucket.tokens(0.0) for flow in limiter._table}
     assert sorted(tokens.values()) == [0.0, 50.0]
 
@@ -108,8 +108,8 @@ def test_who_comes_later_does_not_overtake_in_a_common_flow() -> None:
     publisher.offer("a", 0.0)
     publisher.offer("a", 0.0)
     publisher.offer("ab", 0.0)
-    assert publisher.offer("b", 0.0) is Admission.WAITS  # b has tokens, but an older one waits there
-    assert publisher.offer("c", 0.0) is Admission.OPEN
+    assert publisher.offer("b", 0.0) is LimiterVerdict.WAITS  # b has tokens, but an older one waits there
+    assert publisher.offer("c", 0.0) is LimiterVerdict.OPEN
     assert publisher.release(0.1) == [3, 4]
 
 
@@ -126,7 +126,7 @@ def test_a_full_queue_withholds_and_counts() -> None:
     limiter, publisher = a_limiter()
     receive(limiter, "s", a=10.0)
     admissions = [publisher.offer("a", 0.0) for _ in range(10)]
-    assert admissions == [Admission.OPEN] * 2 + [Admission.WAITS] * 5 + [Admission.WITHHELD] * 3
+    assert admissions == [LimiterVerdict.OPEN] * 2 + [LimiterVerdict.WAITS] * 5 + [LimiterVerdict.WITHHELD] * 3
     assert limiter.withheld == 3
     assert limiter.waiting == 5
     assert [report.queue for report in limiter.report()] == [5]
@@ -137,8 +137,8 @@ def test_a_message_must_find_room_in_all_its_queues() -> None:
     receive(limiter, "s", a=10.0, b=10.0)
     for _ in range(7):
         publisher.offer("a", 0.0)
-    assert publisher.offer("ab", 0.0) is Admission.WITHHELD
-    assert publisher.offer("b", 0.0) is Admission.OPEN
+    assert publisher.offer("ab", 0.0) is LimiterVerdict.WITHHELD
+    assert publisher.offer("b", 0.0) is LimiterVerdict.OPEN
 
 
 def test_a_message_of_more_flows_takes_the_place_of_the_last_one_of_fewer() -> None:
@@ -153,10 +153,10 @@ def test_a_message_of_more_flows_takes_the_place_of_the_last_one_of_fewer() -> N
     assert limiter.withheld == 1  # a is full: 5, 6, 7, 8 and 10
     message = make_message(Identity("p", 1, 99), {"a": True, "b": True})
     offered = limiter.offer(message, SCHEME.encode_message(message.attributes), 99, now=0.0)
-    assert offered.admission is Admission.WAITS
+    assert offered.admission is LimiterVerdict.WAITS
     assert [waiting.ticket for waiting in offered.displaced] == [10]
     assert limiter.withheld == 2
-    assert publisher.offer("a", 0.0) is Admission.WITHHELD  # one of as many flows displaces nobody
+    assert publisher.offer("a", 0.0) is LimiterVerdict.WITHHELD  # one of as many flows displaces nobody
     assert publisher.release(10.0) == [5, 6, 9]
     assert publisher.release(20.0) == [7, 8]
     assert publisher.release(30.0) == [99]
@@ -168,10 +168,10 @@ def test_a_slow_flow_does_not_fill_the_queue_of_a_faster_one_that_it_shares_mess
     for _ in range(5):
         publisher.offer("a", 0.0)  # all of its tokens
     admissions = [publisher.offer("ab", 0.0) for _ in range(4)]
-    assert admissions == [Admission.WAITS] * 3 + [
-        Admission.WITHHELD
+    assert admissions == [LimiterVerdict.WAITS] * 3 + [
+        LimiterVerdict.WITHHELD
     ]  # two tokens of b, and one more by the time of the third
-    assert [publisher.offer("a", 0.0) for _ in range(4)] == [Admission.WAITS] * 2 + [Admission.WITHHELD] * 2
+    assert [publisher.offer("a", 0.0) for _ in range(4)] == [LimiterVerdict.WAITS] * 2 + [LimiterVerdict.WITHHELD] * 2
 
 
 @pytest.mark.parametrize("narrow", [1.0, 5.0, 10.0, 20.0, 40.0, 80.0])
@@ -199,8 +199,8 @@ def test_who_may_wait_is_withheld_by_the_safeguard_only(monkeypatch: pytest.Monk
     limiter, publisher = a_limiter(WAIT)
     receive(limiter, "s", a=10.0, b=10.0)
     admissions = [publisher.offer("ab"[turn % 2], 0.0) for turn in range(40)]
-    assert admissions.count(Admission.WAITS) == 20  # of both flows together
-    assert admissions[-1] is Admission.WITHHELD
+    assert admissions.count(LimiterVerdict.WAITS) == 20  # of both flows together
+    assert admissions[-1] is LimiterVerdict.WITHHELD
     assert limiter.withheld == 40 - 20 - 4
 
 
@@ -214,13 +214,13 @@ def test_repairs_take_tokens_and_never_wait() -> None:
     message = make_message(Identity("p", 1, 1), {"a": True})
     encoding = SCHEME.encode_message(message.attributes)
     assert [limiter.admit(message, encoding, now=0.0) for _ in range(5)] == [True, True, True, False, False]
-    assert publisher.offer("a", 0.0) is Admission.WAITS
+    assert publisher.offer("a", 0.0) is LimiterVerdict.WAITS
     assert publisher.release(0.1) == []  # this token was spent already
     assert limiter.deadline() == pytest.approx(0.2)
     assert publisher.release(0.2) == [1]
     assert limiter.admit(message, encoding, now=0.2)
     limiter.expire(0.0, now=5.0)
-    assert publisher.offer("a", 5.0) is Admission.OPEN  # debts go with their flow
+    assert publisher.offer("a", 5.0) is LimiterVerdict.OPEN  # debts go with their flow
     other = make_message(Identity("p", 1, 1), {"b": True})
     assert limiter.admit(other, SCHEME.encode_message(other.attributes), now=0.0)
 
@@ -264,9 +264,9 @@ def test_when_two_queues_become_one_those_who_are_too_many_are_withheld() -> Non
     limiter.feedback_received(Feedback("t", 0.0, (flow_quota("a", 1.0),)), SCHEME, now=0.0)
     assert [report.queue for report in limiter.report()] == [5]
     assert [waiting.ticket for waiting in limiter.shed] == [14, 13, 12, 11, 10]
-    assert publisher.offer("ad", 0.0) is Admission.WITHHELD
+    assert publisher.offer("ad", 0.0) is LimiterVerdict.WITHHELD
     publisher.release(1.0)
-    assert publisher.offer("ad", 1.0) is Admission.WAITS
+    assert publisher.offer("ad", 1.0) is LimiterVerdict.WAITS
 
 
 def test_nobody_waits_after_a_withdrawal() -> None:
@@ -277,7 +277,7 @@ def test_nobody_waits_after_a_withdrawal() -> None:
     assert [waiting.ticket for waiting in limiter.withdraw()] == [3, 4, 5]
     assert (limiter.waiting, limiter.withheld, limiter.deadline()) == (0, 3, None)
     assert publisher.release(5.0) == []
-    assert publisher.offer("a", 5.0) is Admission.OPEN
+    assert publisher.offer("a", 5.0) is LimiterVerdict.OPEN
 
 
 # --- Feedback.
@@ -455,7 +455,10 @@ def test_content_that_nobody_is_short_of_is_not_held_up_by_writers_of_narrow_con
         for writer, names in idle:
             attributes: Attributes = dict.fromkeys(names, True)
             message = make_message(Identity("p", 1, 1), attributes)
-            if limiter.offer(message, SCHEME.encode_message(attributes), writer, now=now).admission is Admission.OPEN:
+            if (
+                limiter.offer(message, SCHEME.encode_message(attributes), writer, now=now).admission
+                is LimiterVerdict.OPEN
+            ):
                 left[names] += 1
         waiting = {one.ticket for one in limiter._pending}
         idle = [(writer, names) for writer, names in enumerate(writers) if writer not in waiting]
@@ -483,7 +486,7 @@ def test_a_message_of_two_flows_does_not_starve_between_writers_of_one_each() ->
             attributes: Attributes = dict.fromkeys(names, True)
             message = make_message(Identity("p", 1, 1), attributes)
             encoding = SCHEME.encode_message(attributes)
-            while limiter.offer(message, encoding, 0, now=now).admission is Admission.OPEN:
+            while limiter.offer(message, encoding, 0, now=now).admission is LimiterVerdict.OPEN:
                 left[names] += 1
         now = max(now, limiter.deadline() or now)
         idle = ["".join(one.message.attributes) for one in limiter.release(now=now)]
@@ -501,11 +504,11 @@ def test_one_shared_message_does_not_push_out_a_queue_that_loses_nothing() -> No
         publisher.offer("a", 0.0)  # 40 of them wait: within its queue, which empties in four seconds
     for _ in range(60):
         publisher.offer("b", 0.0)  # overloaded
-    assert publisher.offer("ab", 0.0) is Admission.WITHHELD
+    assert publisher.offer("ab", 0.0) is LimiterVerdict.WITHHELD
     assert [report.queue for report in limiter.report()] == [40, 50]
     for _ in range(20):
         publisher.offer("a", 0.0)  # now this is overloaded too
-    assert publisher.offer("ab", 0.0) is Admission.WAITS
+    assert publisher.offer("ab", 0.0) is LimiterVerdict.WAITS
 
 
 # --- Quarantine.
@@ -602,14 +605,14 @@ class Simple:
         self.table = FlowTable(config.flows_max)
         self.waiting: list[PendingMessage] = []
 
-    def offer(self, message: Message, encoding: int, ticket: int, now: float) -> Admission:
+    def offer(self, message: Message, encoding: int, ticket: int, now: float) -> LimiterVerdict:
         flows = tuple(self.table.matching(encoding, message.attributes))
         waiting = [[other for other in self.waiting if flow in other.flows] for flow in flows]
         ready = [other for queue in waiting for other in queue if all(flow.bucket.has(now) for flow in other.flows)]
         older = {flow for flow, queue in zip(flows, waiting, strict=True) if queue}
         before = ready if self.config.when_full == "wait" else older
         if not flows or (not before and self._take(flows, now, older)):
-            return Admission.OPEN
+            return LimiterVerdict.OPEN
         fastest = max(flow.quota for flow in flows)
         gone: list[PendingMessage] = []
         first = next(flow for flow in flows if flow.quota == fastest)
@@ -627,10 +630,10 @@ class Simple:
                     ahead.remove(other)
                     gone.append(other)
             if len(ahead) + 1 > room:
-                return Admission.WITHHELD
+                return LimiterVerdict.WITHHELD
         self.waiting = [other for other in self.waiting if not any(other is one for one in gone)]
         self.waiting.append(PendingMessage(0, message, encoding, ticket, flows))
-        return Admission.WAITS
+        return LimiterVerdict.WAITS
 
     def feedback_received(self, where: str, quota: float, subscriber: str, now: float) -> None:
         self.table.request(flow_of(parse_predicate(where), SCHEME, exact=True), quota, subscriber, now)
@@ -727,8 +730,8 @@ def test_order_holds_no_window_sees_too_much_and_nobody_waits_for_ever(
         now += pause
         admission = publisher.offer(which, now)
         names[publisher.count] = which
-        withheld += [publisher.count] if admission is Admission.WITHHELD else []
-        assert admission is Admission.OPEN or which != "d"  # those of no flow are never delayed
+        withheld += [publisher.count] if admission is LimiterVerdict.WITHHELD else []
+        assert admission is LimiterVerdict.OPEN or which != "d"  # those of no flow are never delayed
         publisher.release(now)
     while (deadline := limiter.deadline()) is not None:
         assert deadline > now

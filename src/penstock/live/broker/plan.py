@@ -1,10 +1,11 @@
 """What one broker process must know of a scenario: its own id, where it listens, and who its neighbours are.
 
-Of two linked brokers the one that the file names first calls the other; so each pair has one connection, and a broker
-needs the addresses of those it calls only. Workers, clocks and faults of the file belong to the simulator: in real time
+Of two linked brokers the one that the file names first dials the other; so each pair has one connection, and a broker
+needs the addresses of those it dials only. Workers, clocks and faults of the file belong to the simulator: in real time
 the network is what it is. Rates, queues and delays are kept, so a bottleneck or a long way can be shown on one machine,
-and so are the rates and queues of the clients that the file names. Loss and jitter of datagram links need relays
-between the brokers, which whoever runs a scenario sets up (`live.impaired`); without them they are left out too.
+and so are the rates and queues of the clients that the file names. Loss and jitter of datagram links need link
+emulators between the brokers, which whoever runs a scenario sets up (`live.emulation.emulated_links`); without them
+they are left out too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from penstock.content.bloom import EncodingScheme
 from penstock.errors import InvalidScenario
-from penstock.live.emulation.emulated_links import needs_relay
+from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.wire.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
 from penstock.overlay.egress import LinkKind
 from penstock.scenario.spec import ClientSpec, LinkSpec, Scenario
@@ -32,7 +33,7 @@ class Neighbour:
     name: str
     broker: int
     spec: LinkSpec
-    calls: Address | None  # where we call it; None: it calls us
+    dials: Address | None  # where we dial it; None: it dials us
 
     @property
     def kind(self) -> LinkKind:
@@ -57,17 +58,17 @@ class BrokerPlan:
 
 
 def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) -> BrokerPlan:
-    """What the broker of this name must know; `addresses` names at least itself and those it calls."""
+    """What the broker of this name must know; `addresses` names at least itself and those it dials."""
     numbers = {broker.name: number for number, broker in enumerate(scenario.broker)}
     if name not in numbers:
         raise InvalidScenario("", f"there is no broker '{name}'{did_you_mean(name, list(numbers))}")
     neighbours = []
     for link in scenario.link:
         if name in link.between:
-            caller, called = link.between
-            other = called if name == caller else caller
-            calls = addresses[other] if name == caller else None
-            neighbours.append(Neighbour(other, numbers[other], link, calls))
+            dialer, dialled = link.between
+            other = dialled if name == dialer else dialer
+            dials = addresses[other] if name == dialer else None
+            neighbours.append(Neighbour(other, numbers[other], link, dials))
     return BrokerPlan(
         name=name,
         broker=numbers[name],
@@ -103,12 +104,12 @@ def assign_addresses(
     return addresses
 
 
-def not_applied(scenario: Scenario, *, relayed: bool = False) -> list[str]:
-    """What the file asks for and real time does not do, in words; `relayed`: with relays for datagram links."""
+def not_applied(scenario: Scenario, *, emulated: bool = False) -> list[str]:
+    """What the file asks for and real time does not do, in words; `emulated`: datagram links have link emulators."""
     words = []
-    left = [link for link in scenario.link if not (relayed and needs_relay(link))]
+    left = [link for link in scenario.link if not (emulated and needs_emulator(link))]
     if any(link.jitter or link.loss for link in left):
-        words.append("jitter and loss of links" if not relayed else "jitter and loss of shaped and stream links")
+        words.append("jitter and loss of links" if not emulated else "jitter and loss of shaped and reliable links")
     if any(broker.service_mean or broker.workers > 1 for broker in scenario.broker):
         words.append("workers and service times")
     clocks = [(node.clock_offset, node.clock_drift) for node in scenario.broker]

@@ -1,26 +1,31 @@
-"""What a live broker says of itself, and how a client asks: two small services beside those of the protocol.
+"""What a live broker reports of itself, and how a client asks: two small services beside those of the protocol.
 
 `StatusService` lives in a broker's node and answers `StatusRequest` with what its host sees, as JSON. `NoticeService`
-lives in a client's node and takes the answers, and `Losses`: a broker tells a client once a second how many
-deliveries it had to drop because the client was too slow, so that the client's report can say so. `broker_status` is
+lives in a client's node and takes the answers, and `Losses`: once a second a broker reports to a client how many
+deliveries it had to drop because the client was too slow. `broker_status` is
 the picture itself, plain data with the same names in JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
 from penstock.kernel.timers import TimerName
+from penstock.live.broker.plan import BrokerPlan, Neighbour
+from penstock.live.host import LiveHost
+from penstock.live.wire.addresses import Address
+from penstock.live.wire.connection import Connection
+from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import VERSION
-from penstock.live.wire.ports import DatagramPort, StreamPort
+from penstock.live.wire.tcp_port import TcpPort
+from penstock.live.wire.udp import DatagramEndpoint
+from penstock.overlay.egress import LinkInfo
+from penstock.overlay.node import BrokerNode
 from penstock.overlay.packets import Losses, Status, StatusRequest
-
-if TYPE_CHECKING:
-    from penstock.live.broker.server import BrokerServer
 
 CLIENTS_SHOWN = 200  # in a report; all are counted
 
@@ -50,7 +55,7 @@ class StatusService:
 
 
 class NoticeService:
-    """Takes what a broker says about itself to a client."""
+    """Takes what a broker reports to a client."""
 
     name = "notice"
     packet_kinds: tuple[type[Packet], ...] = (Status, Losses)
@@ -78,10 +83,24 @@ class NoticeService:
         raise AssertionError(f"the notice service sets no timer, yet {timer} expired")
 
 
-def broker_status(server: BrokerServer) -> dict[str, Any]:
+class StatusSource(Protocol):
+    """What a picture of a broker is made from: its server."""
+
+    plan: BrokerPlan
+    address: Address
+    incarnation: int
+    host: LiveHost
+    node: BrokerNode
+    endpoint: DatagramEndpoint
+    connections: dict[Connection, Link | None]
+    links: dict[Link, LinkInfo]
+    neighbours: dict[int, Neighbour]
+
+
+def broker_status(server: StatusSource) -> dict[str, Any]:
     """A picture of a broker, as plain data."""
     host, neighbours = server.host, server.neighbours
-    heard, reachable, digest = server.node.routing.view()
+    alive, reachable, digest = server.node.routing.view()
     clients = [link for link in host.ports if link not in neighbours]
     return {
         "broker": server.plan.name,
@@ -96,7 +115,7 @@ def broker_status(server: BrokerServer) -> dict[str, Any]:
             {
                 "peer": neighbour.name,
                 "kind": neighbour.spec.kind,
-                "up": link in heard,
+                "up": link in alive,
                 "rate_bits_per_s": neighbour.spec.rate_bits_per_s,
                 "queue_max": neighbour.spec.queue_packets,
                 **_port_status(server, link),
@@ -123,11 +142,11 @@ def broker_status(server: BrokerServer) -> dict[str, Any]:
     }
 
 
-def _port_status(server: BrokerServer, link: Link) -> dict[str, Any]:
+def _port_status(server: StatusSource, link: Link) -> dict[str, Any]:
     port = server.host.ports.get(link)
     queued, received, missing = server.node.egress.waiting_packets(link), 0, None
     address = ""
-    if isinstance(port, StreamPort | DatagramPort):
+    if isinstance(port, TcpPort | DatagramPort):
         received, address = port.connection.packets_in, port.connection.address
     if isinstance(port, DatagramPort):
         queued, missing = port.queued_packets(), port.missing

@@ -41,7 +41,7 @@ class Brokers:
         scenario: Scenario,
         addresses: Mapping[str, Address],
         *,
-        via: Mapping[tuple[str, str], Address] | None = None,  # (caller, called): where to call instead
+        via: Mapping[tuple[str, str], Address] | None = None,  # (dialer, dialled): where to dial instead
         before: Mapping[str, Sequence[str]] | None = None,  # words before a broker's command: where it is to run
         trace: Path | None = None,
         began: float | None = None,
@@ -109,7 +109,7 @@ class Brokers:
         self._watchers[name] = asyncio.get_running_loop().create_task(self._watch(name, process))
 
     async def kill(self, name: str) -> None:
-        """End one broker without a word, as a crash would."""
+        """End one broker at once, as a crash would."""
         process = self._processes[name]
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
@@ -143,7 +143,7 @@ class Brokers:
             line = b""
         answer = msgspec.json.decode(line, type=dict[str, str]) if line else {}
         if "listen" not in answer:
-            problem = answer.get("problem", "it did not start; its own words are above")
+            problem = answer.get("problem", "it did not start; its own output is above")
             remedy = answer.get("remedy", f"try it alone: penstock broker {name}")
             raise NotPossibleHere(f"broker {name}: {problem}", remedy)
 

@@ -169,7 +169,7 @@ class BlockingSubscription:
     def report(self) -> Report:
         """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
 
-        async def told() -> Report:  # in the network's thread, which is at work on what is counted
+        async def reported() -> Report:  # in the network's thread, which is at work on what is counted
             return self._subscription.report()
 
-        return self._network._do(told())
+        return self._network._do(reported())

@@ -1,4 +1,4 @@
-"""What a client says when no broker answers: where it tried, what was wrong there, and what to do about it."""
+"""The error text when no broker answers: what was dialled, what was wrong there, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a publisher is told of those who slow it down: in the log, by a count, and by a callback.
+"""What is reported to a publisher of those who slow it down: in the log, by a count, and by a callback.
 
 Congestion control writes records when a flow is limited, when its quota changes and when a message was withheld. This
 part turns them into words for people and keeps the count. Each slow subscriber is a warning once; how its quota changes
-is told to those who want to know everything.
+is logged as information.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an application holds of a subscription: an asynchronous iterator over messages, and a report.
 
 Messages wait in a bounded queue until the application takes them. When it is full the oldest goes, so that a reader
-who has fallen behind finds the present and not the past; it is counted, and whoever asked (`on_drop`) is told. The
+who has fallen behind finds the present and not the past; it is counted, and `on_drop` is called. The
 subscription belongs to the application, not to the connection: when the connection breaks, it waits, and goes on when
 a broker has been found again.
 
@@ -42,7 +42,9 @@ class Report:
     recover: bool
     received: int  # messages that came in over the network, and the transport let through
     dropped: int  # of those, how many the application was too slow for
-    lost_at_broker: int  # deliveries that the broker says it dropped on the way to this client, for all subscriptions
+    lost_at_broker: (
+        int  # deliveries that the broker reports as dropped on the way to this client, for all subscriptions
+    )
     queue: int  # messages that wait for the application now
     queue_max: int
     reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
@@ -58,10 +60,10 @@ class Report:
     duplicates: int = 0  # copies that were recognised and left out
     refused: int = 0  # messages whose header made no sense
     without_header: int = 0  # messages of publishers without the transport: neither ordered nor recovered
-    publishers: int = 0  # that send with the transport, and were heard lately
+    publishers: int = 0  # that send with the transport, and sent something lately
     detection_probability: float | None = None  # that a loss is noticed at all
     disorder_probability: float | None = None  # that a message which waited for another still came out of order
-    delay_assigned: float = 0.0  # seconds that a message was told to wait for others, on average
+    delay_assigned: float = 0.0  # seconds that a message should wait for others, on average
     delay_held: float = 0.0  # seconds that it really waited, on average
     heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
@@ -74,7 +76,7 @@ class Report:
 
 
 class Holder(Protocol):
-    """The network that a subscription is part of."""
+    """What a subscription knows of the client that it is part of."""
 
     @property
     def connected(self) -> bool: ...
@@ -85,17 +87,17 @@ class Holder(Protocol):
     @property
     def lost_at_broker(self) -> int: ...
 
-    async def _open(self, subscription: Subscription) -> None: ...
+    async def open(self, subscription: Subscription) -> None: ...
 
-    async def _close(self, subscription: Subscription) -> None: ...
+    async def close(self, subscription: Subscription) -> None: ...
 
-    def _dropped(self, message: Message) -> None: ...
+    def dropped(self, message: Message) -> None: ...
 
-    def _reader_takes(self, number: int, rate: float) -> None: ...
+    def reader_takes(self, number: int, rate: float) -> None: ...
 
-    def _control_report(self, number: int) -> ControlReport: ...
+    def control_report(self, number: int) -> ControlReport: ...
 
-    def _transport_report(self, subscription: Subscription) -> TransportReport | None: ...
+    def transport_report(self, number: int) -> TransportReport | None: ...
 
 
 class Subscription:
@@ -103,7 +105,7 @@ class Subscription:
 
     def __init__(
         self,
-        network: Holder,
+        holder: Holder,
         number: int,
         where: str,
         queue_max: int,
@@ -123,7 +125,7 @@ class Subscription:
         self.ordered = ordered
         self.recover = recover
         self.priority = priority
-        self._network = network
+        self._holder = holder
         self._queue: deque[Message] = deque()
         self._queue_max = queue_max
         self._on_drop = on_drop
@@ -132,7 +134,7 @@ class Subscription:
         self._closed = self._opened = False
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
-        self._last_told: TransportReport | None = None
+        self._last_report: TransportReport | None = None
         self._reader_pace = ReaderPace(queue_max) if watched else None
         self._turn_at = 0.0  # when the event loop last had its turn
 
@@ -141,14 +143,14 @@ class Subscription:
         if self._opened:
             raise PenstockError("this subscription was opened before; make another one with subscribe()")
         self._opened = True
-        await self._network._open(self)
+        await self._holder.open(self)
         return self
 
     async def close(self) -> None:
         """Unsubscribe; iterating ends when the queue is empty."""
         if not self._closed:
-            self._last_told = self._network._transport_report(self)
-            await self._network._close(self)
+            self._last_report = self._holder.transport_report(self.number)
+            await self._holder.close(self)
             self.end(None)
 
     async def __aenter__(self) -> Subscription:
@@ -194,23 +196,23 @@ class Subscription:
 
     def report(self) -> Report:
         """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
-        transport = self._network._transport_report(self) or self._last_told
+        transport = self._holder.transport_report(self.number) or self._last_report
         return Report(
             where=self.where,
             ordered=self.ordered,
             recover=self.recover,
             received=self._received,
             dropped=self._dropped,
-            lost_at_broker=self._network.lost_at_broker,
+            lost_at_broker=self._holder.lost_at_broker,
             queue=len(self._queue),
             queue_max=self._queue_max,
-            reconnects=self._network.reconnects,
-            connected=self._network.connected,
+            reconnects=self._holder.reconnects,
+            connected=self._holder.connected,
             **({"delivered": self._received} if transport is None else asdict(transport)),
-            **({} if self._reader_pace is None else asdict(self._network._control_report(self.number))),
+            **({} if self._reader_pace is None else asdict(self._holder.control_report(self.number))),
         )
 
-    # What the network calls.
+    # What the client calls.
 
     def put(self, message: Message) -> None:
         """A message has come."""
@@ -220,7 +222,7 @@ class Subscription:
         if len(self._queue) >= self._queue_max:
             oldest = self._queue.popleft()
             self._dropped += 1
-            self._network._dropped(oldest)
+            self._holder.dropped(oldest)
             self._log_drop()
             if self._on_drop is not None:
                 self._on_drop(self._dropped)
@@ -231,7 +233,7 @@ class Subscription:
     def _watch(self, reader_pace: ReaderPace) -> None:
         rate = reader_pace.look(len(self._queue), monotonic())
         if rate is not None:
-            self._network._reader_takes(self.number, rate)
+            self._holder.reader_takes(self.number, rate)
 
     def _log_drop(self) -> None:
         now = monotonic()
@@ -240,7 +242,7 @@ class Subscription:
             log.warning("%s: the reader is slow; %d messages dropped so far", self.where, self._dropped)
 
     def end(self, problem: str | None) -> None:
-        """No more will come; with a problem, the reader is told once the queue is empty."""
+        """No more will come; with a problem, the reader gets it once the queue is empty."""
         self._closed = True
         if problem is not None:
             self._error = InvalidPredicate(problem)

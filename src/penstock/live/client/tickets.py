@@ -70,7 +70,7 @@ class Tickets:
         elif ticket in self._waiting:
             _set(self._waiting[ticket], outcome, InvalidPredicate)
 
-    def told(self, ticket: int, answer: Any) -> None:
+    def answered(self, ticket: int, answer: Any) -> None:
         """An answer that is more than yes or no."""
         future = self._waiting.get(ticket)
         if future is not None and not future.done():

@@ -1,9 +1,10 @@
 """A bad network between two brokers on one machine: datagrams are lost, delayed and put out of order on purpose.
 
-Loopback loses nothing, so order and recovery could not be shown on it without root. A relay stands in the middle of
-one link. The broker that calls finds the relay where it thinks its neighbour is; the relay calls the neighbour and
-passes everything on. Brokers learn from the greeting on the TCP connection where to send datagrams, so in both
-greetings the relay puts its own two ports in that place, one for each way (`forth`: from the caller; `back`).
+Loopback loses nothing, so order and recovery could not be shown on it without root. A link emulator stands in the
+middle of one link. The broker that dials finds the emulator where it thinks its neighbour is; the emulator dials the
+neighbour and passes everything on. Brokers learn from the handshake on the TCP connection where to send datagrams, so
+in both handshakes the emulator puts its own two ports in that place, one for each path (`forth`: from the broker that
+dials; `back`).
 
     what                 what happens to it
     the TCP connection   passed on as it is, without loss and without delay: control is never lost on a datagram link
@@ -12,13 +13,13 @@ greetings the relay puts its own two ports in that place, one for each way (`for
                          REORDER_WAIT more
 
 The unit is the datagram. A link with a rate puts one packet into each, so there `loss` is that of messages; a link
-without one fills datagrams with up to `links.DATAGRAM_FILL_BYTES` of packets, which are lost together.
+without one fills datagrams with up to `DATAGRAM_FILL_BYTES` of packets, which are lost together.
 
-What becomes of a datagram is drawn from a seeded stream of its way, three numbers for each in the order in which they
-come, whatever the settings and however late the loop is: the n-th datagram has the same fate in every run.
+What becomes of a datagram is drawn from the random numbers of its path, three for each in the order in which they come,
+whatever the settings and however late the loop is: the n-th datagram has the same fate in every run.
 
-State: for each way where it leads and a heap of datagrams that wait. Bounds: WAITING_MAX and WAITING_BYTES_MAX; what is
-over is dropped and counted. A connection that is made again only renews where the ways lead.
+State: for each path where it leads and a heap of datagrams that wait. Bounds: WAITING_MAX and WAITING_BYTES_MAX; what
+is over is dropped and counted. A connection that is made again only renews where the paths lead.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import msgspec
 from penstock.errors import InvalidPacket
 from penstock.kernel.randomness import stream
 from penstock.live.wire.addresses import LOOPBACK, Address
-from penstock.live.wire.frames import GREETING_BYTES_MAX, HEAD_BYTES, decode_greeting, encode_greeting
+from penstock.live.wire.frames import HANDSHAKE_BYTES_MAX, HEAD_BYTES, decode_handshake, encode_handshake
 from penstock.live.wire.udp import datagram_socket
 
 REORDER_WAIT = 0.02  # seconds: longer than between two messages of any flow worth ordering
@@ -49,7 +50,7 @@ CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Impairment:
-    """What a relay does to datagrams, the same in both directions."""
+    """What a link emulator does to datagrams, the same in both directions."""
 
     loss: float = 0.0  # probability
     delay: float = 0.0  # seconds, for all
@@ -64,7 +65,7 @@ class Impairment:
 
 
 class Fates:
-    """What becomes of the datagrams of one way, one after the other."""
+    """What becomes of the datagrams of one path, one after the other."""
 
     def __init__(self, impairment: Impairment, random: Random) -> None:
         self._impairment = impairment
@@ -77,7 +78,7 @@ class Fates:
         return None if lost else what.delay + part * what.jitter + aside * REORDER_WAIT
 
 
-class Way(asyncio.DatagramProtocol):
+class EmulatedPath(asyncio.DatagramProtocol):
     """One direction: a UDP socket that takes datagrams, and sends on what is left of them."""
 
     def __init__(self, fates: Fates) -> None:
@@ -123,7 +124,7 @@ class Way(asyncio.DatagramProtocol):
             self._arm()
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens where this way leads; the brokers find out by themselves."""
+        """Nobody listens where this path leads; the brokers find out by themselves."""
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -152,23 +153,23 @@ class Way(asyncio.DatagramProtocol):
         self._transport.sendto(data, self.leads_to)
 
 
-class Relay:
-    """Stands between a broker that calls `address` and its neighbour at `target`; an asynchronous context manager."""
+class LinkEmulator:
+    """Stands between a broker that dials `address` and its neighbour at `target`; an asynchronous context manager."""
 
-    def __init__(self, target: Address, impairment: Impairment, *, seed: int, name: str = "relay") -> None:
+    def __init__(self, target: Address, impairment: Impairment, *, seed: int, name: str = "emulator") -> None:
         self.target = target
-        self.address = Address(LOOPBACK, 0)  # where to call it, once it is open
+        self.address = Address(LOOPBACK, 0)  # where to dial it, once it is open
         self.connections = 0  # so far
-        self.forth = Way(Fates(impairment, stream(seed, name, "forth")))
-        self.back = Way(Fates(impairment, stream(seed, name, "back")))
+        self.forth = EmulatedPath(Fates(impairment, stream(seed, name, "forth")))
+        self.back = EmulatedPath(Fates(impairment, stream(seed, name, "back")))
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> Relay:
+    async def __aenter__(self) -> LinkEmulator:
         try:
             await self.forth.open()
             await self.back.open()
-            self._server = await asyncio.start_server(self._called, LOOPBACK, 0)
+            self._server = await asyncio.start_server(self._accepted, LOOPBACK, 0)
         except BaseException:
             await self.close()
             raise
@@ -190,11 +191,11 @@ class Relay:
         self.back.close()
 
     def cut(self) -> None:
-        """End all connections without a goodbye, as a cable that is cut would; whoever calls again is let through."""
+        """End all connections without a close frame, as a cut cable would; whoever dials again is let through."""
         for task in self._tasks:
             task.cancel()
 
-    async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._tasks.add(task)
         self.connections += 1
@@ -202,12 +203,12 @@ class Relay:
         try:
             there, to_there = await asyncio.open_connection(*self.target)
             writers.append(to_there)
-            caller = writer.get_extra_info("peername")[0]
+            dialer = writer.get_extra_info("peername")[0]
             await _either(
-                _pass_on(reader, to_there, self.back, caller), _pass_on(there, writer, self.forth, self.target.host)
+                _pass_on(reader, to_there, self.back, dialer), _pass_on(there, writer, self.forth, self.target.host)
             )
         except (OSError, asyncio.CancelledError):
-            pass  # the neighbour is not there, or we end: closing is all that is left to say
+            pass  # the neighbour is not there, or we end: closing is all that is left
         finally:
             self._tasks.discard(task)
             for end in writers:
@@ -225,27 +226,29 @@ async def _either(*works: Coroutine[None, None, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Way, host: str) -> None:
-    """Carry one direction of the TCP connection; `answers` is the way that datagrams for the speaker will take."""
+async def _pass_on(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: EmulatedPath, host: str
+) -> None:
+    """Carry one direction of the TCP connection; `answers` is the path that datagrams for its sender take."""
     with suppress(ConnectionError, asyncio.IncompleteReadError):
-        writer.write(await _greeting(reader, answers, host))
+        writer.write(await _first_frame(reader, answers, host))
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
 
 
-async def _greeting(reader: asyncio.StreamReader, answers: Way, host: str) -> bytes:
-    """The first frame, with our port in place of the speaker's; what is no greeting is passed on as it is."""
+async def _first_frame(reader: asyncio.StreamReader, answers: EmulatedPath, host: str) -> bytes:
+    """The handshake, with our port in place of the sender's; what is no handshake is passed on as it is."""
     head = await reader.readexactly(HEAD_BYTES)
     length = int.from_bytes(head, "big")
-    if length > GREETING_BYTES_MAX:
+    if length > HANDSHAKE_BYTES_MAX:
         return head
     payload = await reader.readexactly(length)
     try:
-        greeting = decode_greeting(payload)
+        handshake = decode_handshake(payload)
     except InvalidPacket:
         return head + payload
-    if not greeting.datagram_port:
+    if not handshake.datagram_port:
         return head + payload
-    answers.leads_to = (host, greeting.datagram_port)
-    return encode_greeting(msgspec.structs.replace(greeting, datagram_port=answers.port))
+    answers.leads_to = (host, handshake.datagram_port)
+    return encode_handshake(msgspec.structs.replace(handshake, datagram_port=answers.port))

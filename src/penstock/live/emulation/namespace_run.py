@@ -51,7 +51,7 @@ def namespace_run(scenario: Scenario, seed: int, runs_root: Path, *, again: bool
     renamed = replace(scenario, name=f"{scenario.name} in namespaces")
 
     def make(trace: Trace) -> RunOutcome:
-        return outcome_of(run(drive_bottleneck(renamed, seed, trace=trace)))
+        return outcome_of(run(drive_in_namespaces(renamed, seed, trace=trace)))
 
     return open_or_make(renamed, seed, runs_root, make, again=again)
 
@@ -61,7 +61,7 @@ def namespace_folder(scenario: Scenario, seed: int, runs_root: Path) -> Path:
     return run_folder(replace(scenario, name=f"{scenario.name} in namespaces"), seed, runs_root)
 
 
-async def drive_bottleneck(
+async def drive_in_namespaces(
     scenario: Scenario,
     seed: int,
     *,

@@ -2,8 +2,8 @@
 
 The counterpart of the simulator: the same scenario and seed publish the same messages (`scenario.script`), the records
 are the same, and a run leaves the same folder behind, so the pipeline reads both. Loss and jitter of datagram links are
-made by relays in this process (`impaired`). What belongs to the simulator alone (workers, faults, clocks) is not
-applied; `plan.not_applied` says what that is for a given file.
+made by link emulators in this process (`emulated_links`). What belongs to the simulator alone (workers, faults, clocks)
+is not applied; `plan.not_applied` says what that is for a given file.
 
 Time 0 of the run is when all brokers agree on the map and all clients are connected.
 """
@@ -28,7 +28,7 @@ from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.client.network import Network, connect
 from penstock.live.client.subscription import Report, Subscription
-from penstock.live.emulation.emulated_links import Relays
+from penstock.live.emulation.emulated_links import EmulatedLinks
 from penstock.live.event_loop import run
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
@@ -60,7 +60,7 @@ class LiveResult:
     clients: dict[str, Tally]
     reports: dict[str, dict[str, Any]]  # what each broker saw at the end
     seconds: float
-    wires: dict[tuple[str, str, str, str], int] = field(default_factory=dict)  # what the relays dropped
+    wires: dict[tuple[str, str, str, str], int] = field(default_factory=dict)  # what the link emulators dropped
 
     def drops(self) -> dict[tuple[str, str, str, str], int]:
         """(broker, peer, place, cause) -> packets; on a wire datagrams, which at a rate carry a packet each."""
@@ -128,12 +128,12 @@ async def drive(
     addresses = assign_addresses(scenario, base_port=None)
     try:
         async with (
-            Relays(scenario, addresses, seed) as relays,
-            Brokers(relays.scenario, addresses, via=relays.via, trace=folder, began=began) as brokers,
+            EmulatedLinks(scenario, addresses, seed) as emulated,
+            Brokers(emulated.scenario, addresses, via=emulated.via, trace=folder, began=began) as brokers,
         ):
             await settled(brokers.addresses, scenario)
             result = await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
-            result.wires = relays.drops()
+            result.wires = emulated.drops()
             return result
     finally:
         if clients_trace is not None:

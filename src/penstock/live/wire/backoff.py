@@ -1,7 +1,7 @@
-"""How long to wait before calling again: longer each time, never in step with others.
+"""Exponential backoff with jitter: how long to wait before dialling again.
 
 The wait doubles from `FIRST` up to `LONGEST`, and each is drawn between half and one and a half of that, so that a
-thousand clients of a broker that comes back do not all call in the same instant.
+thousand clients of a broker that comes back do not all dial in the same instant.
 """
 
 from __future__ import annotations

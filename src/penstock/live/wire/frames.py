@@ -1,16 +1,16 @@
 """What crosses a TCP connection: frames, each a length of four bytes and a payload. Pure: bytes in, frames out.
 
-    greeting   the first frame of either side: "PENSTOCK", two bytes of version, then who speaks (MessagePack).
-               The version stands before anything that may ever change, so a stranger can always be told apart.
-    batch      a MessagePack array of packets (overlay.codec). An empty one is a sign of life and nothing else.
-    goodbye    a MessagePack string: the last frame, and why. It is empty when nothing is wrong. It may also be the
-               first: whoever is refused before a greeting could be answered is still told why.
+    handshake   the first frame of either side: "PENSTOCK", two bytes of version, then who sends it (MessagePack).
+                The version stands before anything that may ever change, so another version can always be recognised.
+    batch       a MessagePack array of packets (overlay.codec). An empty one is a keepalive and nothing else.
+    close       a MessagePack string: the last frame, and the reason. It is empty when nothing is wrong. It may also be
+                the first: a peer that is refused before the handshake was answered still gets the reason.
 
-Nothing a peer sends is believed. Before the greeting a frame may be no longer than a greeting; afterwards no longer
-than the largest batch; so a connection never makes us hold more than one frame and one chunk of the socket. Whatever
+Nothing a peer sends is trusted. Before the handshake a frame may be no longer than a handshake; afterwards no longer
+than the largest batch. So a connection never makes us hold more than one frame and one chunk of the socket. Whatever
 is wrong is an `InvalidPacket` that says what, and the decoder is of no use afterwards: the connection must be closed.
 
-The greeting has room for credentials, which are empty as long as nobody asks for any.
+The handshake has room for credentials, which are empty as long as nobody asks for any.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ MAGIC = b"PENSTOCK"
 VERSION = 1
 HEAD_BYTES = 4
 CREDENTIALS_BYTES_MAX = 4096
-GREETING_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
-GOODBYE_BYTES_MAX = 1024
-SIGN_OF_LIFE = b"\x00\x00\x00\x01\x90"
+HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
+CLOSE_BYTES_MAX = 1024
+KEEPALIVE = b"\x00\x00\x00\x01\x90"
 
 _STRING_MARKS = frozenset([*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])  # first bytes of a MessagePack string
 
 
-class Greeting(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who speaks. The last two fields are for datagram links: where datagrams go, and the word they must begin with."""
+class Handshake(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Who sends this. The last two fields are for datagram links: where datagrams go, and the token they must carry."""
 
     role: Literal["broker", "client"]
     name: str
@@ -49,17 +49,17 @@ class Greeting(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     datagram_token: int = 0
 
 
-class Goodbye(Struct, frozen=True):
-    """The peer ends the connection; `problem` is empty if nothing is wrong."""
+class Close(Struct, frozen=True):
+    """The peer closes the connection; `problem` is empty if nothing is wrong."""
 
     problem: str
 
 
 Batch = list[Packet]
-Frame = Greeting | Batch | Goodbye
+Frame = Handshake | Batch | Close
 
 _encoder = msgspec.msgpack.Encoder()
-_greeting_decoder = msgspec.msgpack.Decoder(Greeting)
+_handshake_decoder = msgspec.msgpack.Decoder(Handshake)
 _text_decoder = msgspec.msgpack.Decoder(str)
 
 
@@ -68,9 +68,9 @@ def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(HEAD_BYTES, "big") + payload
 
 
-def encode_greeting(greeting: Greeting) -> bytes:
+def encode_handshake(handshake: Handshake) -> bytes:
     """The frame that a connection begins with."""
-    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(greeting))
+    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(handshake))
 
 
 def encode_frame(packets: Sequence[Packet]) -> bytes:
@@ -78,9 +78,9 @@ def encode_frame(packets: Sequence[Packet]) -> bytes:
     return framed(encode_batch(packets))
 
 
-def encode_goodbye(problem: str = "") -> bytes:
+def encode_close(problem: str = "") -> bytes:
     """The frame that a connection ends with."""
-    text = problem.encode("utf-8", "replace")[: GOODBYE_BYTES_MAX - 8].decode("utf-8", "ignore")
+    text = problem.encode("utf-8", "replace")[: CLOSE_BYTES_MAX - 8].decode("utf-8", "ignore")
     return framed(_encoder.encode(text))
 
 
@@ -91,7 +91,7 @@ class FrameDecoder:
         self._limits = limits
         self._frame_bytes_max = frame_bytes_max
         self._waiting = bytearray()
-        self._greeted = False
+        self._handshaken = False
         self._ended = False
 
     def waiting_bytes(self) -> int:
@@ -121,53 +121,53 @@ class FrameDecoder:
 
     def _length(self, data: bytes | bytearray, start: int) -> int:
         length = int.from_bytes(data[start : start + HEAD_BYTES], "big")
-        limit = self._frame_bytes_max if self._greeted else GREETING_BYTES_MAX
+        limit = self._frame_bytes_max if self._handshaken else HANDSHAKE_BYTES_MAX
         if length > limit:
-            what = "a frame" if self._greeted else "a greeting"
+            what = "a frame" if self._handshaken else "a handshake"
             raise InvalidPacket(f"{what} of {length} bytes; the limit is {limit}")
         return length
 
     def _frame(self, payload: memoryview) -> Frame:
         if payload and payload[0] in _STRING_MARKS:
             self._ended = True
-            return _decode_goodbye(payload)
-        if not self._greeted:
-            self._greeted = True
-            return decode_greeting(bytes(payload))
+            return _decode_close(payload)
+        if not self._handshaken:
+            self._handshaken = True
+            return decode_handshake(bytes(payload))
         return decode_batch(payload, limits=self._limits)
 
 
-def decode_greeting(payload: bytes) -> Greeting:
-    """Who speaks; raises InvalidPacket for a stranger, another version, or nonsense."""
+def decode_handshake(payload: bytes) -> Handshake:
+    """Who is at the other end; raises InvalidPacket for another protocol, another version, or nonsense."""
     start = len(MAGIC) + 2
     if payload[: len(MAGIC)] != MAGIC or len(payload) < start:
-        raise InvalidPacket("this is a Penstock broker, and the first frame was no greeting of Penstock's")
+        raise InvalidPacket("this is a Penstock broker, and the first frame was no handshake of Penstock's")
     version = int.from_bytes(payload[len(MAGIC) : start], "big")
     if version != VERSION:
         raise InvalidPacket(f"protocol version {version}; this side speaks version {VERSION}: update the older side")
     try:
-        greeting = _greeting_decoder.decode(payload[start:])
+        handshake = _handshake_decoder.decode(payload[start:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidPacket(f"a greeting that cannot be read: {error}") from None
-    name = greeting.name
+        raise InvalidPacket(f"a handshake that cannot be read: {error}") from None
+    name = handshake.name
     if not name.isprintable() or not 0 < len(name.encode()) <= CLIENT_NAME_BYTES_MAX:
         raise InvalidPacket(
             f"a name has between 1 and {CLIENT_NAME_BYTES_MAX} bytes, of characters that can be printed"
         )
-    numbers = (greeting.broker, greeting.datagram_port, greeting.incarnation, greeting.datagram_token)
+    numbers = (handshake.broker, handshake.datagram_port, handshake.incarnation, handshake.datagram_token)
     limits = (BROKER_ID_MAX, 65_535, 2**63 - 1, 2**64 - 1)
     if any(not 0 <= number <= limit for number, limit in zip(numbers, limits, strict=True)):
-        raise InvalidPacket("a number in the greeting is out of range")
-    if len(greeting.credentials) > CREDENTIALS_BYTES_MAX:
-        raise InvalidPacket(f"credentials of {len(greeting.credentials)} bytes; the limit is {CREDENTIALS_BYTES_MAX}")
-    return greeting
+        raise InvalidPacket("a number in the handshake is out of range")
+    if len(handshake.credentials) > CREDENTIALS_BYTES_MAX:
+        raise InvalidPacket(f"credentials of {len(handshake.credentials)} bytes; the limit is {CREDENTIALS_BYTES_MAX}")
+    return handshake
 
 
-def _decode_goodbye(payload: memoryview) -> Goodbye:
-    if len(payload) > GOODBYE_BYTES_MAX:
-        raise InvalidPacket(f"a goodbye of {len(payload)} bytes; the limit is {GOODBYE_BYTES_MAX}")
+def _decode_close(payload: memoryview) -> Close:
+    if len(payload) > CLOSE_BYTES_MAX:
+        raise InvalidPacket(f"a close of {len(payload)} bytes; the limit is {CLOSE_BYTES_MAX}")
     try:
         text = _text_decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidPacket(f"a goodbye that cannot be read: {error}") from None
-    return Goodbye("".join(letter if letter.isprintable() else " " for letter in text))
+        raise InvalidPacket(f"a close that cannot be read: {error}") from None
+    return Close("".join(letter if letter.isprintable() else " " for letter in text))

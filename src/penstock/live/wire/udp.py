@@ -1,11 +1,12 @@
 """UDP for all datagram links of a broker: one socket, on the port number at which the broker listens.
 
-    datagram   8 bytes: the word that the receiver gave out for this link in its greeting
+    datagram   8 bytes: the token that the receiver gave out for this link in its handshake
                8 bytes: the number of the datagram, counted from 0 for each connection
                a MessagePack array of packets, as in a frame
 
-A datagram that does not begin with a word we gave out is counted and ignored: whoever cannot read our greetings cannot
-put packets on our links. A bad one from a neighbour is refused with a record; there is no connection to close for it.
+A datagram that does not begin with a token we gave out is counted and ignored: whoever cannot read our handshakes
+cannot put packets on our links. A bad one from a neighbour is refused with a record; there is no connection to close
+for it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from penstock.errors import InvalidPacket
-from penstock.kernel.trace import InputRefused
+from penstock.kernel.machine import Packet
+from penstock.kernel.trace import InputRefused, Record
 from penstock.overlay.codec import decode_batch
 from penstock.overlay.packets import Publication
-
-if TYPE_CHECKING:
-    from penstock.kernel.trace import Record
-    from penstock.live.wire.ports import DatagramPort
 
 HEAD_BYTES = 16
 DATAGRAM_BYTES_MAX = 60_000  # what a best-effort message must fit (architecture: Links); UDP itself ends at 65,507
@@ -30,12 +28,20 @@ SOCKET_BYTES = 4 << 20  # asked of the kernel, which may give less
 _KINDS = frozenset([Publication])
 
 
+class DatagramReceiver(Protocol):
+    """The port of one datagram link, as the endpoint knows it."""
+
+    peer: str
+
+    def arrived(self, number: int, packets: Sequence[Packet]) -> None: ...
+
+
 class DatagramEndpoint(asyncio.DatagramProtocol):
     """The broker's UDP socket."""
 
     def __init__(self, note: Callable[[Record], None]) -> None:
-        self.ports: dict[int, DatagramPort] = {}  # by the word that the peer must use
-        self.strangers = 0  # datagrams that began with no word of ours
+        self.ports: dict[int, DatagramReceiver] = {}  # by the token that the peer must use
+        self.strangers = 0  # datagrams that began with no token of ours
         self._note = note
         self._transport: asyncio.DatagramTransport | None = None
 
@@ -57,7 +63,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         port.arrived(int.from_bytes(data[8:HEAD_BYTES], "big"), packets)
 
     def error_received(self, exc: Exception) -> None:
-        """The kernel reports that nobody listens at a neighbour's port; its connection will say the same."""
+        """The kernel reports that nobody listens at a neighbour's port; its connection will report the same."""
 
     def send(self, address: tuple[str, int], token: int, number: int, payload: bytes) -> int:
         """Put one datagram on the wire; returns its size."""
@@ -67,7 +73,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         return len(data)
 
     def address_of(self, connection_address: str, port: int) -> tuple[str, int]:
-        """Where a neighbour takes datagrams: the host of its connection, and the port from its greeting."""
+        """Where a neighbour takes datagrams: the host of its connection, and the port from its handshake."""
         return connection_address.rpartition(":")[0].strip("[]"), port
 
     def close(self) -> None:

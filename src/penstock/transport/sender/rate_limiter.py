@@ -70,7 +70,7 @@ FEEDBACK_SENDERS_MAX = 10_000  # receivers of whom this is known
 QUOTA_REPORTED = 0.25  # a quota that changed by less than this share is not worth a record
 
 
-class Admission(Enum):
+class LimiterVerdict(Enum):
     """What becomes of a message."""
 
     OPEN = "open"  # it leaves now
@@ -81,7 +81,7 @@ class Admission(Enum):
 class Offered(NamedTuple):
     """What became of a message that wants to leave."""
 
-    admission: Admission
+    admission: LimiterVerdict
     flows: Flows  # that it belongs to
     displaced: Sequence[PendingMessage] = ()  # who were withheld so that it may wait
     first: bool = False  # it waits, and nobody of the same flows before it: the deadline may have moved
@@ -141,23 +141,23 @@ class RateLimiter:
         """A message wants to leave."""
         flows = tuple(self._table.matching(encoding, message.attributes))
         if not flows:
-            return Offered(Admission.OPEN, flows)
+            return Offered(LimiterVerdict.OPEN, flows)
         self._pay_debts(now)
         for flow in flows:
             if not flow.bucket.has(now):
                 flow.short_at = now
         if not self._pending.blocks(flows, now) and self._take(flows, now):
-            return Offered(Admission.OPEN, flows)
+            return Offered(LimiterVerdict.OPEN, flows)
         displaced = self._room(flows, now)
         if displaced is None:
             self.withheld += 1
-            return Offered(Admission.WITHHELD, flows)
+            return Offered(LimiterVerdict.WITHHELD, flows)
         for less_wanted in displaced:
             self.withheld += 1
             self._pending.leave(less_wanted)
         self._arrivals += 1
         first = self._pending.join(PendingMessage(self._arrivals, message, encoding, ticket, flows))
-        return Offered(Admission.WAITS, flows, displaced, first)
+        return Offered(LimiterVerdict.WAITS, flows, displaced, first)
 
     def admit(self, message: Message, encoding: int, *, now: float) -> bool:
         """Whether a repair of this message may leave now; it takes tokens like the message itself (002 1.2)."""

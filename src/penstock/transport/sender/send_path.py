@@ -28,7 +28,7 @@ from penstock.transport.recovery.proactive_repair import ProactiveRepair
 from penstock.transport.recovery.repairs import Repairs
 from penstock.transport.sender.flow_table import Flow
 from penstock.transport.sender.publication_record import PublicationRecord
-from penstock.transport.sender.rate_limiter import Admission, FlowReport, RateLimiter, slowest
+from penstock.transport.sender.rate_limiter import FlowReport, LimiterVerdict, RateLimiter, slowest
 from penstock.transport.wire.control_messages import Feedback
 from penstock.transport.wire.header import FURTHER_MAX, Control, Followed
 
@@ -80,9 +80,9 @@ class SendPath:
             return [*self._leave(message, ticket, (), now), *_answer(ticket, Accepted())]
         encoding = self._publication_record.encoding(message)
         admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now)
-        if admission is Admission.OPEN:
+        if admission is LimiterVerdict.OPEN:
             return [*self._leave(message, ticket, flows, now), *_answer(ticket, Accepted())]
-        if admission is Admission.WITHHELD:
+        if admission is LimiterVerdict.WITHHELD:
             return _withheld(message, ticket, flows)
         effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
         return effects + self._arm() if displaced or first else []

@@ -27,7 +27,10 @@ from penstock.transport.config import TransportConfig
 
 FEW_12: ClassesWanted = {18: 6, 15: 1, 1: 5, 2: 12, 3: 5, 4: 5, 5: 5, 6: 5, 7: 5, 8: 5}
 FEW_46: ClassesWanted = {15: 22, 3: 50, 2: 68, 1: 80}
-RARE_12: ClassesWanted = {2: 40, 9: 14}  # forty subscribers with match probability 0.01, for the experiment on heartbeats
+RARE_12: ClassesWanted = {
+    2: 40,
+    9: 14,
+}  # forty subscribers with match probability 0.01, for the experiment on heartbeats
 WAITS: Mapping[Size, Mapping[str, Any]] = {
     12: {"request_first": 0.5, "request_spread": 1.0, "repair_first": 0.0, "repair_spread": 0.1},
     46: {

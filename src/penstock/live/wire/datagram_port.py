@@ -1,16 +1,12 @@
-"""The two kinds of port: a TCP stream, and UDP with a TCP connection beside it for control.
+"""A link over UDP, with a TCP connection beside it for control: the port of datagram links.
 
-Stream (and shaped) links: the queue stands in the node's egress. A port lets at most `room_bytes` wait in front of the
-socket (16 KiB towards brokers, so that the queue stands where the machines can see it; more towards clients) and
-tells the machine of room after every write and whenever the socket has taken enough. With a rate, room comes at its
-pace.
+The egress passes everything on, and the queue stands here, below the machine: drop-tail, every drop recorded. Several
+packets share a datagram. Datagrams leave at the link's rate, or at `PACE_BYTES_PER_S` where it has none, because a
+receiver in Python cannot take an unpaced burst and the kernel would drop it in silence.
 
-Datagram links: the egress passes everything on, and the queue stands here, below the machines: drop-tail, every drop
-recorded. Several packets share a datagram; datagrams leave at the link's rate, or at `PACE_BYTES_PER_S` where it has
-none, because a receiver in Python cannot take an unpaced burst and the kernel would drop it in silence. Every datagram
-carries the word its receiver chose for this link and a number, so that the receiver can count what the network lost. A
-message that does not fit one datagram is dropped with that cause. Control travels on the TCP connection: it is not
-lost, and it is not counted against the rate.
+Every datagram carries the token that its receiver chose for this link, and a number, so that the receiver can count
+what the network lost. A message that does not fit one datagram is dropped with that cause. Control packets travel on
+the TCP connection: they are not lost, and they do not count against the rate.
 """
 
 from __future__ import annotations
@@ -20,101 +16,18 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.kernel.machine import Lane, Link, Packet
+from penstock.kernel.token_bucket import Pacer
 from penstock.live.host import LiveHost
 from penstock.live.wire.connection import Connection
-from penstock.live.wire.pacing import Pacer
 from penstock.live.wire.udp import DATAGRAM_BYTES_MAX, DatagramEndpoint, join_packets
 from penstock.overlay.codec import encode
 from penstock.overlay.egress import dropped
 
-BROKER_ROOM_BYTES = 16_384  # what a stream link keeps in front of the socket at most (architecture: Links)
-CLIENT_ROOM_BYTES = 1 << 18
 CONTROL_BYTES_MAX = 64 << 20  # kernel.queue.CONTROL_BOUNDS: beyond it the neighbour does not read
 DATAGRAM_FILL_BYTES = 8192  # packets are gathered into a datagram up to here
 PACE_BYTES_PER_S = 40e6  # a broker in Python handles about as much; the kernel would drop the rest
 UNPACED_QUEUE_PACKETS = 20_000  # a link without a rate queues for milliseconds only
 DATAGRAM_QUEUE_BYTES_MAX = 64 << 20  # whatever the bound in packets, for they may be large
-
-
-class StreamPort:
-    """A link over a TCP connection."""
-
-    def __init__(
-        self,
-        host: LiveHost,
-        link: Link,
-        peer: str,
-        connection: Connection,
-        *,
-        room_bytes: int,
-        rate_bits_per_s: float | None = None,
-    ) -> None:
-        self.link = link
-        self.peer = peer
-        self.connection = connection
-        self.packets_sent = self.bytes_sent = 0
-        self._host = host
-        self._room_bytes = room_bytes
-        self._loop = asyncio.get_running_loop()
-        self._pacer = Pacer(rate_bits_per_s / 8.0, self._loop.time()) if rate_bits_per_s else None
-        self._waking: asyncio.TimerHandle | None = None
-        self._gathered: list[Packet] = []
-        self._closed = False
-        connection.limit_buffer(room_bytes)
-
-    def send(self, packet: Packet, lane: Lane) -> None:
-        """Gather a packet; it is written at the next flush."""
-        if not self._gathered:
-            self._host.gathered(self)
-        self._gathered.append(packet)
-
-    def flush(self) -> None:
-        """Write what was gathered, and what the machine lets out for the room that is left, while the socket takes it.
-
-        Written in one go, because a batch that comes in may be many times as long as the room: with one write a turn
-        the queue would overflow on a link that is idle.
-        """
-        while self._gathered and not self._closed:
-            packets, self._gathered = self._gathered, []
-            size_bytes = self.connection.send(packets)
-            self.packets_sent += len(packets)
-            self.bytes_sent += size_bytes
-            if self._pacer is not None:
-                self._pacer.spend(size_bytes, self._loop.time())
-            self.offer_room()
-
-    def offer_room(self) -> None:
-        """Tell the machine of room, now or as soon as there is some."""
-        if self._closed or self.connection.paused:
-            return  # the connection says when it is writable again
-        room = max(1, self._room_bytes - self.connection.buffered_bytes())
-        if self._pacer is not None:
-            now = self._loop.time()
-            wait = self._pacer.wait(now)
-            if wait > 0.0:
-                if self._waking is None:
-                    self._waking = self._loop.call_later(wait, self._paced)
-                return
-            room = max(1, min(room, self._pacer.room_bytes(now)))
-        self._host.link_ready(self.link, room)
-
-    def hold(self) -> None:
-        self.connection.hold()
-
-    def release(self) -> None:
-        self.connection.release()
-
-    def close(self) -> list[tuple[Packet, Lane]]:
-        """No more; returns what had been gathered and not written."""
-        self._closed = True
-        if self._waking is not None:
-            self._waking.cancel()
-        left, self._gathered = self._gathered, []
-        return [(packet, Lane.CONTROL if packet.carried() is None else Lane.BEST_EFFORT) for packet in left]
-
-    def _paced(self) -> None:
-        self._waking = None
-        self.offer_room()
 
 
 class DatagramPort:
@@ -141,7 +54,7 @@ class DatagramPort:
         self.own_token = own_token
         self.packets_received = 0
         self.missing = 0  # datagrams that the peer numbered and that never came
-        self.missing_told = 0  # of those, how many the trace knows of
+        self.missing_reported = 0  # of those, how many the trace knows of
         self._expected = 0
         self._delay = delay
         self._host = host

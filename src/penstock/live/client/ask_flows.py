@@ -1,7 +1,7 @@
 """Asking the whole network who slows whom, in real time.
 
 The question is asked three times while we listen, because it, or an answer, may be lost. The first time is not at once:
-a client that has just connected has an inbox that far brokers hear of a moment later than of the question (changes of
+a client that has just connected has an inbox that far brokers learn of a moment later than of the question (changes of
 interest are gathered for a short while), and the answer would find no way.
 
 A publisher answers the same asker once per second. So a lost answer comes again only if we listen for about three

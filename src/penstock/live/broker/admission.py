@@ -1,0 +1,101 @@
+"""Who may connect to a broker, as what, and which packets each role may send.
+
+A client gets a link of its own, for as long as it stays. A broker must be a neighbour in the plan; its link has a fixed
+number. Each check returns the reason for a refusal in words, or an empty text; the server closes the connection with
+that reason.
+
+State: an entry for each link. Bound: `connections_max`, for each link has a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.kernel.machine import Link, Packet
+from penstock.live.broker.plan import BrokerPlan
+from penstock.live.wire.frames import Handshake
+from penstock.overlay.egress import LinkInfo, LinkKind
+from penstock.overlay.packets import (
+    Attach,
+    Hello,
+    Interest,
+    LinkState,
+    Publication,
+    Publish,
+    StatusRequest,
+    Subscribe,
+    Summary,
+    Unsubscribe,
+)
+
+CLIENT_MAY_SEND = frozenset([Attach, Subscribe, Unsubscribe, Publish, StatusRequest])
+BROKER_MAY_SEND = frozenset([Hello, LinkState, Interest, Summary, Publication])
+
+
+class Admission:
+    """The links of one broker: those to neighbours from the plan, those to clients as they come and go."""
+
+    def __init__(self, plan: BrokerPlan, *, connections_max: int, client_queue_packets: int) -> None:
+        self.neighbours = dict(enumerate(plan.neighbours))
+        self.links: dict[Link, LinkInfo] = {
+            link: LinkInfo(neighbour.name, neighbour.kind, neighbour.spec.cost, neighbour.spec.queue_packets)
+            for link, neighbour in self.neighbours.items()
+        }
+        self._plan = plan
+        self._connections_max = connections_max
+        self._client_queue_packets = client_queue_packets
+        self._by_peer: dict[str, Link] = {info.peer: link for link, info in self.links.items()}
+        self._next_link = len(plan.neighbours)
+
+    def link_of(self, peer: str) -> Link | None:
+        """The link to the peer of this name."""
+        return self._by_peer.get(peer)
+
+    def connection_refusal(self, connections: int) -> str:
+        """Why one more connection is too many."""
+        limit = self._connections_max
+        if connections >= limit:
+            return f"this broker has as many connections as it takes: connections_max is {limit}"
+        return ""
+
+    def broker_refusal(self, handshake: Handshake, *, dialled: str | None) -> str:
+        """Why this broker may not connect; `dialled` is whom we expected, if we dialled."""
+        link = self._by_peer.get(handshake.name)
+        neighbour = self.neighbours.get(link) if link is not None else None
+        if neighbour is None or neighbour.broker != handshake.broker:
+            return f"the network file of '{self._plan.name}' has no link to a broker '{handshake.name}'"
+        if dialled not in (None, handshake.name):
+            return f"dialled '{dialled}' and found '{handshake.name}': mend the addresses"
+        if neighbour.kind is LinkKind.DATAGRAM and not handshake.datagram_token:
+            return f"the link is a datagram link here and not at '{handshake.name}': use the same file"
+        return ""
+
+    def packets_refusal(self, link: Link, packets: Sequence[Packet]) -> str:
+        """Why these packets may not come in on this link: they are not for this role to send."""
+        role, allowed = ("broker", BROKER_MAY_SEND) if link in self.neighbours else ("client", CLIENT_MAY_SEND)
+        if allowed.issuperset(map(type, packets)):
+            return ""
+        kinds = sorted({type(packet).__name__ for packet in packets if type(packet) not in allowed})
+        return f"a {role} may not send {', '.join(kinds)}"
+
+    def admit_client(self, handshake: Handshake) -> Link:
+        """A new link for a client; a name that is in use gets the link's number behind it."""
+        link = self._next_link
+        self._next_link += 1
+        peer = handshake.name if handshake.name not in self._by_peer else f"{handshake.name}#{link}"
+        spec = self._plan.clients.get(handshake.name)
+        queue = spec.queue_packets if spec is not None else self._client_queue_packets
+        self.links[link] = LinkInfo(peer, LinkKind.RELIABLE, 1, queue)
+        self._by_peer[peer] = link
+        return link
+
+    def client_rate(self, handshake: Handshake) -> float | None:
+        """The access rate that the plan has for a client, in bit/s."""
+        spec = self._plan.clients.get(handshake.name)
+        return spec.access_rate_bits_per_s if spec is not None else None
+
+    def forget_client(self, link: Link) -> str:
+        """A client has gone; returns the name it had."""
+        peer = self.links.pop(link).peer
+        self._by_peer.pop(peer, None)
+        return peer

@@ -1,0 +1,198 @@
+"""The one link of a client, to its home broker: dial, handshake, link up and down, liveness, drain.
+
+The addresses of the URL are dialled in turn. A connection is held until it is lost; then the addresses are dialled
+again, with backoff, for as long as the client is open. When the broker has answered the handshake, the link is up and
+the machine attaches and subscribes again by itself.
+
+Outbox: messages published in one turn of the event loop are given to the machine together, at the end of that turn.
+`let_out` writes them and waits while the socket is full; that is what makes `publish` wait on a slow connection. What
+waits when the link goes down is lost with it, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.content.message import Message
+from penstock.kernel.machine import Packet
+from penstock.kernel.randomness import stream
+from penstock.live.client.connect_errors import reason
+from penstock.live.host import LiveHost
+from penstock.live.wire.addresses import Address
+from penstock.live.wire.backoff import Backoff
+from penstock.live.wire.connection import Connection, ConnectionConfig, dial
+from penstock.live.wire.frames import Handshake
+from penstock.live.wire.tcp_port import CLIENT_ROOM_BYTES, TcpPort
+from penstock.transport.client_service import TransportClientNode
+
+log = logging.getLogger("penstock.client")
+
+HOME = 0  # the number of the link
+CHECK_INTERVAL = 1.0  # seconds between two looks at the connection
+CLOSE_WITHIN = 3.0  # seconds for the connection to close
+DRAIN_WITHIN = 5.0  # seconds for what was published to leave before that
+
+
+class HomeLink:
+    """Keeps a client connected; the owner of its connection."""
+
+    def __init__(
+        self,
+        host: LiveHost,
+        node: TransportClientNode,
+        addresses: list[Address],
+        config: ConnectionConfig,
+        *,
+        on_check: Callable[[], None],  # called whenever the connection's liveness was checked
+    ) -> None:
+        self.host = host
+        self.node = node
+        self.port: TcpPort | None = None  # None while there is no connection
+        self.address: Address | None = None  # of the broker we are, or were last, connected to
+        self.reconnects = 0
+        self.problems: dict[Address, str] = {}  # why there was, or is no longer, a connection to it
+        self.outbox_bytes = 0
+        self.tasks: list[asyncio.Task[None]] = []
+        self._addresses = addresses
+        self._config = config
+        self._on_check = on_check
+        self._outbox: list[Message] = []  # published in this turn of the loop
+        self._loop = asyncio.get_running_loop()
+        self._up = asyncio.Event()
+        self._writable = asyncio.Event()
+
+    # Life.
+
+    def open(self) -> None:
+        """Begin to dial."""
+        self.tasks = [self._loop.create_task(self._keep_connected()), self._loop.create_task(self._keep_checking())]
+
+    async def wait_up(self) -> None:
+        """Return as soon as the link is up."""
+        await self._up.wait()
+
+    async def close(self) -> None:
+        """Dial no more, drain, close the connection."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.port is not None:
+            connection = self.port.connection
+            await self._drain()
+            connection.close()
+            await asyncio.wait([connection.closed], timeout=CLOSE_WITHIN)
+
+    async def _keep_connected(self) -> None:
+        """Dial the addresses in turn; hold the connection; begin again when it is lost."""
+        name, incarnation = self.host.name, self.host.incarnation
+        backoff = Backoff(stream(incarnation, name, "dialling"))
+        handshake = Handshake(role="client", name=name, incarnation=incarnation)
+        while True:
+            for address in self._addresses:
+                connection = Connection(self, self._config, handshake=handshake, dialled=str(address))
+                try:
+                    await dial(connection, address, self._config.handshake_within)
+                except (OSError, TimeoutError) as error:
+                    self.problems[address] = reason(error)
+                    continue
+                try:
+                    problem = await asyncio.shield(connection.closed)
+                except asyncio.CancelledError:
+                    if connection.peer is None:
+                        connection.abort("closed before the broker had answered")
+                    raise
+                self.problems[address] = problem
+                if connection.peer is not None:
+                    backoff.reset()
+            await asyncio.sleep(backoff.wait())
+
+    async def _keep_checking(self) -> None:
+        """Check the liveness of the connection, and write counts to the trace."""
+        while True:
+            await asyncio.sleep(min(CHECK_INTERVAL, self._config.keepalive / 2))
+            if self.port is not None:
+                self.port.connection.check_liveness(self._loop.time())
+            self._on_check()
+            if self.host.trace is not None:
+                self.host.count()
+
+    # What the connection calls.
+
+    def made(self, connection: Connection) -> None:
+        """Connected; our handshake goes out now and the broker's is to come."""
+
+    def handshake_received(self, connection: Connection, handshake: Handshake) -> None:
+        """The broker has answered: the link is up, and the machine attaches and subscribes."""
+        again = self.address is not None
+        self.reconnects += again
+        self.address = next((a for a in self._addresses if str(a) == connection.dialled), self._addresses[0])
+        if again:
+            log.warning("%s: connected again, to %s at %s", self.host.name, handshake.name, self.address)
+        port = TcpPort(self.host, HOME, handshake.name, connection, room_bytes=CLIENT_ROOM_BYTES)
+        self.port = port
+        self.host.link_up(port)
+        port.offer_room()
+        self._up.set()
+        self._writable.set()
+
+    def received(self, connection: Connection, packets: list[Packet]) -> None:
+        if self.port is not None and self.port.connection is connection:
+            self.host.receive(HOME, packets)
+
+    def writable(self, connection: Connection) -> None:
+        if self.port is not None and self.port.connection is connection:
+            self._writable.set()
+            self.port.offer_room()
+
+    def lost(self, connection: Connection, problem: str) -> None:
+        if self.port is None or self.port.connection is not connection:
+            return
+        self.post()  # it is lost with the link, and counted
+        self.port = None
+        self._up.clear()
+        self._writable.set()  # whoever waits for room finds that there is nothing to wait for
+        self.host.link_down(HOME)
+        if not self.tasks[0].cancelled() and not self.tasks[0].cancelling():
+            log.warning("%s: lost the connection to %s: %s; dialling again", self.host.name, self.address, problem)
+
+    # What is published.
+
+    def put(self, message: Message) -> None:
+        """Gather a message for the end of this turn."""
+        self._outbox.append(message)
+        self.outbox_bytes += message.size_bytes
+        if len(self._outbox) == 1:
+            self._loop.call_soon(self.post)
+
+    def post(self) -> None:
+        """Give the machine what was gathered, in one go."""
+        if self._outbox:
+            messages, self._outbox, self.outbox_bytes = self._outbox, [], 0
+            self.host.apply(self.node.publish_all(messages, now=self.host.now()))
+
+    async def let_out(self) -> None:
+        """Write what was published and give the loop its turn, until nothing waits for the socket any more."""
+        self.post()
+        self.host.flush()
+        await asyncio.sleep(0)
+        while (port := self.port) is not None:
+            if port.connection.paused:
+                self._writable.clear()
+                await self._writable.wait()
+            elif self.node.egress.waiting_packets(HOME):
+                self.host.flush()
+                await asyncio.sleep(0)
+            else:
+                return
+
+    async def _drain(self) -> None:
+        """Wait until all that was published is in the socket, or the connection is lost, or time is up."""
+        self.post()
+        until = self._loop.time() + DRAIN_WITHIN
+        while self.port is not None and self._loop.time() < until:
+            self.host.flush()
+            if not self.node.egress.waiting_packets(HOME) and not self.port.connection.buffered_bytes():
+                return
+            await asyncio.sleep(0.002)
