@@ -182,7 +182,7 @@ def control_target() -> Callable[[bytes], None]:
         client.subscribe(1, everything, ordered=True, recover=True, now=0.0)
         delivered: list[int] = []
 
-        def hear(effects: list[object]) -> None:
+        def receive(effects: list[object]) -> None:
             given = [effect.message for effect in effects if isinstance(effect, Deliver)]
             delivered.extend(message.identity.count for message in given if message.body == b"good")
 
@@ -190,21 +190,21 @@ def control_target() -> Callable[[bytes], None]:
             good = make_message(Identity("p", 1, count), {"n": count}, b"good")
             for effect in publisher.publish(good, now=0.1 * count):
                 if isinstance(effect, BearerPublish):
-                    hear([*client.arrived((1,), effect.message, now=0.1 * count)])
+                    receive([*client.arrived((1,), effect.message, now=0.1 * count)])
             if count == 2 and data:
                 kind = kinds[data[0] % len(kinds)]
                 sender = "~p" if kind == "heartbeat" else "p"
-                said = control_message(
+                message = control_message(
                     Identity(sender, 1, 2), kind, {"_from": "p"} if kind == "heartbeat" else {"n": 2}, data[1:]
                 )
-                hear([*client.arrived((1,), said, now=0.25)])
+                receive([*client.arrived((1,), message, now=0.25)])
         for _ in range(1_000):
             deadline = timers.deadline()
             if deadline is None or deadline > 60.0:
                 break
             timer = timers.pop_due(deadline)
             assert timer is not None
-            hear([*client.expired(timer, now=deadline)])
+            receive([*client.expired(timer, now=deadline)])
         # A forged repair of the third may take its place: the network below has no signatures.
         assert sorted(delivered) in ([1, 2, 3], [1, 2])
 

@@ -36,7 +36,7 @@ def test_an_envelope_is_as_large_as_a_message_made_from_its_parts(
 
 
 @given(identities, tables, st.binary(max_size=50), st.binary(max_size=80), st.sampled_from(["repair", "réponse"]))
-def test_talk_opens_like_data(
+def test_a_control_message_opens_like_data(
     identity: Identity, attributes: dict[str, Value], body: bytes, header: bytes, kind: str
 ) -> None:
     said = control_message(identity, kind, attributes, header, body)
@@ -88,6 +88,6 @@ def test_a_body_or_a_header_that_is_too_long_is_refused() -> None:
     assert opened(wrap(just, bytes(10)))[1] == just
 
 
-def test_talk_with_a_header_that_is_too_long_is_refused() -> None:
+def test_a_control_message_with_a_header_that_is_too_long_is_refused() -> None:
     with pytest.raises(InvalidMessage, match="header"):
         control_message(Identity("~p", 1, 1), "repair", {}, bytes(HEADER_BYTES_MAX + 1))

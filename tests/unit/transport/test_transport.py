@@ -2,7 +2,7 @@
 
 What must hold with every seed: nothing twice, nothing unwanted, order but for late ones that are counted, and every
 message that was due is delivered, or known to be lost, or was never noticed. A test that fails names its seed:
-`pytest tests/unit/test_transport.py -k "seed7 and foreign"` runs it again.
+`pytest tests/unit/transport/test_transport.py -k "seed7 and foreign"` runs it again.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ tau = max(0, x - interval), never above `latch_max` (equation (3.4)). Nothing wa
     conditional   P_t given that the missing one is indeed missing (erratum O3): it waits at least b ln(1/P_t)
     stages        the exact law of `hops` equal brokers in the place of two (erratum O4)
     static        the same wait for all, whatever was seen: the paper's baseline
-    chebyshev, bernstein, hoeffding, normal     x by the bounds of 3.2.2; what they assume stands in `laws`
+    chebyshev, bernstein, hoeffding, normal     x by the bounds of 3.2.2; what they assume stands in `delay_laws`
     two-paths     the paper's open case: messages take one of two ways of different constant delay
 
 Two paths. Differences then lie around zero (both took the same way) or around plus or minus the gap between the ways.

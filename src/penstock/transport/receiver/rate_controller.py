@@ -58,9 +58,7 @@ LOOK_EVERY_MIN = 0.010  # seconds: however short the round trip, more feedback t
 PROBE_EVERY_MIN = 0.050
 REPEATED_AFTER = 2.0  # looks: a limiting receiver repeats so often what the publisher knows
 REPEATED_WITHIN = 0.05  # of the quota: what is nearer to the last feedback is no news
-PHANTOMS_MAX = (
-    0.001  # of the messages that come, that may look lost by chance before records are only a reason to probe
-)
+PHANTOMS_MAX = 0.001  # share of the messages that come; if more may look lost by chance, records only raise probes
 PROBE_SHARE = 1.0 - 2.0 * TOLERANCE  # to feedback suppression: a request that is not granted, and not urgent
 
 

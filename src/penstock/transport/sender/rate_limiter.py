@@ -109,15 +109,13 @@ class RateLimiter:
         self._debts: dict[Flow, None] = {}  # flows whose next token a repair has had already
         self._texts: dict[str, WantedFlow] = {}  # flows that were asked for by text
         self._unread = TEXT_MAX  # characters that may still be parsed for this feedback
-        self._last_feedback: OrderedDict[str, tuple[float, float]] = (
-            OrderedDict()
-        )  # from whom, when, and not again for how long
+        # From whom, when, and not again for how long.
+        self._last_feedback: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._arrivals = 0
         self._reported: dict[Flow, tuple[float, str]] = {}  # quotas and receivers that were last recorded
         self.recent: deque[Message] = deque(maxlen=RECENT)  # that have left
-        self.shed: list[
-            PendingMessage
-        ] = []  # who waited and is withheld, because a flow was limited; the owner takes them out
+        # Who waited and is withheld, because a flow was limited; the owner takes them out.
+        self.shed: list[PendingMessage] = []
         self.withheld = 0
         self.feedbacks = 0
         self.refused = 0  # flows in feedbacks
