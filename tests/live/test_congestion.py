@@ -246,7 +246,8 @@ def test_content_makes_room_for_a_tcp_of_the_kernel_and_nothing_is_left_behind()
     """000 section IV-D with a real TCP, for a quarter of a minute; the bounds are wide."""
     begins, counts, ends = 4.0, 6.0, 16.0
     scenario = dumbbell(
-        "kernel", [DumbbellPair(1.0, (Stretch(0.0, ends, 600.0),))], rate_bits_per_s=1e6, duration=ends, controlled=True,
+        "kernel", [DumbbellPair(1.0, (Stretch(0.0, ends, 600.0),))], rate_bits_per_s=1e6, duration=ends,
+        controlled=True,
         tcp_start=begins,
     )  # fmt: skip
     content: list[float] = []

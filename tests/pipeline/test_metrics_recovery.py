@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.kernel.trace import (
     Counted,
     LossDetected,
+    Ordered,
     Published,
     Record,
     Recovered,
@@ -17,7 +18,7 @@ from penstock.kernel.trace import (
     RequestSent,
 )
 from penstock.pipeline import metrics
-from penstock.pipeline.metrics import losses, recovery
+from penstock.pipeline.metrics import losses, order, recovery
 from penstock.pipeline.schema import checked, table_ddl
 
 Rows = list[tuple[Any, ...]]
@@ -116,7 +117,7 @@ def test_a_duplicate_says_what_another_has_just_said(spark: SparkSession) -> Non
     ]
 
 
-def test_a_request_is_answered_by_those_who_hear_it_before_it_is_said_again(spark: SparkSession) -> None:
+def test_a_request_is_answered_by_those_who_receive_it_before_it_is_sent_again(spark: SparkSession) -> None:
     asked = requests(spark, [(1.0, "s", 7, 1), (2.0, "s", 7, 2), (1.0, "t", 7, 1), (9.0, "s", 8, 1)])
     received = table(
         spark,
@@ -154,3 +155,17 @@ def test_the_last_size_of_a_second_counts(spark: SparkSession) -> None:
         ("a", "s", "p", 4, 5),
         ("a", "s", "q", 3, 9),
     ]
+
+
+def test_what_came_back_and_how_long_order_held_is_counted_for_each_pair(spark: SparkSession) -> None:
+    assert found(metrics.recovered(recovered(spark)), recovery.RECOVERED) == [("a", "p", "s", 1), ("a", "p", "t", 1)]
+    ordered = table(
+        spark,
+        Ordered,
+        [
+            ("a", 1.0, "s", "p", 10, 0, 2, 0.5, 0.25),
+            ("a", 2.0, "s", "p", 20, 1, 4, 1.0, 0.5),  # since the record before
+            ("a", 2.0, "t", "p", 5, 0, 0, 0.0, 0.0),
+        ],
+    )
+    assert found(metrics.held(ordered), order.HELD) == [("a", "p", "s", 30, 0.75), ("a", "p", "t", 5, 0.0)]

@@ -19,7 +19,6 @@ import typer
 from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from penstock.lab.engine.view import View
     from penstock.scenario.spec import ClientSpec, Scenario
     from penstock.sim.run import RunResult
 
@@ -36,7 +35,6 @@ def demo_command(
     Example: penstock demo networks/town.toml
     """
     from penstock.cli.sim import show, summary
-    from penstock.lab.engine.view import View
     from penstock.lab.pages.run_page import write_run_report
     from penstock.pipeline.run import run_pipeline
     from penstock.pipeline.session import java_in_use, spark_session
@@ -52,11 +50,11 @@ def demo_command(
         advance(0.1, "measuring")
         measured = run_pipeline(spark, [folder], progress=lambda share: advance(0.1 + 0.7 * share))
         advance(0.8, "writing the report")
-        view = View(spark, folder, scenario)
-        report = write_run_report(view, f"penstock demo {file} --seed {seed}{' --sim' if simulated else ''}")
-        compared = [row for row in (_fared(view, *twin) for twin in twins(scenario)) if row["due"]]
-        narrow = [_fared(view, *pair) for pair in narrow_ways(scenario)]
-        view.close()
+        report = write_run_report(
+            folder, scenario, f"penstock demo {file} --seed {seed}{' --sim' if simulated else ''}"
+        )
+        compared = [row for row in (_fared(folder, *twin) for twin in twins(scenario)) if row["due"]]
+        narrow = [_fared(folder, *pair) for pair in narrow_ways(scenario)]
     if as_json:
         found = {"pipeline": measured.as_dict(), "twins": compared, "narrow": narrow, "report": str(report)}
         typer.echo(json.dumps({**summary(result), **found}))
@@ -142,15 +140,13 @@ def _predicates(client: ClientSpec) -> set[str]:
     return {subscription.where for subscription in client.subscribe}
 
 
-def _fared(view: View, publisher: str, client: str, careful: bool) -> dict[str, Any]:
+def _fared(folder: Path, publisher: str, client: str, careful: bool) -> dict[str, Any]:
     """How one of them fared with the messages of one publisher."""
-    due = _result(view, "missed", publisher, client)
-    late = _result(view, "fifo_violations", publisher, client)
-    delay = _result(view, "delay_percentiles", publisher, client)
-    ordered, recovered = view.tables.ordered, view.tables.recovered
-    ordered = ordered.where((ordered.publisher == publisher) & (ordered.node == client))
-    recovered = recovered.where((recovered.publisher == publisher) & (recovered.node == client))
-    held = ordered.selectExpr("sum(held)", "sum(delivered)").first()
+    due = _result(folder, "missed", publisher, client)
+    late = _result(folder, "fifo_violations", publisher, client)
+    delay = _result(folder, "delay_percentiles", publisher, client)
+    held = _result(folder, "held", publisher, client)
+    recovered = _result(folder, "recovered", publisher, client)
     return {
         "publisher": publisher,
         "client": client,
@@ -159,19 +155,18 @@ def _fared(view: View, publisher: str, client: str, careful: bool) -> dict[str, 
         "delivered": due.get("due", 0) - due.get("missed", 0),  # of those due
         "missing": due.get("missed", 0),
         "out_of_order": late.get("violations", 0),
-        "recovered": recovered.count(),
+        "recovered": recovered.get("recovered", 0),
         "mean_delay": delay.get("mean"),
-        "mean_held": held[0] / held[1] if held is not None and held[1] else 0.0,
+        "mean_held": held["held"] / held["delivered"] if held.get("delivered") else 0.0,
     }
 
 
-def _result(view: View, name: str, publisher: str, client: str) -> dict[str, Any]:
+def _result(folder: Path, name: str, publisher: str, client: str) -> dict[str, Any]:
     """The row of a pair in one of the pipeline's results; empty if it has none."""
-    from pyarrow import parquet
+    from penstock.pipeline.results import read_result
 
-    pair = [("publisher", "=", publisher), ("client", "=", client)]
-    rows = parquet.read_table(view.folder / "metrics" / name / "part-00000.parquet", filters=pair).to_pylist()
-    return dict(rows[0]) if rows else {}
+    rows = read_result(folder, name, publisher=publisher, client=client)
+    return rows[0] if rows else {}
 
 
 def _show_twins(compared: list[dict[str, Any]]) -> None:

@@ -25,8 +25,8 @@ if __name__ == "__main__" and sys.path and Path(sys.path[0]).resolve() == Path(_
     del sys.path[0]  # spark-submit puts this folder first, where `schema` or `read` would hide modules of that name
 
 from penstock.errors import PenstockError, PipelineError, SparkUnavailable
-from penstock.kernel.trace_files import write_parquet
 from penstock.pipeline.read import Tables, find_damage, find_runs, read_runs, trace_bytes
+from penstock.pipeline.results import METRICS_FOLDER, write_result
 from penstock.pipeline.schema import checked
 from penstock.pipeline.session import FAST_BYTES_MAX, java_in_use, spark_session
 from penstock.pipeline.steps import STEPS, Inputs, MetricStep
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-METRICS_FOLDER = "metrics"
 GRACE = 1.0  # seconds that a subscription may take to be known everywhere, where the scenario does not say
 
 
@@ -80,7 +79,7 @@ def run_pipeline(
         for step in steps:
             results[step.name] = _sorted(checked(step.make(inputs), step.ddl, step.name).toArrow())
             for run in tables.runs:
-                _write(run.folder / METRICS_FOLDER / step.name, _of_run(results[step.name], run.run))
+                write_result(run.folder, step.name, _of_run(results[step.name], run.run))
             if progress is not None:
                 progress(len(results) / len(steps))
     except PenstockError:
@@ -121,11 +120,6 @@ def _of_run(table: pa.Table, run: str) -> pa.Table:
     import pyarrow.compute as pc
 
     return table.filter(pc.equal(table.column("run"), run)).combine_chunks()
-
-
-def _write(folder: Path, table: pa.Table) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_parquet(folder / "part-00000.parquet", table)
 
 
 # Which numbers of a run the summary shows: the result, the column, and whether it is summed up or just looked up.

@@ -14,7 +14,7 @@ from penstock.kernel.trace import Delivered, Published, Record
 from penstock.kernel.trace_files import kind_name
 from penstock.pipeline import metrics, models
 from penstock.pipeline.checks import CHECKS, Evidence, checks
-from penstock.pipeline.metrics import delay, fairness, losses, order, per_second
+from penstock.pipeline.metrics import delay, fairness, losses, order, per_second, recovery
 from penstock.pipeline.metrics.shared import DELIVERY_KEYS, DELIVERY_LAYOUT, PUBLICATION_LAYOUT
 from penstock.pipeline.pack_files import pack_files
 from penstock.pipeline.read import Tables
@@ -106,6 +106,11 @@ STEPS = (
         lambda i: metrics.delay_percentiles(i.packs, i.publications),
     ),
     MetricStep(
+        "delay_percentiles_per_client",
+        delay.percentiles_ddl(("client",)),
+        lambda i: metrics.delay_percentiles(i.packs, i.publications, ("client",)),
+    ),
+    MetricStep(
         "delay_percentiles_per_run",
         delay.percentiles_ddl(()),
         lambda i: metrics.delay_percentiles(i.packs, i.publications, ()),
@@ -133,6 +138,8 @@ STEPS = (
         per_second.per_second_ddl(("client",), "missed"),
         lambda i: metrics.missed_per_second(i.false_negatives),
     ),
+    MetricStep("held", order.HELD, lambda i: metrics.held(i.tables.ordered)),
+    MetricStep("recovered", recovery.RECOVERED, lambda i: metrics.recovered(i.tables.recovered)),
     MetricStep("drops", losses.DROPS, lambda i: metrics.drops(i.tables.dropped)),
     MetricStep("link_use", per_second.LINK_USE, lambda i: metrics.link_use(i.tables.counted)),
     MetricStep("queue_lengths", per_second.QUEUE_LENGTHS, lambda i: metrics.queue_lengths(i.tables.counted)),

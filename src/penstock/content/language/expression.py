@@ -1,6 +1,6 @@
 """What a WHERE text says, as a tree: the form between the text and its two meanings.
 
-`language` makes the tree, `evaluate` compiles it, `normal` turns it into filters. Both readers start here, so that
+`parser` makes the tree, `evaluate` compiles it, `normal_form` turns it into filters. Both readers start here, so that
 each can be tested against the other. The leaves are the constraints of `predicate`; the tree adds only what a normal
 form has no need of: AND, OR, NOT and the two constants.
 

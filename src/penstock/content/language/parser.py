@@ -2,8 +2,8 @@
 
 The grammar stands in `where.lark`. It is parsed bottom-up (LALR) with tables and an explicit stack, so no text can
 exhaust Python's own; what comes out is the tree of `expression`, from which `evaluate` makes the exact test and
-`normal` the filters. Lark is imported at the first text, not with this module: a broker that only forwards encodings
-never pays for it.
+`normal_form` the filters. Lark is imported at the first text, not with this module: a broker that only forwards
+encodings never pays for it.
 
 Meaning is SQL's three-valued logic (see `predicate`). A constraint compares one attribute with a literal; a literal on
 the left is turned round (`120 > price`). A bare name is a boolean attribute that must be true. Keywords are read in any

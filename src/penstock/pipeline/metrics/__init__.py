@@ -13,7 +13,7 @@ from penstock.pipeline.metrics.losses import (
     false_positives,
     missed,
 )
-from penstock.pipeline.metrics.order import fifo_violations, fifo_violations_per_second
+from penstock.pipeline.metrics.order import fifo_violations, fifo_violations_per_second, held
 from penstock.pipeline.metrics.per_second import (
     delivered_per_second,
     link_use,
@@ -22,7 +22,7 @@ from penstock.pipeline.metrics.per_second import (
     queue_lengths,
     rates,
 )
-from penstock.pipeline.metrics.recovery import answers, cache_sizes, lost_messages, recoveries, rounds
+from penstock.pipeline.metrics.recovery import answers, cache_sizes, lost_messages, recovered, recoveries, rounds
 from penstock.pipeline.metrics.shared import pack_deliveries
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "false_positives",
     "fifo_violations",
     "fifo_violations_per_second",
+    "held",
     "jain_index",
     "link_use",
     "lost_messages",
@@ -47,6 +48,7 @@ __all__ = [
     "published_per_second",
     "queue_lengths",
     "rates",
+    "recovered",
     "recoveries",
     "rounds",
 ]

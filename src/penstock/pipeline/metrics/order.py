@@ -1,4 +1,4 @@
-"""FIFO violations (002 section 3.1.1).
+"""FIFO violations (002 section 3.1.1), and how long messages were held to avoid them.
 
 For every pair of messages m1 and m2 sent by s and received by r, a violation occurs whenever s sends m1 before m2 but
 r receives m2 before m1. Counted is what the paper plots: messages that came too late, that is, messages that a client
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 VIOLATIONS = "run string, publisher string, client string, received bigint, violations bigint"
 VIOLATIONS_PER_SECOND = "run string, second bigint, violations bigint"
+HELD = "run string, publisher string, client string, delivered bigint, held double"
+
+
+def held(ordered: DataFrame) -> DataFrame:
+    """How many messages each client's transport handed over in order, and the seconds it held them, together."""
+    from pyspark.sql import functions as F
+
+    pair = ("run", "publisher", F.col("node").alias("client"))
+    return ordered.groupBy(*pair).agg(F.sum("delivered").alias("delivered"), F.sum("held").alias("held"))
 
 
 def fifo_violations(delivered: DataFrame) -> DataFrame:

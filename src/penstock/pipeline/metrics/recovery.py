@@ -26,6 +26,7 @@ RECOVERIES = (
     f"{_MESSAGE}, client string, published_at double, recovered_at double, delay double, detected double,"
     " requested double, attempts bigint"
 )
+RECOVERED = "run string, publisher string, client string, recovered bigint"
 LOST_MESSAGES = (
     "run string, publisher string, incarnation bigint, count bigint, client string, published_at double,"
     " recovered boolean, detected_at double"
@@ -51,6 +52,14 @@ def recoveries(recovered: DataFrame, published: DataFrame) -> DataFrame:
     back = recovered.withColumnsRenamed({"node": "client", "time": "recovered_at"})
     joined = back.join(sent, message).withColumn("delay", F.col("recovered_at") - F.col("published_at"))
     return joined.select(*_columns(RECOVERIES))
+
+
+def recovered(recovered: DataFrame) -> DataFrame:
+    """How many messages of each publisher each client got back."""
+    from pyspark.sql import functions as F
+
+    pair = ("run", "publisher", F.col("node").alias("client"))
+    return recovered.groupBy(*pair).agg(F.count("*").alias("recovered"))
 
 
 def lost_messages(false_negatives: DataFrame, recoveries: DataFrame, loss_detected: DataFrame) -> DataFrame:

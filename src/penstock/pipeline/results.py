@@ -1,0 +1,37 @@
+"""Where the results of a run lie: `<run>/metrics/<name>/part-00000.parquet`, one table each.
+
+The pipeline writes them; pages and tables read them, so that a number is computed once, whoever shows it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InvalidRun
+from penstock.kernel.trace_files import write_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METRICS_FOLDER = "metrics"
+_FILE = "part-00000.parquet"
+
+
+def write_result(run: Path, name: str, table: pa.Table) -> None:
+    """Put the table in its place, in one step."""
+    folder = run / METRICS_FOLDER / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_parquet(folder / _FILE, table)
+
+
+def read_result(run: Path, name: str, **wanted: str) -> list[dict[str, Any]]:
+    """The rows of a result, of them only those with the `wanted` values; raises InvalidRun if it is not there."""
+    from pyarrow import parquet
+
+    path = run / METRICS_FOLDER / name / _FILE
+    if not path.exists():
+        raise InvalidRun(str(path), f"is not there; make it with: penstock pipeline run {run}")
+    filters = [(column, "=", value) for column, value in wanted.items()] or None
+    rows: list[dict[str, Any]] = parquet.read_table(path, filters=filters).to_pylist()
+    return rows
