@@ -25,14 +25,15 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.content.envelope import opened
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
-from penstock.kernel.randomness import stream
-from penstock.kernel.timers import Timers
-from penstock.overlay.client import without_envelope
+from penstock.kernel.randomness import generator
+from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.transport.bearer import BearerPublish
 from penstock.transport.config import TransportConfig
 from penstock.transport.transport import Transport
@@ -44,8 +45,8 @@ WHERE = "kind = 'tick'"
 
 
 def make_transport(name: str, config: TransportConfig, *, publishes: bool) -> tuple[Transport, Timers]:
-    timers = Timers()
-    return Transport(name, 1, config, timers, stream(1, name), publishes=publishes), timers
+    timers, random = Timers(), partial(generator, 1, name)
+    return Transport(name, 1, config, ServiceTimers("transport", timers), random, publishes=publishes), timers
 
 
 def messages(publisher: str, count: int) -> list[Message]:
@@ -116,7 +117,7 @@ def subscriber_rows(count: int, rounds: int) -> list[Row]:
 def strip_all(arriving: list[Message]) -> float:
     began = time.process_time()
     for message in arriving:
-        without_envelope(message)
+        opened(message)
     return time.process_time() - began
 
 
@@ -127,7 +128,7 @@ def take_all(arriving: list[Message], *, ordered: bool, recover: bool) -> float:
     for message in arriving:
         now = message.identity.count / RATE + 0.05
         while (timer := timers.pop_due(now)) is not None:
-            transport.expired(timer, now=now)
+            transport.expired(int(timer[1]), timer[2:], now=now)
         transport.arrived((0,), message, now=now)
     return time.process_time() - began
 

@@ -26,6 +26,9 @@ SEEDS: dict[str, list[bytes]] = {
         b"\x95\xa5Hello\x01\x01\xa1s\x01",
         b"\x94\xabPublication\x92\x01\x02\x05\x94\x93\xa1p\x01\x01\x81\xa1n\x01\xc4\x00\x1e",
         b"\x99\xa8Interest\x01\x01\x00\x01\x91\xc4\x01x\x90\x00\x01",
+        b"\x95\xabPublication\x92\x01\x02\x05\x94\x93\xa1p\x01\x01\x81\xa1n\x01\xc4\x00\x1e\x03",
+        b"\x93\xa6Credit\x01\xce\x00\x04\x00\x00",
+        b"\x93\xa6Status\x01\xc4\x02{}",
     ],
     "frames": [
         b"\x01\x00\x00\x00\x01\x90",
@@ -49,6 +52,9 @@ SEEDS: dict[str, list[bytes]] = {
         b'[[link]]\nbetween = ["a", "b"]\n',
         b'name = "x"\nduration = 1\nbroker = [{name = "a"}]\n[[client]]\nname = "c"\nbroker = "a"\n'
         b"[[client.publish]]\nrate_messages_per_s = 5\nattributes = {n = {uniform = [0, 1]}}\n",
+        b'name = "x"\nduration = 1\n[services.routing]\nhello_interval = 0.4\n[[broker]]\nname = "a"\n'
+        b'[[client]]\nname = "c"\nbroker = "a"\n[client.transport]\nrecord_entries = 5\n'
+        b"[[client.subscribe]]\nwhere = 'n > 1'\nordered = true\nrecover = true\n",
     ],
 }
 
@@ -84,7 +90,10 @@ def parser_target() -> Callable[[bytes], None]:
 
 def codec_target() -> Callable[[bytes], None]:
     from penstock.errors import InvalidPacket
-    from penstock.overlay.codec import decode, encode
+    from penstock.overlay.codec import encode
+    from penstock.services import codec
+
+    decode = codec().decode
 
     def target(data: bytes) -> None:
         try:
@@ -159,13 +168,14 @@ def header_target() -> Callable[[bytes], None]:
 
 
 def control_target() -> Callable[[bytes], None]:
-    from random import Random
+    from functools import partial
 
     from penstock.content.envelope import control_message
     from penstock.content.language.parser import parse_predicate
     from penstock.content.message import Identity, make_message
     from penstock.kernel.machine import Deliver
-    from penstock.kernel.timers import Timers
+    from penstock.kernel.randomness import generator
+    from penstock.kernel.timers import ServiceTimers, Timers
     from penstock.transport.bearer import BearerPublish
     from penstock.transport.config import TransportConfig
     from penstock.transport.transport import Transport
@@ -177,8 +187,9 @@ def control_target() -> Callable[[bytes], None]:
     def target(data: bytes) -> None:
         """The first byte chooses the kind of control message; a client gets it amid good messages of a publisher."""
         timers = Timers()
-        publisher = Transport("p", 1, config, Timers(), Random(1), publishes=True)
-        client = Transport("a", 1, config, timers, Random(2), publishes=False)
+        ours, theirs = ServiceTimers("transport", timers), ServiceTimers("transport", Timers())
+        publisher = Transport("p", 1, config, theirs, partial(generator, 1, "p"), publishes=True)
+        client = Transport("a", 1, config, ours, partial(generator, 1, "a"), publishes=False)
         client.subscribe(1, everything, ordered=True, recover=True, now=0.0)
         delivered: list[int] = []
 
@@ -204,7 +215,7 @@ def control_target() -> Callable[[bytes], None]:
                 break
             timer = timers.pop_due(deadline)
             assert timer is not None
-            receive([*client.expired(timer, now=deadline)])
+            receive([*client.expired(int(timer[1]), timer[2:], now=deadline)])
         # A forged repair of the third may take its place: the network below has no signatures.
         assert sorted(delivered) in ([1, 2, 3], [1, 2])
 

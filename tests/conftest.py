@@ -28,6 +28,14 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-transcripts",
+        action="store_true",
+        help="write tests/simulation/transcripts anew instead of comparing",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or item.path.name in SPARK_FILES:

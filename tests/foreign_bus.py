@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -30,7 +31,8 @@ from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidMessage
 from penstock.kernel.machine import Deliver
-from penstock.kernel.timers import Timers
+from penstock.kernel.randomness import generator
+from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import InputRefused, Record
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
@@ -137,10 +139,9 @@ class Bus:
         return member
 
     def _begin(self, member: Member, config: TransportConfig, publishes: bool) -> None:
-        random = Random(f"{self._seed}-{member.name}-{member.incarnation}")
-        member.transport = Transport(
-            member.name, member.incarnation, config, member.timers, random, publishes=publishes
-        )
+        random = partial(generator, self._seed, member.name, member.incarnation)
+        timers = ServiceTimers("transport", member.timers)
+        member.transport = Transport(member.name, member.incarnation, config, timers, random, publishes=publishes)
         self.apply(member, member.transport.start())
 
     # The application's verbs.
@@ -270,8 +271,8 @@ class Bus:
         member.armed = None
         now = max(member.local(self.now), deadline)  # converting there and back may lose the last bit
         effects: list[TransportEffect] = []
-        while (timer := member.timers.pop_due(now)) is not None:
-            effects += member.transport.expired(timer, now=now)
+        while (name := member.timers.pop_due(now)) is not None:
+            effects += member.transport.expired(int(name[1]), name[2:], now=now)
         self.apply(member, effects)
 
     # What happened.

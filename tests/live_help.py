@@ -7,6 +7,7 @@ that no healthy machine comes near.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -22,7 +23,10 @@ from penstock.live.emulation.scenario_run import settled
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import ConnectionConfig
 from penstock.live.wire.frames import Close, FrameDecoder, Handshake, encode_frame, encode_handshake
+from penstock.overlay.assembly import NodeConfig
+from penstock.overlay.broker import Broker
 from penstock.overlay.packets import Attach, Subscribe
+from penstock.overlay.routing import Routing
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 
 T = TypeVar("T")
@@ -51,9 +55,12 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 
 
 
 @asynccontextmanager
-async def a_broker(config: ServerConfig | None = None, **plan: Any) -> AsyncIterator[BrokerServer]:
+async def a_broker(
+    config: ServerConfig | None = None, *, node: NodeConfig | None = None, **plan: Any
+) -> AsyncIterator[BrokerServer]:
     """One broker on a free port."""
-    server = BrokerServer(BrokerPlan(**{"name": "solo", "listen": Address("127.0.0.1", 0), **plan}), config)
+    given = {"name": "solo", "listen": Address("127.0.0.1", 0), "config": node or NodeConfig(), **plan}
+    server = BrokerServer(BrokerPlan(**given), config)
     await server.start()
     try:
         yield server
@@ -68,15 +75,17 @@ def a_line(*names: str, **link: Any) -> Scenario:
 
 
 @asynccontextmanager
-async def a_network(scenario: Scenario, config: ServerConfig | None = None) -> AsyncIterator[dict[str, BrokerServer]]:
+async def a_network(
+    scenario: Scenario, config: ServerConfig | None = None, *, node: NodeConfig | None = None
+) -> AsyncIterator[dict[str, BrokerServer]]:
     """All brokers of a scenario in this process, linked."""
-    async with an_emulated_network(scenario, config) as (servers, _):
+    async with an_emulated_network(scenario, config, node=node) as (servers, _):
         yield servers
 
 
 @asynccontextmanager
 async def an_emulated_network(
-    scenario: Scenario, config: ServerConfig | None = None, *, seed: int = 7
+    scenario: Scenario, config: ServerConfig | None = None, *, seed: int = 7, node: NodeConfig | None = None
 ) -> AsyncIterator[tuple[dict[str, BrokerServer], EmulatedLinks]]:
     """The same, and the link emulators that make its datagram links lose and reorder as the scenario says."""
     addresses = assign_addresses(scenario, base_port=None)
@@ -85,7 +94,8 @@ async def an_emulated_network(
         try:
             for name in addresses:
                 seen = {other: emulated.via.get((name, other), address) for other, address in addresses.items()}
-                servers[name] = BrokerServer(plan_for(emulated.scenario, name, seen), config)
+                plan = plan_for(emulated.scenario, name, seen)
+                servers[name] = BrokerServer(dataclasses.replace(plan, config=node or plan.config), config)
             for server in servers.values():
                 await server.start()
             await settled(addresses, scenario)
@@ -106,12 +116,12 @@ def url(server: BrokerServer) -> str:
 
 async def known(broker: BrokerServer, encodings: int) -> None:
     """Wait until a broker has learnt that somebody elsewhere wants something."""
-    await until(lambda: len(broker.node.routing.index) >= encodings)
+    await until(lambda: len(broker.node.machine(Routing).index) >= encodings)
 
 
 def subscriptions(broker: BrokerServer) -> int:
     """How many subscriptions a broker's clients have."""
-    return sum(broker.node.broker.subscriptions_of(link) for link in broker.host.ports)
+    return sum(broker.node.machine(Broker).subscriptions_of(link) for link in broker.host.ports)
 
 
 def dropped(server: BrokerServer, *, place: str | None = None, cause: str | None = None) -> int:

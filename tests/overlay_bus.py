@@ -11,20 +11,23 @@ from collections.abc import Callable
 from random import Random
 
 from foreign_bus import Carried, RecordKind
+from penstock import services
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
-from penstock.kernel.machine import Packet
+from penstock.kernel.packet import Packet
 from penstock.kernel.trace import Record
 from penstock.overlay.packets import Publish
+from penstock.overlay.verbs import Verbs
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.sim.network import SimulatedNetwork
-from penstock.transport.client_service import TransportClientNode
+from penstock.transport.client_service import TransportClient
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.report import TransportReport
 from penstock.transport.sender.rate_limiter import FlowReport
+from penstock.transport.transport import Transport
 
 BROKERS = ("b0", "b1", "b2")
 SETTLED = 4.0  # when brokers and first subscriptions are known everywhere
@@ -32,6 +35,8 @@ SETTLED = 4.0  # when brokers and first subscriptions are known everywhere
 
 class OverlayBus:
     """Looks like a `Bus`, and is the simulator."""
+
+    watches_packets = True
 
     def __init__(self, seed: int = 0, *, loss: float = 0.0, delay: float = 0.010, stage: float = 0.0) -> None:
         self.random = Random(seed)
@@ -62,16 +67,16 @@ class OverlayBus:
             broker=BROKERS[len(self._clients) % len(BROKERS)],
             clock_offset=random.uniform(-1e4, 1e4),
             clock_drift=random.uniform(-1e-4, 1e-4),
-            transport=config,
+            services={} if config is None else {"transport": config},
         )
 
     def subscribe(self, name: str, number: int, where: str, *, ordered: bool = False, recover: bool = False) -> None:
         """The client wants this from now on."""
 
         def do() -> None:
-            host, node = self._host(name)
-            ticket, now = self._next(), host.now()
-            host.apply(node.subscribe(number, where, ticket=ticket, now=now, ordered=ordered, recover=recover))
+            host, verbs = self._host(name)
+            options = services.options({"ordered": ordered, "recover": recover})
+            host.apply(verbs.subscribe(number, where, options, ticket=self._next(), now=host.now()))
 
         self._wheres[name, number] = where
         self._waiting.append(do) if self._network is None else do()
@@ -86,8 +91,8 @@ class OverlayBus:
 
     def reader_takes(self, name: str, rate: float, number: int = 1) -> None:
         """The application of a client's subscription is behind and takes so many messages/s; infinity: it keeps up."""
-        host, node = self._host(name)
-        node.transport.reader_takes(number, rate, now=host.now())
+        host, _ = self._host(name)
+        self._transport(name).reader_takes(number, rate, now=host.now())
         host.apply([])
 
     def run(self, until: float) -> None:
@@ -107,17 +112,17 @@ class OverlayBus:
 
     def report(self, name: str, number: int) -> TransportReport:
         """The transport's own account."""
-        report = self._host(name)[1].report(number)
-        assert report is not None
+        report = self._host(name)[1].reports(number)["transport"]
+        assert isinstance(report, TransportReport)
         return report
 
     def flows(self) -> list[FlowReport]:
         """What the publisher `p` is asked to send more slowly."""
-        return self._host("p")[1].transport.flows()
+        return self._transport("p").flows()
 
     def control(self, name: str) -> ControlReport:
         """What a subscriber's congestion control knows."""
-        return self._host(name)[1].transport.control()
+        return self._transport(name).control()
 
     def records_of(self, name: str, kind: type[RecordKind]) -> list[RecordKind]:
         """A client's records of one kind, in order."""
@@ -146,17 +151,20 @@ class OverlayBus:
             do()
 
     def _publish(self, name: str, attributes: Attributes, body: bytes) -> None:
-        host, node = self._host(name)
+        host, verbs = self._host(name)
         self._counts[name] = self._counts.get(name, 0) + 1
         message = make_message(Identity(name, host.incarnation, self._counts[name]), attributes, body)
         self.published.append((self.now, message))
-        host.apply(node.publish(message, ticket=self._next(), now=host.now()))
+        host.apply(verbs.publish((message,), tickets=(self._next(),), now=host.now()))
 
-    def _host(self, name: str) -> tuple[Host, TransportClientNode]:
+    def _host(self, name: str) -> tuple[Host, Verbs]:
         assert self._network is not None, "nothing has begun yet"
-        host = self._network.hosts[name]
-        assert isinstance(host.machine, TransportClientNode)
-        return host, host.machine
+        return self._network.hosts[name], self._network.verbs[name]
+
+    def _transport(self, name: str) -> Transport:
+        node = self._host(name)[0].machine
+        assert node is not None
+        return node.machine(TransportClient).transport
 
     def _next(self) -> int:
         self._ticket += 1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.content.message import Identity, Message
     from penstock.errors import (
         InvalidMessage,
+        InvalidOption,
         InvalidPredicate,
         NotConnected,
         PenstockError,
@@ -35,6 +36,7 @@ __all__ = [
     "FlowReport",
     "Identity",
     "InvalidMessage",
+    "InvalidOption",
     "InvalidPredicate",
     "Message",
     "Network",
@@ -52,6 +54,7 @@ _PLACES = {
     "FlowReport": "transport.sender.rate_limiter",
     "Identity": "content.message",
     "InvalidMessage": "errors",
+    "InvalidOption": "errors",
     "InvalidPredicate": "errors",
     "Message": "content.message",
     "Network": "live.client.network",

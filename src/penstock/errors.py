@@ -10,6 +10,8 @@
     ├── InvalidHeader         a transport header that nobody would have written
     │   └── ForeignScheme             its record has entries of another size than ours
     ├── InvalidScenario       a network file that describes no network; carries the place in the file
+    ├── InvalidOption         an option of a subscription that no service knows, or with a wrong value; carries its name
+    ├── InvalidService        a declaration that does not fit the list of services; carries its name
     ├── InvalidRun            a folder that holds no run, or a file of its trace that cannot be read; carries the path
     ├── PipelineError         the pipeline cannot do its work
     │   ├── SparkUnavailable          no Java, no PySpark, or Spark does not start; carries the remedy
@@ -89,6 +91,30 @@ class InvalidScenario(PenstockError):
         return f"{self.where}: {self.problem}" if self.where else self.problem
 
 
+class InvalidOption(PenstockError):
+    """An option that no service knows, or a value that it cannot have."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        self.option = option
+        self.problem = problem
+        super().__init__(option, problem)
+
+    def __str__(self) -> str:
+        return f"{self.option}: {self.problem}" if self.option else self.problem
+
+
+class InvalidService(PenstockError):
+    """The declaration of a service does not fit the list of services."""
+
+    def __init__(self, service: str, problem: str) -> None:
+        self.service = service
+        self.problem = problem
+        super().__init__(service, problem)
+
+    def __str__(self) -> str:
+        return f"service '{self.service}': {self.problem}"
+
+
 class InvalidRun(PenstockError):
     """The folder holds no run that can be read; `path` is the folder, or the very file that is bad."""
 
@@ -165,3 +191,9 @@ class CheckFailed(PenstockError):
 
     def __str__(self) -> str:
         return f"{self.problem}\nreplay: {self.replay}"
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """A suggestion to append to an error, or nothing."""
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -13,9 +13,9 @@ from msgspec.structs import replace as changed
 from penstock.errors import NotPossibleHere
 from penstock.lab.engine.experiment import Views
 from penstock.lab.engine.registry import find
-from penstock.lab.engine.replay import NONE, ORACLE
 from penstock.lab.engine.runner import run_experiments
 from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.trace_ordering import NONE, ORACLE
 from penstock.lab.engine.variants import variants
 from penstock.lab.engine.view import View
 from penstock.lab.papers.ordering import EXPERIMENTS, multipath
@@ -72,32 +72,32 @@ def test_every_criterion_is_measured_and_there_is_a_figure(views, experiment):
 
 
 def test_more_caution_leaves_fewer_violations_and_waits_longer(views):
-    replayed = views["best effort"].replayed(EIGHT)
-    left = [replayed.total(exact(probability, 0), "violations") for probability in (0.2, 0.05, 0.01, 0.001)]
-    assert replayed.total(NONE, "violations") > left[0] > left[1] > left[2] > left[3]
-    assigned = [replayed.total(exact(probability, 0), "assigned") for probability in (0.2, 0.05, 0.01, 0.001)]
+    traces = views["best effort"].ordered_traces(EIGHT)
+    left = [traces.total(exact(probability, 0), "violations") for probability in (0.2, 0.05, 0.01, 0.001)]
+    assert traces.total(NONE, "violations") > left[0] > left[1] > left[2] > left[3]
+    assigned = [traces.total(exact(probability, 0), "assigned") for probability in (0.2, 0.05, 0.01, 0.001)]
     assert assigned == sorted(assigned)
 
 
 def test_a_record_saves_waiting_and_hardly_any_order(views):
-    replayed = views["best effort"].replayed(EIGHT)
-    extra = [replayed.extra_delay(appendix(0.05, entries)).mean() for entries in (0, 5, 25)]
+    traces = views["best effort"].ordered_traces(EIGHT)
+    extra = [traces.extra_delay(appendix(0.05, entries)).mean() for entries in (0, 5, 25)]
     assert extra[0] > extra[1] > extra[2]
-    assert min(replayed.removed(appendix(0.05, entries)) for entries in (0, 5, 25)) > 0.95
-    assert replayed.total(ORACLE, "held") > 0.0
+    assert min(traces.removed(appendix(0.05, entries)) for entries in (0, 5, 25)) > 0.95
+    assert traces.total(ORACLE, "held") > 0.0
 
 
 def test_the_machine_and_the_replay_count_the_same(views):
-    replayed = views["best effort"].replayed(EIGHT)
-    assert replayed.table["late"].to_pylist() == replayed.table["violations"].to_pylist()
-    assert sum(replayed.table["refused"].to_pylist()) == 0
+    traces = views["best effort"].ordered_traces(EIGHT)
+    assert traces.table["late"].to_pylist() == traces.table["violations"].to_pylist()
+    assert sum(traces.table["refused"].to_pylist()) == 0
 
 
 def test_slow_publishers_are_those_that_are_not_fast(views):
     view = views["best effort"]
-    replayed = view.replayed(EIGHT)
-    slow = of_slow_publishers(view, replayed)
-    names = {name for name, is_slow in zip(replayed.of(NONE)["publisher"].to_pylist(), slow, strict=True) if is_slow}
+    traces = view.ordered_traces(EIGHT)
+    slow = of_slow_publishers(view, traces)
+    names = {name for name, is_slow in zip(traces.of(NONE)["publisher"].to_pylist(), slow, strict=True) if is_slow}
     rates = {client.name: client.publish[0].rate_messages_per_s for client in view.scenario.client if client.publish}
     assert names == {name for name, rate in rates.items() if rate < FAST_RATE}
 

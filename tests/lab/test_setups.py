@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock import services
 from penstock.content.language.parser import parse_predicate
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.lab.setups import (
     FAST_RATE,
     RECEIVERS_FAST,
@@ -54,7 +55,7 @@ def diameter(scenario):
 def test_a_message_has_as_many_receivers_as_reported(network, fast, expected):
     scenario = network("smoke")
     flow = next(f for c in scenario.client for f in c.publish if (f.rate_messages_per_s == FAST_RATE) is fast)
-    draw = attribute_source(flow, stream(1, "sample"))
+    draw = attribute_source(flow, generator(1, "sample"))
     subscriptions = [
         parse_predicate(subscription.where) for client in scenario.client for subscription in client.subscribe
     ]
@@ -86,7 +87,7 @@ def test_four_subscribers_of_the_larger_network_are_heavy():
     heavy = [client for client in scenario.client if client.subscribe[0].where == HEAVY_SUBSCRIPTION]
     assert len({client.broker for client in heavy}) == 4
     flow = next(f for c in scenario.client for f in c.publish if f.rate_messages_per_s == FAST_RATE)
-    draw = attribute_source(flow, stream(1, "sample"))
+    draw = attribute_source(flow, generator(1, "sample"))
     subscription = parse_predicate(HEAVY_SUBSCRIPTION)
     assert sum(subscription.matches(draw()) for _ in range(2_000)) / 2_000 == pytest.approx(HEAVY_MATCH, abs=0.02)
 
@@ -100,10 +101,9 @@ def test_a_transport_can_be_put_on_all_clients(scenario):
     config = TransportConfig(record_entries=25)
     made = with_transport(scenario, config, ordered=True)
     validate(made)
-    assert {client.transport for client in made.client} == {config}
-    assert {
-        (subscription.ordered, subscription.recover) for client in made.client for subscription in client.subscribe
-    } == {(True, False)}
+    assert all(client.services == {"transport": config} for client in made.client)
+    options = [services.options(subscription.options) for client in made.client for subscription in client.subscribe]
+    assert {(chosen.ordered, chosen.recover) for chosen in options} == {(True, False)}
     assert [client.publish for client in made.client] == [client.publish for client in scenario.client]
 
 

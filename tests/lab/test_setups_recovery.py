@@ -5,8 +5,9 @@ from collections import Counter
 import networkx
 import pytest
 
+from penstock import services
 from penstock.content.language.parser import parse_predicate
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.lab.setups import recovery_network
 from penstock.lab.setups.recovery import match_probabilities, receivers_of_classes
 from penstock.scenario.validate import validate
@@ -91,7 +92,7 @@ def test_the_mean_number_of_receivers_is_the_sum_of_the_probabilities(brokers, e
 
 
 def test_a_drawn_sample_matches_as_the_recipe_says(brokers, scenario):
-    draw = attribute_source(flows(scenario)[0], stream(1, "sample"))
+    draw = attribute_source(flows(scenario)[0], generator(1, "sample"))
     subscriptions = [
         parse_predicate(subscription.where) for client in scenario.client for subscription in client.subscribe
     ]
@@ -107,7 +108,7 @@ def test_a_drawn_sample_matches_as_the_recipe_says(brokers, scenario):
 
 def test_rates_jump(scenario):
     flow = flows(scenario)[0]
-    times = list(publication_times(flow, scenario.duration, stream(1, "publish")))
+    times = list(publication_times(flow, scenario.duration, generator(1, "publish")))
     per_second = Counter(map(int, times))
     assert times[0] >= 3.0
     spike = flow.spike_rate_messages_per_s
@@ -115,26 +116,27 @@ def test_rates_jump(scenario):
     assert sum(per_second[second] < 2 * 20.0 for second in range(3, 300)) > 150
 
 
+def asked_for(scenario):
+    """(ordered, recover) of all subscriptions."""
+    subscriptions = [subscription for client in scenario.client for subscription in client.subscribe]
+    chosen = [services.options(subscription.options) for subscription in subscriptions]
+    return {(options.ordered, options.recover) for options in chosen}
+
+
 def test_all_clients_get_the_transport_and_subscriptions_recover(brokers):
     config = TransportConfig(record_entries=10)
     made = recovery_network(brokers, scale="smoke", transport=config)
     validate(made)
-    assert {client.transport for client in made.client} == {config}
-    assert {
-        (subscription.ordered, subscription.recover) for client in made.client for subscription in client.subscribe
-    } == {(False, True)}
+    assert all(client.services == {"transport": config} for client in made.client)
+    assert asked_for(made) == {(False, True)}
     both = recovery_network(brokers, scale="smoke", transport=config, ordered=True)
-    assert {
-        (subscription.ordered, subscription.recover) for client in both.client for subscription in client.subscribe
-    } == {(True, True)}
+    assert asked_for(both) == {(True, True)}
 
 
 def test_without_a_transport_nothing_is_recovered(brokers):
     made = recovery_network(brokers, scale="smoke")
-    assert {client.transport for client in made.client} == {None}
-    assert not any(
-        subscription.recover or subscription.ordered for client in made.client for subscription in client.subscribe
-    )
+    assert all(client.services == {} for client in made.client)
+    assert asked_for(made) == {(False, False)}
 
 
 def test_smoke_is_the_same_in_a_shorter_time(brokers, scenario):

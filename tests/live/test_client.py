@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,8 @@ from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, Pens
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
 from penstock.live.wire.addresses import Address, free_ports
-from penstock.overlay.broker import BrokerConfig
+from penstock.overlay.broker import Broker
+from penstock.overlay.config import BrokerConfig
 
 
 def test_the_example_of_the_readme() -> None:
@@ -66,7 +70,7 @@ def test_a_wrong_predicate_is_refused_before_anything_is_sent() -> None:
 def test_a_subscription_that_the_broker_refuses_raises_its_reason() -> None:
     async def refused() -> None:
         async with a_broker() as broker:
-            broker.node.broker._config = BrokerConfig(subscriptions_per_client_max=1)
+            broker.node.machine(Broker)._config = BrokerConfig(subscriptions_per_client_max=1)
             async with penstock.connect(url(broker)) as network, network.subscribe("a = 1"):
                 with pytest.raises(InvalidPredicate, match="subscriptions_per_client_max is 1"):
                     async with network.subscribe("b = 1"):
@@ -122,7 +126,7 @@ def test_a_client_finds_its_broker_again_subscribes_by_itself_and_says_so(caplog
                 await network.publish({"n": 2})
             second = BrokerServer(plan)
             await second.start()
-            await until(lambda: second.node.broker.subscriptions_of(0) == 1)
+            await until(lambda: second.node.machine(Broker).subscriptions_of(0) == 1)
             sent = await network.publish({"n": 3})
             assert (await anext(messages)).identity == sent
             assert messages.report().reconnects == 1
@@ -151,12 +155,18 @@ def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
 def test_a_refusal_when_subscribing_again_reaches_the_reader() -> None:
     async def refused_later() -> None:
         async with a_network(a_line("a", "b", kind="reliable")) as brokers:
-            brokers["b"].node.broker._config = BrokerConfig(subscriptions_per_client_max=0)
+            brokers["b"].node.machine(Broker)._config = BrokerConfig(subscriptions_per_client_max=1)
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
-            async with penstock.connect(both) as network, network.subscribe("n = 1") as messages:
+            async with (
+                penstock.connect(both) as network,
+                network.subscribe("n = 2") as first,
+                network.subscribe("n = 1") as second,
+            ):
                 await brokers["a"].stop()
                 with pytest.raises(InvalidPredicate, match="subscriptions_per_client_max"):
-                    await anext(messages)
+                    await anext(second)
+                await network.publish({"n": 2})
+                assert (await anext(first)).attributes == {"n": 2}
 
     run(refused_later())
 
@@ -170,7 +180,7 @@ def test_closing_ends_the_iteration_and_unsubscribes() -> None:
             await until(lambda: messages.report().received == 1)
             await messages.close()
             assert await reading == [{"n": 1}]
-            await until(lambda: broker.node.broker.subscriptions_of(0) == 0)
+            await until(lambda: broker.node.machine(Broker).subscriptions_of(0) == 0)
 
     async def collect(messages: penstock.Subscription) -> list[object]:
         return [message.attributes async for message in messages]
@@ -248,6 +258,148 @@ def test_without_await_the_same_verbs() -> None:
                 network.subscribe("n >")
         with pytest.raises(Unreachable), penstock.connect_blocking("penstock://127.0.0.1:1", connect_within=0.1):
             raise AssertionError("there is nobody")
+
+    run(serve())
+
+
+NETWORK = {
+    "address",
+    "broker_report",
+    "close",
+    "connected",
+    "flows",
+    "incarnation",
+    "lost_at_broker",
+    "name",
+    "on_withheld",
+    "open",
+    "publish",
+    "reconnects",
+    "slowed",
+    "subscribe",
+    "wait_connected",
+    "withheld",
+}
+SUBSCRIPTION = {"close", "number", "open", "options", "report", "take", "where"}
+
+
+def public(thing: object) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def arguments(function: Any) -> dict[str, object]:
+    return {name: (given.kind, given.default) for name, given in inspect.signature(function).parameters.items()}
+
+
+def test_the_names_for_users_are_pinned_and_the_blocking_twins_have_the_same() -> None:
+    """A new name is one that users will use: it must be meant."""
+
+    async def made() -> tuple[penstock.Network, penstock.Subscription]:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker)) as network,
+            network.subscribe("TRUE") as messages,
+        ):
+            return network, messages
+
+    network, messages = run(made())
+    blocking = penstock.connect_blocking("penstock://127.0.0.1:1")
+    assert public(network) == public(blocking) == NETWORK
+    assert public(messages) == public(blocking.subscribe("TRUE")) == SUBSCRIPTION
+    for one, twin, names in ((network, blocking, NETWORK), (messages, blocking.subscribe("TRUE"), SUBSCRIPTION)):
+        for name in names:
+            if callable(getattr(one, name)):
+                wanted, found = arguments(getattr(one, name)), arguments(getattr(twin, name))
+                if name == "take":  # asyncio has its own way to say this
+                    del found["timeout"]
+                assert found == wanted, name
+            else:
+                assert not callable(getattr(twin, name)), name
+
+
+def test_the_blocking_twins_say_the_same() -> None:
+    async def serve() -> None:
+        async with a_broker() as broker:
+            await asyncio.to_thread(use, broker)
+
+    def use(broker: BrokerServer) -> None:
+        with penstock.connect_blocking(url(broker), name="twin") as network:
+            assert (network.name, network.connected, network.reconnects) == ("twin", True, 0)
+            assert (network.address, network.lost_at_broker, network.withheld) == (broker.address, 0, 0)
+            assert network.incarnation == network.publish({"n": 0}).incarnation
+            network.wait_connected()
+            assert network.broker_report(within=3.0)["clients_connected"] == 1
+            assert network.flows() == []
+            messages = network.subscribe("n > 1", queue_max=50, ordered=True).open()
+            assert (messages.where, messages.number, messages.options.ordered) == ("n > 1", 0, True)
+            messages.close()
+            assert messages.take() == []
+
+    run(serve())
+
+
+def test_without_await_what_an_iteration_leaves_is_there_for_the_next() -> None:
+    async def serve() -> None:
+        async with a_broker() as broker:
+            await asyncio.to_thread(use, url(broker))
+
+    def use(address: str) -> None:
+        with penstock.connect_blocking(address) as network:
+            with network.subscribe("n >= 0") as messages:
+                for n in range(10):
+                    network.publish({"n": n})
+                while messages.report().received < 10:
+                    network.broker_report()
+                for message in messages:
+                    if message.attributes["n"] == 3:
+                        break
+                assert [message.attributes["n"] for message in messages.take(2)] == [4, 5]
+                assert next(iter(messages)).attributes == {"n": 6}
+            assert [message.attributes["n"] for message in messages] == [7, 8, 9]  # closed: to its end
+
+    run(serve())
+
+
+def test_without_await_a_network_that_is_not_open_says_so_and_never_hangs() -> None:
+    async def serve() -> None:
+        async with a_broker() as broker:
+            await asyncio.to_thread(use, url(broker))
+
+    def use(address: str) -> None:
+        network = penstock.connect_blocking(address)
+        messages = network.subscribe("TRUE", queue_max=1, on_drop=lambda dropped: problems.append(verb_inside()))
+        problems: list[str] = []
+
+        def verb_inside() -> str:
+            with pytest.raises(PenstockError) as caught:
+                network.publish({"n": 1})
+            return str(caught.value)
+
+        verbs: list[Callable[[], object]] = [
+            lambda: network.publish({"n": 1}),
+            network.broker_report,
+            network.wait_connected,
+            network.subscribe("TRUE").open,
+        ]
+        for verb in (*verbs, messages.take):
+            with pytest.raises(NotConnected, match="open the network"):
+                verb()
+        assert (network.flows(), messages.report().received, network.connected) == ([], 0, False)
+        with network:
+            with pytest.raises(PenstockError, match="opened before"):
+                network.open()
+            with messages:
+                network.publish({"n": 1})
+                network.publish({"n": 2})
+                while not messages.report().dropped:
+                    network.broker_report()
+                network.close()
+                assert messages.take() == list(messages) == []
+        assert problems == ["the network's own thread would wait for itself; let another one use its verbs"]
+        for verb in verbs:
+            with pytest.raises(NotConnected, match="closed"):
+                verb()
+        assert (network.flows(), messages.report().dropped, network.connected) == ([], 1, False)
 
     run(serve())
 

@@ -19,16 +19,21 @@ from live_help import a_broker, run, until, url
 from penstock.cli.demo import narrow_ways
 from penstock.cli.main import app
 from penstock.content.message import Identity, Message, make_message
-from penstock.errors import NotConnected, NotPossibleHere
+from penstock.errors import InvalidOption, NotConnected, NotPossibleHere
 from penstock.kernel.machine import Accepted, Refused, Withheld
+from penstock.kernel.reader_queue import READING_EVERY
+from penstock.kernel.service import Reading
 from penstock.kernel.trace import Counted, Delivered, Record
 from penstock.lab.setups.dumbbell import WIRE_BYTES, DumbbellPair, Stretch, dumbbell
 from penstock.live.client.network import Network
-from penstock.live.client.subscription import Subscription
+from penstock.live.client.subscription import Sink, Subscription
 from penstock.live.client.tickets import Tickets
 from penstock.live.emulation.namespace_run import drive_in_namespaces
 from penstock.live.emulation.namespaces import PREFIX, possible, sweep
 from penstock.scenario.reader import read_scenario
+from penstock.services import options
+from penstock.testing import a_client
+from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.reader_pace import CALM, LOOK_EVERY, ReaderPace
 
 CONTROLLED = penstock.TransportConfig(congestion=True, record_entries=2, distance_first=0.005)
@@ -158,8 +163,10 @@ def test_what_the_receive_queue_drops_is_a_loss_like_any_other() -> None:
             penstock.connect(url(broker), name="deaf", transport=CONTROLLED) as deaf,
             deaf.subscribe("kind = 'b'", queue_max=20) as wanted,
         ):
+            for _ in range(200):  # in one go, so that the queue is full before anybody has had a look at it
+                await writer.publish({"kind": "b"}, BODY)
             writing = asyncio.ensure_future(writes(writer, "b", []))
-            await until(lambda: bool(writer.flows()))
+            await until(lambda: bool(writer.flows()) and bool(wanted.report().loss_event_rate))
             writing.cancel()
             report = wanted.report()
             assert report.dropped > 0
@@ -342,49 +349,102 @@ class Reported:
     """Stands for the holder of a subscription, and keeps what is reported to it."""
 
     def __init__(self) -> None:
-        self.rates: list[float] = []
+        self.readings: list[Reading] = []
         self.drops: list[int] = []
+        self.sink: Sink | None = None
 
-    def reader_takes(self, number: int, rate: float) -> None:
-        self.rates.append(rate)
+    async def open(self, subscription: Subscription, sink: Sink) -> None:
+        self.sink = sink
 
-    def dropped(self, message: Message) -> None:
+    async def close(self, subscription: Subscription) -> None:
+        self.sink = None
+
+    def read(self, number: int, reading: Reading) -> None:
+        assert number == 1
+        self.readings.append(reading)
+
+    def reader_dropped(self, message: Message) -> None:
         self.drops.append(message.identity.count)
 
+    def service_reports(self, number: int) -> dict[str, object]:
+        return {}
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_a_subscription_looks_at_its_queue_whenever_a_message_comes(
-    watched: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While it fills, before anything is dropped; and only where congestion control is on."""
-    now, reported = 100.0, Reported()
-    monkeypatch.setattr("penstock.live.client.subscription.monotonic", lambda: now)
-    messages = Subscription(reported, 1, "a", 100, None, watched=watched)  # type: ignore[arg-type]  # of a Holder, two verbs
-    for count in range(1, 101):
-        now += 0.01
-        messages.put(make_message(Identity("p", 1, count), {"a": True}))
-    assert reported.drops == []
-    if not watched:
-        assert reported.rates == []
+
+def test_a_subscription_gives_a_reading_some_time_after_messages_came_and_never_while_they_come() -> None:
+    async def watched() -> None:
+        reported = Reported()
+        made = Subscription(reported, 1, "a", 100, None, options({}))  # type: ignore[arg-type]  # of a Holder, some verbs
+        async with made as messages:
+            assert reported.sink is not None
+            for count in range(1, 103):
+                reported.sink.put(make_message(Identity("p", 1, count), {"a": True}))
+            assert reported.readings == []  # whoever puts stands inside the machine's effects
+            assert reported.drops == [1, 2]
+            await messages.take(40)
+            await until(lambda: bool(reported.readings))
+            (reading,) = reported.readings
+            assert (reading.taken, reading.waiting, reading.queue_max) == (40, 60, 100)
+            assert [message.identity.count for message in reading.dropped] == [1, 2]
+            began = time.monotonic()
+            while time.monotonic() < began + 4 * READING_EVERY:
+                reported.sink.put(make_message(Identity("p", 1, 1000), {"a": True}))
+                await messages.take(100)
+                await asyncio.sleep(0.001)
+            assert 2 <= len(reported.readings) <= 5  # not for each message
+            assert {reading.dropped for reading in reported.readings[1:]} == {()}
+            before = len(reported.readings)
+            await asyncio.sleep(2 * READING_EVERY)
+            assert len(reported.readings) <= before + 1  # where nothing comes, nothing is read
+            reported.sink.put(make_message(Identity("p", 1, 1001), {"a": True}))
+            before = len(reported.readings)
+        await asyncio.sleep(1.5 * READING_EVERY)
+        assert len(reported.readings) == before  # it is closed
+
+    run(watched())
+
+
+@pytest.mark.parametrize("congestion", [True, False])
+def test_readings_become_rates_only_where_congestion_control_is_on(congestion: bool) -> None:
+    """While the queue fills, before anything is dropped."""
+    config = structs.replace(CONTROLLED, congestion=congestion)
+    client = a_client("c", settings={"transport": config})
+    client.link_changed(0, up=True, now=100.0)
+    client.subscribe(1, "a", options({"ordered": True}), ticket=1, now=100.0)
+    transport = client.node.machine(TransportClient).transport
+    rates: list[float] = []
+    lost: list[int] = []
+    transport.reader_takes = lambda number, rate, now: rates.append(rate)  # type: ignore[method-assign]
+    transport.dropped_here = lambda message, now: lost.append(message.identity.count)  # type: ignore[method-assign]
+    now = 100.0
+
+    def read(taken: int, waiting: int, *dropped: Message) -> None:
+        nonlocal now
+        now += 1.1 * READING_EVERY
+        assert client.read(1, Reading(taken, waiting, 100, dropped), now=now) == []
+
+    for waiting in range(5, 101, 5):
+        read(0, waiting)
+    if not congestion:
+        read(0, 100, make_message(Identity("p", 1, 7), {"a": True}))
+        assert rates == lost == []
         return
-    assert 10 <= len(reported.rates) <= 20  # not before a tenth of the queue is used, and not at each message
-    assert set(reported.rates) == {0.0}  # nobody reads
-    asyncio.run(messages.take(100))
-    for count in range(101, 400):
-        now += 0.01
-        messages.put(make_message(Identity("p", 1, count), {"a": True}))
-        asyncio.run(messages.take(100))
-    assert reported.rates[-2] == pytest.approx(150.0, rel=0.2)  # more than it takes: the queue is empty
-    assert reported.rates[-1] == inf
-    assert reported.rates.count(inf) == 1
+    assert len(rates) == 18  # not before a tenth of the queue is used
+    assert set(rates) == {0.0}  # nobody reads
+    for _ in range(60):
+        read(6, 0)  # about a hundred messages/s
+    assert rates[-2] == pytest.approx(150.0, rel=0.2)  # more than it takes: the queue is empty
+    assert rates[-1] == inf
+    assert rates.count(inf) == 1
+    read(0, 100, make_message(Identity("p", 1, 7), {"a": True}))
+    assert lost == [7]
 
 
 @pytest.mark.parametrize("priority", [0.0, -1.0, inf, nan])
 def test_a_priority_must_be_finite_and_above_zero(priority: float) -> None:
     network = penstock.connect("penstock://127.0.0.1:1")
-    with pytest.raises(ValueError, match="priority"):
+    with pytest.raises(InvalidOption, match="priority"):
         network.subscribe("a", priority=priority)
-    with pytest.raises(ValueError, match="priority"):
+    with pytest.raises(InvalidOption, match="priority"):
         penstock.connect_blocking("penstock://127.0.0.1:1").subscribe("a", priority=priority)
     refused = CliRunner().invoke(app, ["sub", "a", "--priority", str(priority)])
     assert refused.exit_code == 2
@@ -399,8 +459,8 @@ def test_a_subscription_keeps_its_priority_and_the_network_hears_it() -> None:
             network.subscribe("a", priority=2.0) as dear,
             network.subscribe("b"),
         ):
-            assert dear.priority == 2.0
-            flows = network._link.node.transport._feedback_scheduler._receiver_flows
+            assert dear.options.priority == 2.0
+            flows = network._link.node.machine(TransportClient).transport._feedback_scheduler._receiver_flows
             assert [flow.priority for flow in flows.kept] == [2.0, 1.0]
 
     run(asked())
@@ -457,7 +517,6 @@ def test_a_message_that_left_at_once_needs_no_future() -> None:
         asyncio.get_running_loop().call_soon(lambda: tickets.done(last, Refused("gone"), connected=False))
         with pytest.raises(NotConnected, match="gone"):
             await tickets.left(last)
-        tickets.done(0, Withheld("counted elsewhere"), connected=True)
-        assert tickets.refusal == ""
+        tickets.done(0, Withheld("nobody waits for it"), connected=True)
 
     asyncio.run(asked())

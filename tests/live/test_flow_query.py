@@ -19,6 +19,8 @@ from penstock.cli.report import _show_slowed
 from penstock.errors import NotConnected
 from penstock.live.broker.server import BrokerServer
 from penstock.live.client.network import Network
+from penstock.overlay.broker import Broker
+from penstock.overlay.routing import Routing
 from penstock.transport.wire.control_messages import QUESTION
 
 CONTROLLED = penstock.TransportConfig(congestion=True, record_entries=2, distance_first=0.005)
@@ -41,7 +43,7 @@ async def writes(network: Network) -> None:
 
 def listened_for(broker: BrokerServer) -> bool:
     """Whether a client at this broker listens for questions."""
-    return any(QUESTION in predicate.text for predicate in broker.node.broker._index._predicates.values())
+    return any(QUESTION in predicate.text for predicate in broker.node.machine(Broker)._index._predicates.values())
 
 
 @asynccontextmanager
@@ -79,11 +81,11 @@ def test_the_report_names_who_is_slow_at_another_broker_and_leaves_no_traces() -
     async def there() -> dict[str, Any]:
         async with a_network(a_line("east", "west", kind="reliable")) as brokers, slowed(brokers["west"]):
             await until(lambda: listened_for(brokers["west"]))
-            encodings = len(brokers["west"].node.routing.own)
+            encodings = len(brokers["west"].node.machine(Routing).own)
             await known(brokers["east"], encodings)
-            assert len(brokers["west"].node.routing.index) == 0
+            assert len(brokers["west"].node.machine(Routing).index) == 0
             found = json.loads(await report(brokers["east"], "--json", "--listen", "3"))
-            await until(lambda: len(brokers["west"].node.routing.index) == 0)
+            await until(lambda: len(brokers["west"].node.machine(Routing).index) == 0)
             assert subscriptions(brokers["east"]) == 0
             return found  # type: ignore[no-any-return]
 

@@ -28,7 +28,7 @@ from penstock.live.wire.frames import (
 )
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Hello, Publish, Subscribe
-from pump import a_message
+from penstock.testing import a_message
 
 HANDSHAKE = Handshake(role="client", name="somebody", incarnation=7, credentials=b"secret")
 PACKETS = [Subscribe(1, 2, "a = 1"), Publish(a_message(1, body=b"x" * 300)), Hello(1, 2, "s", 3)]

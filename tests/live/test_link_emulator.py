@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import penstock
 from live_help import a_line, an_emulated_network, known, run, until, url
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.live.broker.plan import not_applied
 from penstock.live.emulation import link_emulator as emulation
 from penstock.live.emulation.emulated_links import needs_emulator
@@ -20,7 +20,7 @@ from penstock.scenario.spec import LinkSpec, Scenario
 
 
 def fates(impairment: Impairment, count: int, seed: int = 1) -> list[float | None]:
-    found = Fates(impairment, stream(seed, "emulator"))
+    found = Fates(impairment, generator(seed, "emulator"))
     return [found.next() for _ in range(count)]
 
 
@@ -55,7 +55,7 @@ def test_a_path_passes_on_in_the_order_of_its_waits_and_keeps_its_bound(monkeypa
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
             there.bind(("127.0.0.1", 0))
             there.setblocking(False)
-            path = EmulatedPath(Fates(Impairment(), stream(1)))
+            path = EmulatedPath(Fates(Impairment(), generator(1)))
             waits = iter([0.0, 0.02, 0.01, 0.0, 0.0, None])
             path._fates.next = lambda: next(waits)  # type: ignore[method-assign]
             path.datagram_received(b"nobody yet", None)

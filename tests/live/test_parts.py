@@ -9,8 +9,7 @@ import pytest
 from live_help import a_line
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidScenario, PenstockError
-from penstock.kernel.facts import published_record
-from penstock.kernel.trace import Published, Record
+from penstock.kernel.trace import Published, Record, published_record
 from penstock.live.broker.plan import assign_addresses, not_applied, plan_for
 from penstock.live.wire.addresses import Address, free_ports, parse_address, parse_url
 from penstock.live.wire.backoff import FIRST, LONGEST, Backoff

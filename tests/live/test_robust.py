@@ -19,7 +19,7 @@ from penstock.live.wire.addresses import Address
 from penstock.live.wire.frames import MAGIC, VERSION, Handshake, encode_frame, encode_handshake, framed
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Attach, Hello, Publication, Publish
-from pump import a_message
+from penstock.testing import a_message
 
 HELLO = encode_handshake(Handshake(role="client", name="raw"))
 WRONG: dict[str, tuple[bytes, str]] = {

@@ -56,7 +56,7 @@ def lossy() -> Scenario:
             ClientSpec(
                 name="exchange",
                 broker="a",
-                transport=SENDS,
+                services={"transport": SENDS},
                 publish=(
                     PublisherSpec(
                         rate_messages_per_s=MESSAGES / 3.0,
@@ -69,8 +69,8 @@ def lossy() -> Scenario:
             ClientSpec(
                 name="careful",
                 broker="b",
-                transport=CAREFUL,
-                subscribe=(SubscriptionSpec(where=TICKS, ordered=True, recover=True),),
+                services={"transport": CAREFUL},
+                subscribe=(SubscriptionSpec(where=TICKS, options={"ordered": True, "recover": True}),),
             ),
             ClientSpec(name="plain", broker="b", subscribe=(SubscriptionSpec(where=TICKS),)),
         ),

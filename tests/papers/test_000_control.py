@@ -13,9 +13,9 @@ import pytest
 
 from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import DATA, kind_of, opened
-from penstock.kernel.trace import FlowLimited
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import RateController, receiver_hash
+from penstock.transport.records import FlowLimited
 from penstock.transport.wire.control_messages import ECHO, FEEDBACK, TO, Feedback, decode_control
 from penstock.transport.wire.header import Control, Header, decode_header, encode_header, whole_entry
 

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from penstock.content.language.parser import parse_predicate
-from penstock.kernel.machine import Lane, Send
+from penstock.kernel.machine import Send
+from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Dropped, Record, Trace
-from penstock.overlay.node import BrokerNode
+from penstock.overlay.broker import Broker
+from penstock.overlay.node import Node
 from penstock.overlay.packets import Interest, Publication, Publish
+from penstock.overlay.routing import Routing
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import RunResult, simulate
-from pump import Pump, a_message, attach, broker_network, publish
+from penstock.testing import Pump, a_message, attach, broker_network, publish
 
 #        2
 #       /
@@ -28,9 +31,9 @@ from pump import Pump, a_message, attach, broker_network, publish
 TREE = [(0, 1), (1, 2), (1, 3), (0, 4)]
 
 
-def node(pump: Pump, number: int) -> BrokerNode:
+def node(pump: Pump, number: int) -> Node:
     machine = pump.machines[f"b{number}"]
-    assert isinstance(machine, BrokerNode)
+    assert isinstance(machine, Node)
     return machine
 
 
@@ -51,7 +54,7 @@ def test_2_7_brokers_advertise_the_bloom_filters_of_the_subscribers_they_serve()
     pump.loses = lambda flight: isinstance(flight.packet, Interest) and bool(advertised.append(flight.packet))
     attach(pump, "r", "b3", "symbol = 'IBM'")
     pump.advance(1.0)
-    scheme = node(pump, 3).broker._scheme
+    scheme = node(pump, 3).machine(Broker)._scheme
     (encoding,) = scheme.routing_encodings(parse_predicate("symbol = 'IBM'"))
     assert {(packet.origin, packet.added) for packet in advertised} == {(3, (scheme.to_bytes(encoding),))}
 
@@ -59,10 +62,9 @@ def test_2_7_brokers_advertise_the_bloom_filters_of_the_subscribers_they_serve()
 def test_2_7_all_brokers_know_all_subscriptions_and_their_home() -> None:
     """2.7: "all brokers have a global information about all subscriptions and their associated home broker"."""
     pump = a_tree({2: "n = 1", 3: "n = 2", 4: "n = 1"})
-    bits = node(pump, 0).broker._scheme.encode_message({"n": 1})
-    homes = {
-        number: set(node(pump, number).routing.index.match([bits])[0]) | ({number} & {2, 4}) for number in range(5)
-    }
+    bits = node(pump, 0).machine(Broker)._scheme.encode_message({"n": 1})
+    matched = [node(pump, number).machine(Routing).index.match([bits])[0] for number in range(5)]
+    homes = {number: set(found) | ({number} & {2, 4}) for number, found in enumerate(matched)}
     assert homes == {key: {2, 4} for key in range(5)}
 
 
@@ -79,7 +81,7 @@ def test_2_7_a_message_is_matched_against_all_interest_once_at_home_and_nowhere_
     """2.7: later brokers route by the header; what they know of others' interest plays no part."""
     pump = a_tree({2: "n = 1"})
     for number in (1, 2, 3, 4):
-        node(pump, number).routing.index.remove_owner(2)
+        node(pump, number).machine(Routing).index.remove_owner(2)
     publish(pump, "p", a_message(1))
     pump.run()
     assert pump.got("r2") == [(1, a_message(1))]

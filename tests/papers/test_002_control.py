@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from narrow_bus import NarrowBus, Path, a_bus
-from penstock.kernel.trace import RepairSent
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import RepairSent
 from penstock.transport.wire.control_messages import FEEDBACK
 
 

@@ -21,14 +21,16 @@ from hypothesis import strategies as st
 from penstock.content.envelope import kind_of, opened
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
-from penstock.kernel.timers import Timers
-from penstock.kernel.trace import GaveUp, Record, RepairSent, RequestReceived, RequestSent
+from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.kernel.trace import Record
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import GaveUp, RepairSent, RequestReceived, RequestSent
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.recovery.repair_cache import RepairCache, RequestMeans, needed_size, next_size
 from penstock.transport.recovery.repairs import Repairs
 from penstock.transport.recovery.requests import RequestOutcome, Requests
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import (
     ANSWER,
     ECHO,
@@ -61,9 +63,9 @@ class Client:
         self.wants_requests = parse_predicate(requests_where(encodings, config.domain))
         self.timers, identities = Timers(), ControlIdentities(name, 1)
         self.distances = DistanceEstimator(name, config, identities)
-        random = Random(seed)
-        self.requests = Requests(name, config, self.timers, random, self.distances, identities)
-        self.repairs = Repairs(name, config, self.timers, random, self.distances, identities)
+        random, timers = Random(seed), ServiceTimers("transport", self.timers)
+        self.requests = Requests(name, config, timers, random, self.distances, identities)
+        self.repairs = Repairs(name, config, timers, random, self.distances, identities)
         self.delivered: list[Key] = []
         self.outcomes: list[RequestOutcome] = []
         self.records: list[tuple[float, Record]] = []
@@ -151,8 +153,8 @@ class Group:
             self.now = at
             for client in list(self.clients.values()):
                 while (timer := client.timers.pop_due(at)) is not None:
-                    part = client.requests if timer[1] == "request" else client.repairs
-                    self.apply(client, part.expired(timer, now=at))
+                    part = client.requests if timer[1] == TransportTimer.REQUEST else client.repairs
+                    self.apply(client, part.expired(timer[2:], now=at))
             while self.flights and self.flights[0][0] <= at:
                 _, _, name, message = heappop(self.flights)
                 self.apply(self.clients[name], self.clients[name].arrived(message, at))

@@ -11,8 +11,8 @@ import pytest
 from foreign_bus import Bus
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.content.message import Message
-from penstock.kernel.trace import LossDetected, Recovered, RepairSent, RequestSent
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import LossDetected, Recovered, RepairSent, RequestSent
 from penstock.transport.session import detection_probability
 from penstock.transport.wire.control_messages import HEARTBEAT, REPAIR, REQUEST, Request, decode_control
 from penstock.transport.wire.header import decode_header

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.kernel.trace import KINDS
 from penstock.kernel.trace_files import kind_name
 from penstock.pipeline.checks import CHECKS, LEVELS, Evidence, checks
 from penstock.pipeline.metrics import losses, pack_deliveries
 from penstock.pipeline.read import RunFolder, RunHead, Tables
 from penstock.pipeline.schema import checked, table_ddl
+from penstock.services import record_kinds
 
 Rows = list[tuple[Any, ...]]
 GOOD: dict[str, Rows] = {
@@ -29,11 +29,11 @@ def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, c
         kind_name(kind): spark.createDataFrame(
             GOOD.get(kind_name(kind), []) + added.get(kind_name(kind), []), table_ddl(kind)
         )
-        for kind in KINDS
+        for kind in record_kinds()
     }
     runs = (RunFolder("a", Path("a"), RunHead("a", 1, complete)),)
     evidence = Evidence(
-        Tables(**tables, runs=runs),
+        Tables(tables, runs=runs),
         pack_deliveries(tables["delivered"]),
         tables["published"],
         spark.createDataFrame(unwanted, losses.FALSE_POSITIVES),

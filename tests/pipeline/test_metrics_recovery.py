@@ -6,20 +6,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.kernel.trace import (
-    Counted,
-    LossDetected,
-    Ordered,
-    Published,
-    Record,
-    Recovered,
-    RepairSent,
-    RequestReceived,
-    RequestSent,
-)
+from penstock.kernel.trace import Counted, Published, Record
 from penstock.pipeline import metrics
 from penstock.pipeline.metrics import losses, order, recovery
 from penstock.pipeline.schema import checked, table_ddl
+from penstock.transport.records import LossDetected, Ordered, Recovered, RepairSent, RequestReceived, RequestSent
 
 Rows = list[tuple[Any, ...]]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import InvalidRun, PipelineError, SchemaMismatch
-from penstock.kernel.trace import KINDS, Counted, Delivered, NodeStopped, Record
+from penstock.kernel.trace import Counted, Delivered, NodeStopped, Record
 from penstock.kernel.trace_files import TraceFiles, kind_name
-from penstock.pipeline.read import Tables, find_runs, part_files, read_runs, trace_bytes
+from penstock.pipeline.read import find_runs, part_files, read_runs, trace_bytes
 from penstock.pipeline.run import run_pipeline
 from penstock.pipeline.schema import checked, parse_ddl, table_ddl
+from penstock.services import record_kinds
 from penstock.sim.run import RunResult
 
 
@@ -31,11 +31,15 @@ def counts(*values: int) -> list[Record]:
     return [Counted("x", "", value) for value in values]
 
 
-def test_there_is_a_table_for_every_kind() -> None:
-    assert [field.name for field in fields(Tables)][: len(KINDS)] == [kind_name(kind) for kind in KINDS]
+def test_there_is_a_table_for_every_kind(spark: SparkSession, tmp_path: Path) -> None:
+    tables = read_runs(spark, [make_run(tmp_path / "a" / "7-x", counts(1))])
+    assert list(tables.kinds) == [kind_name(kind) for kind in record_kinds()]
+    assert all(getattr(tables, name) is table for name, table in tables.kinds.items())
+    with pytest.raises(AttributeError, match=r"no kind of record has a table 'departed'; there are .*delivered"):
+        _ = tables.departed
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", record_kinds(), ids=lambda kind: kind.__name__)
 def test_spark_reads_our_schemas_as_we_do(kind: type[Record], spark: SparkSession) -> None:
     assert spark.createDataFrame([], table_ddl(kind)).schema == parse_ddl(table_ddl(kind))
 
@@ -52,7 +56,7 @@ def test_a_run_is_read_with_its_name(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_a_kind_that_never_happened_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     tables = read_runs(spark, [make_run(tmp_path / "a" / "7-x", counts(1))])
-    for kind in KINDS:
+    for kind in record_kinds():
         table = getattr(tables, kind_name(kind))
         assert checked(table, table_ddl(kind), "x").columns == table.columns
     assert tables.delivered.collect() == []

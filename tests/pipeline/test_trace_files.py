@@ -10,9 +10,10 @@ from pyarrow import parquet
 
 from penstock.errors import InvalidRun
 from penstock.kernel import trace_files
-from penstock.kernel.machine import Lane
-from penstock.kernel.trace import KINDS, Counted, Delivered, Dropped, NodeStopped, Published, Record
+from penstock.kernel.packet import Lane
+from penstock.kernel.trace import SHARED_KINDS, Counted, Delivered, Dropped, NodeStopped, Published, Record
 from penstock.kernel.trace_files import TraceFiles, arrow_schema, columns, kind_name
+from penstock.services import record_kinds
 
 SAMPLES = {bool: True, int: -(2**63), float: 0.1, str: "grüße 'x' \n"}
 
@@ -30,11 +31,13 @@ def rows(folder: Path, kind: type[Record]) -> list[dict[str, object]]:
 
 
 def test_names_of_kinds() -> None:
-    assert [kind_name(kind) for kind in KINDS[:3]] == ["node_started", "node_stopped", "neighbour_changed"]
-    assert len({kind_name(kind) for kind in KINDS}) == len(KINDS)
+    names = [kind_name(kind) for kind in record_kinds()]
+    assert names[:3] == ["node_started", "node_stopped", "subscribed"]
+    assert names[len(SHARED_KINDS)] == "neighbour_changed", "what all nodes share first, then the services in order"
+    assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", record_kinds(), ids=lambda kind: kind.__name__)
 def test_every_kind_comes_back_as_it_was(kind: type[Record], tmp_path: Path) -> None:
     record = sample(kind)
     with TraceFiles(tmp_path) as trace:

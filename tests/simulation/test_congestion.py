@@ -15,13 +15,14 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import CheckFailed
-from penstock.kernel.randomness import stream
-from penstock.kernel.trace import Delivered, Dropped, FlowLimited, MessageWithheld, Published, Record
+from penstock.kernel.randomness import generator
+from penstock.kernel.trace import Delivered, Dropped, Published, Record
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.storm import storm
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import FlowLimited, MessageWithheld
 
 SECONDS = 15.0
 STORMS = 3
@@ -58,6 +59,7 @@ def dumbbell(config: TransportConfig | None) -> Scenario:
         body_bytes=90 if config else 200,
         arrivals="poisson",
     )
+    services = {"transport": config} if config else {}
     return Scenario(
         name="narrow",
         duration=SECONDS,
@@ -65,15 +67,15 @@ def dumbbell(config: TransportConfig | None) -> Scenario:
         broker=(BrokerSpec(name="left"), BrokerSpec(name="right")),
         link=(LinkSpec(between=("left", "right"), rate_bits_per_s=500e3, delay=0.02, queue_packets=50),),
         client=(
-            ClientSpec(name="p", broker="left", publish=(publish,), transport=config, clock_offset=300.0),
+            ClientSpec(name="p", broker="left", publish=(publish,), services=services, clock_offset=300.0),
             ClientSpec(
                 name="b",
                 broker="right",
                 subscribe=(SubscriptionSpec(where="far"),),
-                transport=config,
+                services=services,
                 clock_offset=-5e6,
             ),
-            ClientSpec(name="c", broker="left", subscribe=(SubscriptionSpec(where="NOT far"),), transport=config),
+            ClientSpec(name="c", broker="left", subscribe=(SubscriptionSpec(where="NOT far"),), services=services),
         ),
         check=("at-most-once",),
     )
@@ -123,17 +125,17 @@ def test_what_was_withheld_was_not_published() -> None:
 
 
 def with_control(scenario: Scenario, seed: int) -> Scenario:
-    random = stream(seed, "control-storm")
+    random = generator(seed, "control-storm")
 
     def changed(client: ClientSpec) -> ClientSpec:
         subscriptions = tuple(
-            replace(subscription, ordered=random.random() < 0.5, recover=random.random() < 0.5)
+            replace(subscription, options={"ordered": random.random() < 0.5, "recover": random.random() < 0.5})
             for subscription in client.subscribe
         )
         return replace(
             client,
             subscribe=subscriptions,
-            transport=_drawn(random),
+            services={"transport": _drawn(random)},
             clock_offset=random.uniform(-1e6, 1e6),
             clock_drift=random.uniform(-1e-4, 1e-4),
         )

@@ -18,14 +18,13 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import CheckFailed
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.kernel.trace import Delivered, Record
 from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.scenario.storm import storm
 from penstock.sim import run
 from penstock.sim.network import SimulatedNetwork
 from penstock.sim.run import RunResult, simulate
-from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
 
 SEEDS = 20
@@ -52,17 +51,17 @@ def a_config(random: Random) -> TransportConfig:
 
 def with_transport(scenario: Scenario, seed: int) -> Scenario:
     """The same storm, with transports."""
-    random = stream(seed, "transport-storm")
+    random = generator(seed, "transport-storm")
 
     def changed(client: ClientSpec) -> ClientSpec:
         subscriptions = tuple(
-            replace(subscription, ordered=random.random() < 0.7, recover=random.random() < 0.7)
+            replace(subscription, options={"ordered": random.random() < 0.7, "recover": random.random() < 0.7})
             for subscription in client.subscribe
         )
         return replace(
             client,
             subscribe=subscriptions,
-            transport=a_config(random) if random.random() < 0.85 else None,
+            services={"transport": a_config(random)} if random.random() < 0.85 else {},
             clock_offset=random.uniform(-1e3, 1e3),
             clock_drift=random.uniform(-1e-4, 1e-4),
         )
@@ -106,11 +105,10 @@ def watched(
 
 def check_order(scenario: Scenario, order: Order, network: SimulatedNetwork) -> None:
     for client in scenario.client:
-        node = network.hosts[client.name].machine
-        assert isinstance(node, TransportClientNode)
+        verbs = network.verbs[client.name]
         for number, subscription in enumerate(client.subscribe):
-            report = node.report(number)
-            if report is not None and subscription.ordered:
+            report = verbs.reports(number).get("transport")
+            if report is not None and subscription.options["ordered"]:
                 # Those without a header are in no order at all.
                 assert order.overtaken[client.name, number] <= report.late + report.without_header, (
                     client.name,

@@ -24,6 +24,9 @@ def broker_command(
     ] = None,
     base_port: Annotated[int, typer.Option(help="Ports of the file's brokers are counted from here.")] = 7420,
     trace: Annotated[Path | None, typer.Option(help="Write this broker's part of a trace into this folder.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where services keep what must survive a crash; none do without it.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +37,7 @@ def broker_command(
     from penstock.live.event_loop import run
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    run(_serve(_plan(name, network, listen, base_port), trace, as_json))
+    run(_serve(_plan(name, network, listen, base_port), trace, data, as_json))
 
 
 def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -> BrokerPlan:
@@ -52,14 +55,14 @@ def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -
     return plan_for(scenario, name, addresses)
 
 
-async def _serve(plan: BrokerPlan, folder: Path | None, as_json: bool) -> None:
+async def _serve(plan: BrokerPlan, folder: Path | None, data: Path | None, as_json: bool) -> None:
     from penstock.live.broker.server import BrokerServer
     from penstock.live.event_loop import stop_on_signals
     from penstock.live.trace import open_trace
 
     stop = stop_on_signals()
     trace = open_trace(folder, plan.name, began=time.time()) if folder is not None else None
-    server = BrokerServer(plan, trace=trace)
+    server = BrokerServer(plan, trace=trace, data=data)
     await server.start()
     if as_json:
         typer.echo(json.dumps({"broker": plan.name, "url": f"penstock://{server.address}"}))

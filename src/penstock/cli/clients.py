@@ -1,4 +1,4 @@
-"""What the commands that talk to a running network have in common: where it is, and how they end."""
+"""What the commands that use a running network have in common: where it is, and how they end."""
 
 from __future__ import annotations
 

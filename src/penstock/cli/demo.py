@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.progress import progress_bar
+from penstock.transport.service import TRANSPORT
 
 if TYPE_CHECKING:
     from penstock.scenario.spec import ClientSpec, Scenario
@@ -91,7 +92,7 @@ def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
 
 def twins(scenario: Scenario) -> list[tuple[str, str, bool]]:
     """(publisher, client, whether it uses the transport), for clients that want the same, only some with it."""
-    publishers = [client.name for client in scenario.client if client.transport is not None and client.publish]
+    publishers = [client.name for client in scenario.client if TRANSPORT.name in client.services and client.publish]
     clients = [client for client in scenario.client if client.subscribe]
     found = []
     for first in clients:
@@ -124,7 +125,8 @@ def narrow_ways(scenario: Scenario) -> list[tuple[str, str, bool]]:
 
 
 def _controlled(client: ClientSpec) -> bool:
-    return client.transport is not None and client.transport.congestion
+    settings = client.services.get(TRANSPORT.name)
+    return settings is not None and settings.congestion
 
 
 def _load(client: ClientSpec) -> tuple[object, ...]:
@@ -133,7 +135,7 @@ def _load(client: ClientSpec) -> tuple[object, ...]:
 
 
 def _careful(client: ClientSpec) -> bool:
-    return any(subscription.ordered or subscription.recover for subscription in client.subscribe)
+    return any({"ordered", "recover"} & set(subscription.options) for subscription in client.subscribe)
 
 
 def _predicates(client: ClientSpec) -> set[str]:

@@ -19,6 +19,7 @@ from penstock.cli.bench import bench_command
 from penstock.cli.broker import broker_command
 from penstock.cli.demo import demo_command
 from penstock.cli.live import live_command
+from penstock.cli.options import with_service_options
 from penstock.cli.pub import pub_command
 from penstock.cli.report import report_command
 from penstock.cli.sim import sim_command
@@ -26,6 +27,7 @@ from penstock.cli.storm import storm_command
 from penstock.cli.sub import sub_command
 from penstock.cli.up import up_command
 from penstock.errors import NotPossibleHere, PenstockError, SparkUnavailable, Unreachable
+from penstock.services import publication_options, subscription_options
 
 app = typer.Typer(
     name="penstock",
@@ -40,8 +42,8 @@ app.add_typer(lab_commands.app, name="lab")
 app.add_typer(workload_commands.app, name="workload")
 app.command("up")(up_command)
 app.command("broker")(broker_command)
-app.command("pub")(pub_command)
-app.command("sub")(sub_command)
+app.command("pub")(with_service_options(pub_command, publication_options()))
+app.command("sub")(with_service_options(sub_command, subscription_options()))
 app.command("report")(report_command)
 app.command("bench")(bench_command)
 app.command("live")(live_command)

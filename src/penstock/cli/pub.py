@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.transport.sender.rate_limiter import FlowReport
 
 Message = tuple[dict[str, "Value"], bytes]
-HEARTBEAT_INTERVAL = 0.2  # seconds: the last messages are told of several times while the command lingers
+HEARTBEAT_INTERVAL = 0.2  # seconds: the last messages are announced several times while the command lingers
 
 
 def pub_command(
@@ -55,6 +55,8 @@ def pub_command(
     name: Annotated[str | None, typer.Option(help="This publisher's name; made up if left out.")] = None,
     url: Url = None,
     as_json: AsJson = False,
+    *,
+    options: dict[str, Any],  # of services; cli.options makes parameters of them
 ) -> None:
     """Publish a message.
 
@@ -75,7 +77,7 @@ def pub_command(
         content = sys.stdin.buffer.read() if body == "-" else (body or "").encode()
         messages = iter([(read_attributes(attributes or []), content)] * count)
     settings = _Transport(linger, congestion) if transport or congestion else None
-    published, place, flows = run_client(_publish(url, name, messages, rate, settings))
+    published, place, flows = run_client(_publish(url, name, messages, rate, settings, options))
     if report:
         _report(flows, as_json)
     if as_json:
@@ -102,7 +104,12 @@ def _report(flows: list[FlowReport], as_json: bool) -> None:
 
 
 async def _publish(
-    url: str | None, name: str | None, messages: Iterator[Message], rate: float | None, settings: _Transport | None
+    url: str | None,
+    name: str | None,
+    messages: Iterator[Message],
+    rate: float | None,
+    settings: _Transport | None,
+    options: dict[str, Any],
 ) -> tuple[int, str, list[FlowReport]]:
     """Publish everything; says how many, where, and who slowed us down in the end."""
     import asyncio
@@ -116,7 +123,7 @@ async def _publish(
         transport = TransportConfig(heartbeat_interval=HEARTBEAT_INTERVAL, congestion=settings.congestion)
     async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
         async for attributes, body in _paced(messages, rate):
-            await network.publish(attributes, body)
+            await network.publish(attributes, body, **options)
             published += 1
         flows = network.flows()
         if settings is not None and settings.linger:

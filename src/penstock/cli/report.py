@@ -124,6 +124,9 @@ def _show(found: dict[str, Any]) -> None:
         console.print(drops)
     else:
         console.print("nothing was dropped")
+    for service, status in found["services"].items():
+        words = ", ".join(f"{name.replace('_', ' ')} {_plain(json.dumps(value))}" for name, value in status.items())
+        console.print(f"{_plain(service)}: {words}", highlight=False)
     if found["slowed"] is not None:
         _show_slowed(console, found["slowed"])
 

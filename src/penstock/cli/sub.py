@@ -19,7 +19,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,23 +35,18 @@ def sub_command(
     count: Annotated[int | None, typer.Option(help="End after so many messages.", min=1)] = None,
     wait: Annotated[float | None, typer.Option(help="End when nothing has come for so many seconds.", min=0.0)] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each followed by a line feed.")] = False,
-    ordered: Annotated[
-        bool, typer.Option("--ordered", help="Each publisher's messages in the order in which it sent them.")
-    ] = False,
-    recover: Annotated[bool, typer.Option("--recover", help="Ask again for messages that were lost.")] = False,
     report: Annotated[
         bool, typer.Option("--report", help="At the end, how it went: losses, order and delays, on stderr.")
     ] = False,
     congestion: Annotated[
         bool, typer.Option("--congestion", help="Tell publishers when we cannot keep up; they must listen to it.")
     ] = False,
-    priority: Annotated[
-        float, typer.Option(help="With --congestion: 2 gets twice as much as 1 where we cannot take all.")
-    ] = 1.0,
     queue: Annotated[int, typer.Option(help="How many messages may wait if printing is slow.", min=1)] = 10_000,
     name: Annotated[str | None, typer.Option(help="This client's name; made up if left out.")] = None,
     url: Url = None,
     as_json: AsJson = False,
+    *,
+    options: dict[str, Any],  # of services; cli.options makes parameters of them
 ) -> None:
     """Print every message that matches.
 
@@ -61,11 +56,9 @@ def sub_command(
     """
     if raw and as_json:
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
-    if not 0.0 < priority < float("inf"):
-        raise typer.BadParameter("must be finite and above 0", param_hint="--priority")
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
-    request = _Request(where, ordered, recover, priority, queue)
+    request = {"where": where, "queue_max": queue, **options}
     received = run_client(_subscribe(request, count, wait, form, tell, name, url, congestion))
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
@@ -73,16 +66,8 @@ def sub_command(
         raise typer.Exit(NOTHING_RECEIVED)
 
 
-class _Request(NamedTuple):
-    where: str
-    ordered: bool
-    recover: bool
-    priority: float
-    queue_max: int
-
-
 async def _subscribe(
-    request: _Request,
+    request: dict[str, Any],
     count: int | None,
     wait: float | None,
     form: Callable[[Message], bytes],
@@ -98,7 +83,7 @@ async def _subscribe(
     transport = TransportConfig(congestion=True) if congestion else None
     async with (
         connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network,
-        network.subscribe(**request._asdict()) as messages,
+        network.subscribe(**request) as messages,
     ):
         typer.echo(f"subscribed at {network.address}", err=True)
         try:
@@ -189,6 +174,8 @@ def _report_table(report: Report) -> None:
             ("round trip on that way", f"{report.round_trip * 1000:.2f} ms"),
             ("messages that it and we can take", allowed),
         ]
+    for service, found in report.services.items():
+        rows += [(f"{service}: {name}", str(value)) for name, value in found.items()]
     for words, value in rows:
         typer.echo(f"{words:44}{value:>12}", err=True)
 

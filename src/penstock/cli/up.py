@@ -13,7 +13,7 @@ from penstock.cli.clients import AsJson
 
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
-    from penstock.live.wire.addresses import Address
+    from penstock.live.broker.supervisor import Brokers
     from penstock.scenario.runs import RunOutcome
     from penstock.scenario.spec import Scenario
 
@@ -26,6 +26,9 @@ def up_command(
         typer.Option("--listen", metavar="HOST", help="Where all listen; on loopback by default."),
     ] = "127.0.0.1",
     trace: Annotated[Path | None, typer.Option(help="Leave a run with the brokers' trace in this folder.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where services keep what must survive a crash; none do without it.")
+    ] = None,
     restart: Annotated[bool, typer.Option(help="Start a broker that dies again.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,
@@ -35,6 +38,7 @@ def up_command(
     Examples: penstock up; penstock up networks/town.toml
     """
     from penstock.live.broker.plan import assign_addresses, not_applied
+    from penstock.live.broker.supervisor import Brokers
     from penstock.live.event_loop import run
     from penstock.scenario.reader import read_scenario
     from penstock.scenario.spec import BrokerSpec, Scenario
@@ -49,15 +53,14 @@ def up_command(
     if left_out:
         notice = f"in real time the file's {', '.join(left_out)} are not applied; rates, queues and delays are"
         typer.echo(notice, err=True)
+    brokers = Brokers(scenario, addresses, trace=trace, data=data, restart=restart, verbose=verbose)
     if trace is None:
-        run(_keep_up(scenario, addresses, None, restart, verbose, as_json))
+        run(_keep_up(brokers, as_json))
     else:
-        _keep_up_traced(scenario, addresses, trace, restart, verbose, as_json)
+        _keep_up_traced(scenario, brokers, trace, as_json)
 
 
-def _keep_up_traced(
-    scenario: Scenario, addresses: dict[str, Address], folder: Path, restart: bool, verbose: bool, as_json: bool
-) -> None:
+def _keep_up_traced(scenario: Scenario, brokers: Brokers, folder: Path, as_json: bool) -> None:
     """The same, in the folder of a run."""
     from time import monotonic
 
@@ -66,26 +69,18 @@ def _keep_up_traced(
 
     def make(trace: Trace) -> RunOutcome:
         began = monotonic()
-        run(_keep_up(scenario, addresses, folder, restart, verbose, as_json))
+        run(_keep_up(brokers, as_json))
         return RunOutcome(digest="", events=0, virtual_seconds=monotonic() - began, summary={"live": True})
 
     make_run(folder, scenario, 0, make)
     typer.echo(f"the run is in {folder}", err=True)
 
 
-async def _keep_up(
-    scenario: Scenario,
-    addresses: dict[str, Address],
-    folder: Path | None,
-    restart: bool,
-    verbose: bool,
-    as_json: bool,
-) -> None:
-    from penstock.live.broker.supervisor import Brokers
+async def _keep_up(brokers: Brokers, as_json: bool) -> None:
     from penstock.live.event_loop import stop_on_signals
 
     stop = stop_on_signals()
-    async with Brokers(scenario, addresses, trace=folder, restart=restart, verbose=verbose) as brokers:
+    async with brokers:
         for name, address in brokers.addresses.items():
             found = {"broker": name, "url": f"penstock://{address}", "pid": brokers.pid(name)}
             typer.echo(json.dumps(found) if as_json else f"{name:16} penstock://{address}")

@@ -7,7 +7,6 @@ same code runs in virtual and in real time, a run replays from its seed, and a u
 The rules of the game:
 - `now` is the node's own clock, in seconds; the host converts. A machine never asks for the time.
 - Whatever a machine wants done it returns. It keeps no reference to its host.
-- A *link* is a small integer that the host chose for one neighbour of this node; it names nothing elsewhere.
 - A *ticket* is a small integer that the caller of an application verb chose. Each ticket is answered by one `Done`.
 - A crash throws the machine away. What must survive is asked for with `Ask` and comes back through `completed`.
 """
@@ -15,45 +14,17 @@ The rules of the game:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
-import msgspec
 from msgspec import Struct
 
 from penstock.content.message import Message
+from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.storage import Ask, StorageResult, Ticket
 from penstock.kernel.trace import Record
 
-Link = int
-Ticket = int
 SERVICE_SUBSCRIPTIONS = 1 << 30  # a client's subscriptions from this number on belong to its services
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class Packet(Struct, frozen=True, array_like=True, tag=True):
-    """What crosses a link. The kinds are in `overlay.packets`; services add their own."""
-
-    def size_bytes(self) -> int:
-        """How long it is on the wire; kinds that travel often know it without encoding themselves."""
-        return len(_encode(self))
-
-    def carried(self) -> Message | None:
-        """The message in it, if there is one: who is told of its loss needs to know."""
-        return None
-
-    def meant_for(self) -> int:
-        """How many nodes miss it if it is lost here."""
-        return 1
-
-
-class Lane(IntEnum):
-    """Who a packet travels for. Control goes first, the others share the link by weight."""
-
-    CONTROL = 0
-    STREAM = 1
-    PRICED = 2
-    TRANSPORT = 3
-    BEST_EFFORT = 4
 
 
 class Send(Struct, frozen=True, gc=False):
@@ -85,7 +56,13 @@ class Withheld(Refused, frozen=True):
     """The message was not sent, so as not to overload somebody; `problem` says whom."""
 
 
-Outcome = Accepted | Refused | Withheld
+class Reported(Struct, frozen=True):
+    """The answer to a question, as plain data."""
+
+    report: dict[str, Any]
+
+
+Outcome = Accepted | Refused | Withheld | Reported
 
 
 class Done(Struct, frozen=True):
@@ -95,46 +72,21 @@ class Done(Struct, frozen=True):
     outcome: Outcome
 
 
-class Append(Struct, frozen=True):
-    """Write entries at the end of the node's log; answered with the position of the first, once all are on disk."""
-
-    entries: tuple[bytes, ...]
-
-
-class Read(Struct, frozen=True):
-    """Read up to `count` entries from position `start`; answered with a tuple of bytes."""
-
-    start: int
-    count: int
-
-
-class Trim(Struct, frozen=True):
-    """Forget all entries before position `start`; answered with None."""
-
-    start: int
-
-
-class Ask(Struct, frozen=True):
-    """A request to storage. The host answers once through `completed`; after a crash it never does."""
-
-    ticket: Ticket
-    operation: Append | Read | Trim
-
-
 class Hold(Struct, frozen=True):
-    """Stop reading from this link until it is released."""
+    """Let nothing more come in over this link in this lane; control and all other lanes go on. The node sees to it."""
 
     source: Link
+    lane: Lane
 
 
 class Release(Struct, frozen=True):
-    """Read from this link again."""
+    """Let it come again."""
 
     source: Link
+    lane: Lane
 
 
 Effect = Send | Deliver | Done | Ask | Hold | Release | Record
-StorageResult = int | tuple[bytes, ...] | None
 
 
 class Machine(Protocol):

@@ -2,8 +2,11 @@
 
 Control goes first. The other lanes share by weight: each round, a lane may send as many bytes as its weight says
 (deficit round robin), so a lane that is quiet costs the others nothing and a busy one cannot starve them. Every lane
-has its own bound in packets and bytes. `put` says no when the bound is reached; what then becomes of the packet is
-the caller's rule (the best-effort lane drops it and writes a record).
+has its own bound in packets and bytes, its weight, and its overflow rule. `put` says no when the bound is reached; what
+then becomes of the packet is the caller's business.
+
+A lane may be blocked: what is in it waits, whatever room there is, and the other lanes go on. That is how the peer's
+credit holds one lane of a link (overlay.egress).
 """
 
 from __future__ import annotations
@@ -11,22 +14,35 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
 from typing import Generic, TypeVar
 
-from penstock.kernel.machine import Lane
+from penstock.kernel.packet import DATA_LANES, Lane
 
 Item = TypeVar("Item")
 
+UNBOUNDED_PACKETS = 1 << 62
 QUANTUM_BYTES = 1500  # one full frame per unit of weight and round
+
+
+class Overflow(Enum):
+    """What a full lane does."""
+
+    DROP = "drop"  # what does not fit is dropped and recorded
+    HOLD = (
+        "hold"  # each neighbour may have `bytes_max` waiting here in this lane; it gets no more credit before they left
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneBounds:
-    """How much one lane may hold, and its share of the link."""
+    """How much one lane may hold, its share of the link, and what happens when it is full."""
 
-    packets_max: int = 1000
+    packets_max: int = 1000  # where the lane drops
     bytes_max: int = 4 << 20
     weight: int = 1
+    overflow: Overflow = Overflow.DROP
 
     def __post_init__(self) -> None:
         if self.packets_max < 1 or self.bytes_max < 1 or self.weight < 1:
@@ -47,20 +63,31 @@ class QueueConfig:
 
     lanes: Mapping[Lane, LaneBounds] = field(default_factory=_default_bounds)
 
-    def holding(self, packets_max: int) -> QueueConfig:
-        """The same, but with this many packets in every lane except control."""
-        data = {lane: replace(bounds, packets_max=packets_max) for lane, bounds in self.lanes.items()}
-        return QueueConfig(lanes={**data, Lane.CONTROL: self.lanes[Lane.CONTROL]})
+    def sized(self, packets_max: int) -> QueueConfig:
+        """The same, but with this many packets in every lane that drops; control and lanes that hold count bytes."""
+        data: dict[Lane, LaneBounds] = {
+            lane: replace(bounds, packets_max=packets_max)
+            for lane, bounds in self.lanes.items()
+            if lane is not Lane.CONTROL and bounds.overflow is Overflow.DROP
+        }
+        return QueueConfig(lanes={**self.lanes, **data})
+
+    @cached_property
+    def held_lanes(self) -> tuple[Lane, ...]:
+        """The lanes that hold their neighbours instead of dropping."""
+        return tuple(lane for lane in DATA_LANES if self.lanes[lane].overflow is Overflow.HOLD)
 
 
 class _LaneState(Generic[Item]):
-    __slots__ = ("bounds", "bytes", "credit_bytes", "items")
+    __slots__ = ("blocked", "bounds", "bytes", "deficit_bytes", "items", "packets_max")
 
     def __init__(self, bounds: LaneBounds) -> None:
         self.bounds = bounds
         self.items: deque[tuple[Item, int]] = deque()
         self.bytes = 0
-        self.credit_bytes = 0
+        self.deficit_bytes = 0
+        self.blocked = False
+        self.packets_max = UNBOUNDED_PACKETS if bounds.overflow is Overflow.HOLD else bounds.packets_max
 
 
 class LaneQueue(Generic[Item]):
@@ -76,14 +103,14 @@ class LaneQueue(Generic[Item]):
     def __len__(self) -> int:
         return self._packets
 
-    def put(self, lane: Lane, item: Item, size_bytes: int) -> bool:
-        """Append the item, or say False and change nothing if its lane is full."""
+    def put(self, lane: Lane, item: Item, size_bytes: int, *, granted: bool = False) -> bool:
+        """Append the item, or say False and change nothing if its lane is full; what was granted has its place."""
         state = self._lanes[lane]
         items = state.items
-        if len(items) >= state.bounds.packets_max or state.bytes + size_bytes > state.bounds.bytes_max:
+        if not granted and (len(items) >= state.packets_max or state.bytes + size_bytes > state.bounds.bytes_max):
             return False
-        if not items and lane is not Lane.CONTROL:
-            state.credit_bytes = state.bounds.weight * QUANTUM_BYTES
+        if not items and lane is not Lane.CONTROL and not state.blocked:
+            state.deficit_bytes = state.bounds.weight * QUANTUM_BYTES
             self._round.append(lane)
         items.append((item, size_bytes))
         state.bytes += size_bytes
@@ -97,15 +124,37 @@ class LaneQueue(Generic[Item]):
         while self._round:
             lane = self._round[0]
             state = self._lanes[lane]
-            if state.items and state.items[0][1] <= state.credit_bytes:
-                state.credit_bytes -= state.items[0][1]
+            if state.items and state.items[0][1] <= state.deficit_bytes:
+                state.deficit_bytes -= state.items[0][1]
                 taken = self._take(state)
                 if not state.items:
                     self._round.popleft()
                 return taken
-            state.credit_bytes += state.bounds.weight * QUANTUM_BYTES
+            state.deficit_bytes += state.bounds.weight * QUANTUM_BYTES
             self._round.rotate(-1)
         return None
+
+    def block(self, lane: Lane) -> None:
+        """Let nothing of this lane leave until it is unblocked."""
+        assert lane is not Lane.CONTROL, "control is never blocked"
+        state = self._lanes[lane]
+        if not state.blocked:
+            state.blocked = True
+            if lane in self._round:
+                self._round.remove(lane)
+
+    def unblock(self, lane: Lane) -> None:
+        """Let it leave again."""
+        state = self._lanes[lane]
+        if state.blocked:
+            state.blocked = False
+            if state.items:
+                state.deficit_bytes = state.bounds.weight * QUANTUM_BYTES
+                self._round.append(lane)
+
+    def lane_bytes(self, lane: Lane) -> int:
+        """How much waits in one lane."""
+        return self._lanes[lane].bytes
 
     def clear(self) -> list[Item]:
         """Empty the queue and return what was in it, lane by lane."""
@@ -113,6 +162,7 @@ class LaneQueue(Generic[Item]):
         for state in self._lanes:
             state.items.clear()
             state.bytes = 0
+            state.blocked = False
         self._round.clear()
         self._packets = 0
         return left

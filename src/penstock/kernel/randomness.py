@@ -1,6 +1,6 @@
-"""Independent streams of random numbers, each derived from the run's seed and the names of its user.
+"""Independent random generators, each derived from the run's seed and the names of its user.
 
-`stream(7, "north", "recovery")` gives the same numbers in every process and on every machine, and a new draw in one
+`generator(7, "north", "recovery")` gives the same numbers in every process and on every machine, and a new draw in one
 part disturbs no other part: that is what makes two runs comparable after a change.
 """
 
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from random import Random
 
 
-def stream(seed: int, *names: str | int) -> Random:
+def generator(seed: int, *names: str | int) -> Random:
     """A generator of its own for this user of randomness."""
     return Random(derive(seed, *names))
 

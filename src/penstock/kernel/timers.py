@@ -1,8 +1,9 @@
 """Named deadlines, one heap for a whole node.
 
-Timers are state, not callbacks: a part sets a deadline under a name and is told the name when the time has come.
-Setting the same name again moves it. Names are tuples that begin with the part's own name, for instance
-`("routing", "hello")`, so that the node knows whom to tell.
+Timers are state, not callbacks: a service sets a deadline for one of its timers and is called when the time has come.
+The timers of a service are a closed enumeration; a timer that exists many times (one per session, say) has a key
+besides. Setting the same timer and key again moves it. Inside, a name is (service, timer, *key), so that the node knows
+whom to tell.
 
 Moving and cancelling leave a dead entry in the heap; when the dead outnumber the living the heap is built anew, so
 its size is bounded by twice the number of names in use.
@@ -12,9 +13,11 @@ A host asks for the deadline after every input and most inputs change no timer, 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from heapq import heapify, heappop, heappush
 
-TimerName = tuple[str | int, ...]
+Key = tuple[str | int, ...]
+TimerName = tuple[str | int, ...]  # (service, timer, *key)
 
 
 class Timers:
@@ -70,3 +73,21 @@ class Timers:
                 return at
             heappop(heap)
         return None
+
+
+class ServiceTimers:
+    """The timers of one service, in the heap of its node."""
+
+    def __init__(self, service: str, timers: Timers, kinds: type[IntEnum] = IntEnum) -> None:
+        self._service = service
+        self._timers = timers
+        self._kinds = kinds  # the service's enumeration: it has no other timers
+
+    def set(self, timer: IntEnum, at: float, *key: str | int) -> None:
+        """Let the timer of this key expire at `at`, and at no other time."""
+        assert isinstance(timer, self._kinds), f"{timer!r} is no timer of service '{self._service}'"
+        self._timers.set((self._service, timer, *key), at)
+
+    def cancel(self, timer: IntEnum, *key: str | int) -> None:
+        """Let it never expire; one that is not set is no mistake."""
+        self._timers.cancel((self._service, timer, *key))

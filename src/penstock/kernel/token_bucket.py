@@ -4,7 +4,7 @@ In any window of w seconds at most depth + rate * w leaves. What a token stands 
 a flow (000 section III-B8), a repair, a price.
 
 `TokenBucket` never goes below zero: an item leaves when its tokens are there. `Pacer` is the bucket of a link, whose
-tokens are bytes: a packet leaves while there is any credit, and its size may overdraw the bucket.
+tokens are bytes: a packet leaves while there are any, and its size may overdraw the bucket.
 
 State: tokens at one moment, and that moment. Both move only when something was taken or the rate was changed; to look
 moves nothing. So `ready_at` stays true until the next take: whoever sets a timer to it finds the tokens there.
@@ -71,7 +71,7 @@ class TokenBucket:
         if cost > self._depth or self._rate == 0.0:
             return inf
         ready = self._at + missing / self._rate
-        # A timer that fires when it was told to must not find a rounding error in its way.
+        # A timer that fires on time must not find a rounding error in its way.
         while self._tokens + self._rate * (ready - self._at) < cost:
             ready = nextafter(ready, inf)
         return ready
@@ -93,7 +93,7 @@ class Pacer(TokenBucket):
         super().__init__(rate_bytes_per_s, max(PACER_BURST_BYTES_MIN, rate_bytes_per_s * PACER_BURST_SECONDS), now)
 
     def spend(self, size_bytes: int, now: float) -> None:
-        """So much has been sent; the credit may go below zero."""
+        """So much has been sent; the tokens may go below zero."""
         self._tokens, self._at = self.tokens(now) - size_bytes, now
 
     def room_bytes(self, now: float) -> int:
@@ -102,9 +102,9 @@ class Pacer(TokenBucket):
 
     def wait(self, now: float) -> float:
         """Seconds until something may be sent; 0 if it may be now."""
-        credit = self.tokens(now)
-        # A timer that fires when it was told to must not find a rounding error in its way.
-        return 0.0 if credit >= 1.0 - 1e-6 else (1.0 - credit) / self._rate
+        tokens = self.tokens(now)
+        # A timer that fires on time must not find a rounding error in its way.
+        return 0.0 if tokens >= 1.0 - 1e-6 else (1.0 - tokens) / self._rate
 
 
 def _checked(value: float, what: str) -> float:

@@ -1,7 +1,8 @@
-"""The closed list of trace records, and the digest of a run.
+"""Trace records: those that all nodes share, and the digest of a run.
 
-Machines and hosts emit facts; the host stamps each with its time and its node. Digest, Parquet files and Spark
-schemas are all made from this one list, so a column has one name and one type everywhere: bool, int, float or str.
+Machines and hosts emit facts; the host stamps each with its time and its node. A service adds kinds of its own
+(`kernel.service`); `penstock.services` has the closed list of all. Digest, Parquet files and Spark schemas are made
+from it, so a column has one name and one type everywhere: bool, int, float or str.
 
 What happens once per message is a record. What happens on every hop is counted, and comes as one `Counted` per
 interval. The digest covers every record in the order of emission; two runs with the same digest did the same things
@@ -15,6 +16,8 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Struct
+
+from penstock.content.message import Message
 
 
 class Record(Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -31,14 +34,6 @@ class NodeStarted(Record, frozen=True):
 class NodeStopped(Record, frozen=True):
     """It ended; `cause` is crash, leave or end of the run."""
 
-    cause: str
-
-
-class NeighbourChanged(Record, frozen=True):
-    """A broker began or ceased to count another as its neighbour."""
-
-    neighbour: int
-    up: bool
     cause: str
 
 
@@ -77,7 +72,7 @@ class Delivered(Record, frozen=True):
 class Dropped(Record, frozen=True):
     """A packet ended here. `destinations` says how many brokers (or clients) it was still meant for."""
 
-    place: str  # egress, pipe, ingress, route
+    place: str  # egress, pipe, ingress, route, reader
     cause: str
     peer: str  # the other end of the link, empty where there is none
     lane: int
@@ -102,91 +97,6 @@ class LimitReached(Record, frozen=True):
     limit: int
 
 
-class LossDetected(Record, frozen=True):
-    """A client's transport has found out that a message it wanted did not come. Messages have a number per life."""
-
-    publisher: str
-    incarnation: int
-    sequence: int
-
-
-class RequestSent(Record, frozen=True):
-    """It asked for the message, for the `attempt`-th time."""
-
-    publisher: str
-    incarnation: int
-    sequence: int
-    attempt: int
-
-
-class RequestReceived(Record, frozen=True):
-    """A client that answers requests received one; `hit` says whether it has the message."""
-
-    publisher: str
-    incarnation: int
-    sequence: int
-    requester: str
-    hit: bool
-
-
-class RepairSent(Record, frozen=True):
-    """It sent the message again."""
-
-    publisher: str
-    incarnation: int
-    sequence: int
-    requester: str
-
-
-class Recovered(Record, frozen=True):
-    """A lost message has come after all, as a repair."""
-
-    publisher: str
-    incarnation: int
-    sequence: int
-    count: int
-    detected: float  # seconds since its loss was detected
-    requested: float  # seconds since our own first request for it; -1 if it came without one
-    attempts: int  # requests of our own
-
-
-class GaveUp(Record, frozen=True):
-    """Nobody answered so many requests; the message stays lost."""
-
-    publisher: str
-    incarnation: int
-    sequence: int
-    attempts: int
-
-
-class MessageWithheld(Record, frozen=True):
-    """A message did not leave its publisher, because a flow it belongs to had no tokens and its queue was full."""
-
-    publisher: str
-    incarnation: int
-    count: int
-    limiting_receiver: str
-
-
-class FlowLimited(Record, frozen=True):
-    """A publisher began to follow a subscriber's word for a flow, or follows another quota now."""
-
-    flow: str
-    limiting_receiver: str
-    quota: float  # messages/s; 0: the flow is free again
-
-
-class Ordered(Record, frozen=True):
-    """How the order of one publisher's messages fared at a client since the last such record."""
-
-    publisher: str
-    delivered: int
-    late: int  # came after a later one had been handed over
-    latched: int  # had to wait
-    assigned: float  # seconds of waiting that were assigned to them, together
-    held: float  # seconds that they really waited
-
-
 class Counted(Record, frozen=True):
     """What happened `value` times since the last record of this name and peer."""
 
@@ -195,10 +105,9 @@ class Counted(Record, frozen=True):
     value: int
 
 
-KINDS: tuple[type[Record], ...] = (
+SHARED_KINDS: tuple[type[Record], ...] = (
     NodeStarted,
     NodeStopped,
-    NeighbourChanged,
     Subscribed,
     Unsubscribed,
     Published,
@@ -206,17 +115,20 @@ KINDS: tuple[type[Record], ...] = (
     Dropped,
     InputRefused,
     LimitReached,
-    LossDetected,
-    RequestSent,
-    RequestReceived,
-    RepairSent,
-    Recovered,
-    GaveUp,
-    MessageWithheld,
-    FlowLimited,
-    Ordered,
     Counted,
 )
+
+
+def published_record(message: Message) -> Published:
+    """The record of an application's message that has left."""
+    identity = message.identity
+    return Published(
+        publisher=identity.publisher,
+        incarnation=identity.incarnation,
+        count=identity.count,
+        attributes=msgspec.json.encode(message.attributes, order="sorted").decode(),
+        body_bytes=len(message.body),
+    )
 
 
 class Trace(Protocol):

@@ -1,4 +1,4 @@
-"""A trace on disk: one folder for each kind of record, Parquet files in it, columns made from the closed list.
+"""A trace on disk: one folder for each kind of record, Parquet files in it, columns made from its declaration.
 
     <run>/trace/delivered/part-00000.parquet      time, node, subscription, publisher, incarnation, count
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
@@ -23,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from penstock.errors import InvalidRun
-from penstock.kernel.trace import KINDS, Record
+from penstock.kernel.trace import Record
 
 if TYPE_CHECKING:
     from pyarrow import Schema
@@ -67,9 +68,9 @@ class TraceFiles:
             raise InvalidRun(str(self._root), "holds a trace already; name another folder, or remove this one")
         self._root.mkdir(parents=True, exist_ok=True)
         self._rows_max = rows_max
-        self._waiting: dict[type[Record], list[_Line]] = {kind: [] for kind in KINDS}
-        self._text_bytes = dict.fromkeys(KINDS, 0)
-        self._parts = dict.fromkeys(KINDS, 0)
+        self._waiting: defaultdict[type[Record], list[_Line]] = defaultdict(list)
+        self._text_bytes: Counter[type[Record]] = Counter()
+        self._parts: Counter[type[Record]] = Counter()
 
     def write(self, time: float, node: str, record: Record) -> None:
         """One fact, stamped."""

@@ -1,9 +1,9 @@
 """A node in real time: one machine on an event loop, its clock, its timer, and its ports.
 
-The host gives the machine one input at a time, applies the effects in order, asks for the deadline and arms one timer.
-Packets are not written one by one: a port gathers what the machine sends on its link, and all ports with something to
-write do so once per turn of the loop, or as soon as `EAGER_PACKETS` wait, so that a long batch flows through instead
-of piling up. Batches come in the same way: a frame is one call of `receive`.
+The host gives the machine one input at a time; a `Driver` applies the effects in order and arms one timer. Packets are
+not written one by one: a port gathers what the machine sends on its link, and all ports with something to write do so
+once per turn of the loop, or as soon as `EAGER_PACKETS` wait, so that a long batch flows through instead of piling up.
+Batches come in the same way: a frame is one call of `receive`.
 
 `now` is wall-clock time at the start plus monotonic time since: it never jumps, and traces of several processes on one
 machine can be compared.
@@ -20,7 +20,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.kernel.machine import Deliver, Done, Effect, Hold, Lane, Link, Outcome, Packet, Release, Send
+from penstock.kernel.driver import Driver
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Deliver, Effect, Outcome, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.storage import Ask, StorageResult, Ticket
 from penstock.kernel.trace import (
     Counted,
     Delivered,
@@ -28,7 +32,6 @@ from penstock.kernel.trace import (
     InputRefused,
     NodeStarted,
     NodeStopped,
-    Published,
     Record,
     Trace,
 )
@@ -54,11 +57,13 @@ class LivePort(Protocol):
 
     def flush(self) -> None: ...
 
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
-
     def close(self) -> list[tuple[Packet, Lane]]: ...
+
+
+class Store(Protocol):
+    """Where a host keeps what its machine wants kept."""
+
+    def ask(self, asked: Ask) -> None: ...
 
 
 class LiveHost:
@@ -80,28 +85,30 @@ class LiveHost:
         # milliseconds.
         self._clock_offset = CLOCK_OFFSET
         self._machine: Node | None = None
+        self._driver: Driver | None = None
+        self._store: Store | None = None
         self._dirty: list[LivePort] = []
         self._gathered = 0  # effects since the ports last wrote
         self._flush_soon = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # kept here: for a time that has come uvloop gives a handle that does not know its own
-        self._armed_for: float | None = None
         self._counted: dict[Link, tuple[int, int]] = {}
 
     # Life.
 
-    def start(self, machine: Node) -> None:
-        """Begin; links come up afterwards."""
+    def start(self, machine: Node, store: Store | None = None) -> None:
+        """Begin; links come up afterwards. The store's answers come to `completed`."""
         self._machine = machine
+        self._driver = Driver(machine, self)
+        self._store = store
         self.note(NodeStarted(self.role, self.incarnation))
 
     def stop(self, cause: str) -> None:
-        """End. Whatever waits is lost, and said to be."""
+        """End. Whatever waits is lost, and recorded."""
         for link in list(self.ports):
             self.link_down(link, cause)
         self.count()
         self.note(NodeStopped(cause))
-        self._machine = None
+        self._machine = self._driver = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -138,13 +145,19 @@ class LiveHost:
     def receive_after(self, delay: float, link: Link, packets: Sequence[Packet]) -> None:
         """A batch has come in over a link that is meant to be longer than it is.
 
-        What is still on its way when the link fails arrives at a machine that no longer knows the sender, which drops
-        it and says so.
+        What is still on its way when the link fails is lost, and recorded.
         """
         if delay > 0.0:
-            self._loop.call_later(delay, self.receive, link, packets)
+            self._loop.call_later(delay, self._receive_late, self.ports.get(link), link, packets)
         else:
             self.receive(link, packets)
+
+    def _receive_late(self, port: LivePort | None, link: Link, packets: Sequence[Packet]) -> None:
+        if port is not None and self.ports.get(link) is port:
+            self.receive(link, packets)
+        elif port is not None:
+            for packet in packets:
+                self.note(dropped("pipe", "link down", port.peer, packet.travels_in(), packet))
 
     def link_ready(self, link: Link, room_bytes: int) -> None:
         """A port can take more."""
@@ -153,33 +166,57 @@ class LiveHost:
             if effects:
                 self.apply(effects)
 
+    def completed(self, ticket: Ticket, result: StorageResult) -> None:
+        """Storage has answered."""
+        if self._machine is not None:
+            self.apply(self._machine.completed(ticket, result, now=self.now()))
+
     def apply(self, effects: Sequence[Effect]) -> None:
-        """Do what the machine asks for, in order, then see when it wants to be woken."""
-        ports, deliver, traced = self.ports, self.on_deliver, self.trace is not None
-        for effect in effects:
-            if type(effect) is Send:
-                for link in effect.to:
-                    ports[link].send(effect.packet, effect.lane)
-            elif type(effect) is Deliver:
-                if traced:
-                    self._note_delivered(effect)
-                deliver(effect)
-            elif type(effect) is Done:
-                self.on_done(effect.ticket, effect.outcome)
-            elif isinstance(effect, Record):
-                self.note(effect)
-            elif isinstance(effect, Hold):
-                ports[effect.source].hold()
-            else:
-                assert isinstance(effect, Release), f"{self.name}: no service asks a live host for {effect} yet"
-                ports[effect.source].release()
+        """Do what the machine asks for."""
+        assert self._driver is not None
+        self._driver.apply(effects)
         self._gathered += len(effects)
-        self._arm()
+
+    # What the driver asks of this world.
+
+    def send(self, effect: Send) -> None:
+        """Put a packet on its links."""
+        for link in effect.to:
+            self.ports[link].send(effect.packet, effect.lane)
+
+    def deliver(self, effect: Deliver) -> None:
+        """A message for the application."""
+        if self.trace is not None:
+            identity = effect.message.identity
+            self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
+        self.on_deliver(effect)
+
+    def answer(self, ticket: Ticket, outcome: Outcome) -> None:
+        """A verb of the application is answered."""
+        self.on_done(ticket, outcome)
+
+    def ask(self, asked: Ask) -> None:
+        """An operation for storage."""
+        assert self._store is not None, "assembly refuses services that store where there is no store"
+        self._store.ask(asked)
+
+    def host_time(self, node_time: float) -> float:
+        """The event loop's time."""
+        return node_time - self._clock_offset
+
+    def call_at(self, host_time: float) -> None:
+        """Let the driver's timer ring."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(host_time, self._rang, host_time)
+
+    def _rang(self, host_time: float) -> None:
+        self._timer = None
+        if self._driver is not None:
+            self._driver.timer_rang(host_time)
 
     def note(self, record: Record) -> None:
         """Write a fact about this node, and count it if somebody may ask."""
-        if type(record) is Published and self.trace is None:
-            return
         if type(record) is Dropped:
             self.drops[record.peer, record.place, record.cause] += 1
         elif type(record) is InputRefused:
@@ -217,32 +254,6 @@ class LiveHost:
         self._flush_soon = False
         self.flush()
 
-    # Time.
-
-    def _arm(self) -> None:
-        assert self._machine is not None
-        deadline = self._machine.deadline()
-        if deadline is None or deadline == self._armed_for:
-            return
-        self._armed_for = deadline
-        at = deadline - self._clock_offset
-        if self._timer is None or at < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(at, self._wake)
-            self._timer_at = at
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._armed_for = None
-        if self._machine is None:
-            return
-        deadline, now = self._machine.deadline(), self.now()
-        if deadline is not None and deadline <= now + 1e-6:  # converting there and back may lose the last bits
-            self.apply(self._machine.wake(now=max(now, deadline)))
-        else:
-            self._arm()
-
     # Counting.
 
     def count(self) -> None:
@@ -256,7 +267,3 @@ class LiveHost:
             self._counted[link] = (port.packets_sent, port.bytes_sent)
             self.note(Counted("link packets", port.peer, port.packets_sent - packets_before))
             self.note(Counted("link bytes", port.peer, port.bytes_sent - bytes_before))
-
-    def _note_delivered(self, effect: Deliver) -> None:
-        identity = effect.message.identity
-        self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))

@@ -8,26 +8,28 @@ Follow one message through this file:
 3. `_deliver`: a broker named in a copy matches the message exactly against its own clients' predicates. A false
    positive of the encoding has cost a trip, never a wrong delivery.
 
-There is no acknowledgement, no order, no storage. What cannot go on is dropped and recorded: no way to a broker, or
-the hop limit, which stops copies that run in circles while the maps of the brokers do not agree yet.
+A message keeps its lane on the whole way. There is no acknowledgement, no order, no storage. What cannot go on is
+dropped and recorded: no way to a broker, or the hop limit, which stops copies that run in circles while the maps of the
+brokers do not agree yet.
 
 State: attached clients and their subscriptions, with the exact index over all of them. Bounds: clients, and
-subscriptions per client; over a bound the client is told so.
+subscriptions per client; over a bound the client gets a refusal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from penstock.content.bloom import EncodingScheme
 from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Message
 from penstock.errors import InvalidEncoding, InvalidPredicate
-from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
-from penstock.kernel.timers import TimerName
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.service import Context
 from penstock.kernel.trace import Dropped, InputRefused
+from penstock.overlay.config import BrokerConfig
 from penstock.overlay.packets import (
     Answer,
     Attach,
@@ -40,15 +42,7 @@ from penstock.overlay.packets import (
 )
 from penstock.overlay.routing import Routing
 
-
-@dataclass(frozen=True, kw_only=True)
-class BrokerConfig:
-    """Bounds of one broker; all are our own choice."""
-
-    clients_max: int = 10_000
-    subscriptions_per_client_max: int = 1_000
-    hops_spare: int = 8  # how many detours a copy may make beyond the longest way known at its start
-    hops_max: int = 255  # as codec.HOPS_MAX
+SPLITS_MAX = 10_000  # sets of brokers whose split is remembered
 
 
 class _Client:
@@ -84,29 +78,33 @@ class _Split:
 class Broker:
     """The service that carries publications and serves this broker's clients."""
 
-    name = "broker"
     packet_kinds: tuple[type[Packet], ...] = (Attach, Subscribe, Unsubscribe, Publish, Publication)
 
-    def __init__(self, routing: Routing, scheme: EncodingScheme, config: BrokerConfig) -> None:
-        self._routing = routing
-        self._scheme = scheme
-        self._config = config
+    def __init__(self, context: Context) -> None:
+        self._routing = context.below(Routing)
+        self._scheme = self._routing.scheme
+        self._config = context.settings(BrokerConfig)
         self._clients: dict[Link, _Client] = {}
         self._subscriptions: dict[int, _Subscription] = {}
         self._index = PredicateIndex()
         self._next_key = 0
+        self._splits: dict[tuple[BrokerId, ...], _Split] = {}  # how sets of brokers are split, while the ways are these
+        self._exits: Mapping[BrokerId, Link] = {}
 
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        first = packets[0]
+        if len(packets) == 1 and isinstance(first, Publication):  # by far the most in the simulator
+            return self._passing([first], sender)
         effects: list[Effect] = []
-        published: list[Message] = []
+        published: list[Publish] = []
         passing: list[Publication] = []
         for packet in packets:
             if isinstance(packet, Publication):
                 passing.append(packet)
             elif isinstance(packet, Publish):
-                published.append(packet.message)
+                published.append(packet)
             else:
                 effects += self._published(published, sender)
                 published = []
@@ -124,9 +122,6 @@ class Broker:
                 self._drop_subscription(key, now)
         return []
 
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
-        raise AssertionError(f"the broker sets no timer, yet {timer} expired")
-
     def subscriptions_of(self, link: Link) -> int:
         """How many subscriptions the client at this link has."""
         client = self._clients.get(link)
@@ -134,77 +129,77 @@ class Broker:
 
     # The way of a message.
 
-    def _published(self, messages: list[Message], sender: Link) -> list[Effect]:
+    def _published(self, packets: list[Publish], sender: Link) -> list[Effect]:
         """Messages of our own clients: we are their home broker, the only one to match them against all interest."""
-        if not messages:
+        if not packets:
             return []
         if sender not in self._clients:
-            return [_dropped("sender unknown", message, 1, kind="Publish") for message in messages]
+            return [_dropped("sender unknown", packet.message, packet.lane, 1, kind="Publish") for packet in packets]
         if not len(self._routing.index):  # nobody else wants anything
-            attributes_most = max([len(message.attributes) for message in messages])
+            attributes_most = max([len(packet.message.attributes) for packet in packets])
             if attributes_most <= self._scheme.attributes_always_fit:
-                return self._deliver(messages)
+                return self._deliver(packets)
         effects: list[Effect] = []
         encodings: list[int] = []
-        accepted: list[Message] = []
-        for message in messages:
+        accepted: list[Publish] = []
+        for packet in packets:
             try:
-                encodings.append(self._scheme.encode_message(message.attributes))
-                accepted.append(message)
+                encodings.append(self._scheme.encode_message(packet.message.attributes))
+                accepted.append(packet)
             except InvalidEncoding as error:
                 effects.append(InputRefused(sender=self._clients[sender].name, problem=str(error)))
-        known: dict[tuple[BrokerId, ...], _Split] = {}
-        for message, destinations in zip(accepted, self._routing.index.match(encodings), strict=True):
+        for packet, destinations in zip(accepted, self._routing.index.match(encodings), strict=True):
             if destinations:
-                self._forward(message, destinations, None, known, effects)
+                self._forward(packet.message, packet.lane, destinations, None, effects)
         return effects + self._deliver(accepted)
 
     def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
         """Copies from a neighbour: keep what is for us, send on what is for others."""
         if not self._routing.is_neighbour(sender):  # it will say Hello soon: we or the link have just come up
-            return [_dropped("sender unknown", packet.message, len(packet.destinations)) for packet in packets]
+            return [
+                _dropped("sender unknown", packet.message, packet.lane, len(packet.destinations)) for packet in packets
+            ]
         here = self._routing.broker
         effects: list[Effect] = []
-        local: list[Message] = []
-        known: dict[tuple[BrokerId, ...], _Split] = {}
+        local: list[Publication] = []
         for packet in packets:
             destinations = packet.destinations
             if here in destinations:
-                local.append(packet.message)
+                local.append(packet)
                 place = destinations.index(here)
                 destinations = destinations[:place] + destinations[place + 1 :]
             if destinations:
-                self._forward(packet.message, destinations, packet.hops_left, known, effects)
+                self._forward(packet.message, packet.lane, destinations, packet.hops_left, effects)
         return effects + self._deliver(local) if local else effects
 
     def _forward(
         self,
         message: Message,
+        lane: Lane,
         destinations: tuple[BrokerId, ...],
         hops_left: int | None,
-        known: dict[tuple[BrokerId, ...], _Split],
         effects: list[Effect],
     ) -> None:
-        """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit.
-
-        Many messages of a batch go to the same brokers: `known` holds how each set is split, for this batch only.
-        """
-        split = known.get(destinations)
-        if split is None:
-            split = known[destinations] = self._split(destinations)
+        """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit."""
+        exits = self._routing.exits()
+        if exits is not self._exits or len(self._splits) >= SPLITS_MAX:
+            self._exits = exits
+            self._splits.clear()
+        split = self._splits.get(destinations)
+        if split is None:  # many messages go to the same brokers
+            split = self._splits[destinations] = self._split(destinations, exits)
         if hops_left is None:
             hops_left = split.hop_limit
         if split.lost:
-            effects.append(_dropped("no way", message, split.lost))
+            effects.append(_dropped("no way", message, lane, split.lost))
         if hops_left == 0 and split.groups:
-            effects.append(_dropped("hop limit", message, len(destinations) - split.lost))
+            effects.append(_dropped("hop limit", message, lane, len(destinations) - split.lost))
             return
         for to, group in split.groups:
-            effects.append(Send(to, Publication(group, hops_left - 1, message), Lane.BEST_EFFORT))
+            effects.append(Send(to, Publication(group, hops_left - 1, message, lane), lane))
 
-    def _split(self, destinations: tuple[BrokerId, ...]) -> _Split:
+    def _split(self, destinations: tuple[BrokerId, ...], exits: Mapping[BrokerId, Link]) -> _Split:
         """The brokers grouped by the neighbour that leads to them."""
-        exits = self._routing.exits()
         groups: dict[Link, list[BrokerId]] = {}
         lost = 0
         for destination in destinations:
@@ -224,16 +219,18 @@ class Broker:
         farthest = max((way.hops for way in ways if way is not None), default=0)
         return min(farthest + self._config.hops_spare, self._config.hops_max)
 
-    def _deliver(self, messages: list[Message]) -> list[Effect]:
+    def _deliver(self, packets: Sequence[Publish | Publication]) -> list[Effect]:
         """Exact matching; one packet per client, whatever the number of its subscriptions that match."""
         effects: list[Effect] = []
         subscriptions = self._subscriptions
-        for message, keys in zip(messages, self._index.match([m.attributes for m in messages]), strict=True):
+        matched = self._index.match([packet.message.attributes for packet in packets])
+        for packet, keys in zip(packets, matched, strict=True):
             if not keys:
                 continue
+            message, lane = packet.message, packet.lane
             if len(keys) == 1:
                 only = subscriptions[keys[0]]
-                effects.append(Send(only.to, Delivery(only.numbers, message), Lane.BEST_EFFORT))
+                effects.append(Send(only.to, Delivery(only.numbers, message, lane), lane))
                 continue
             by_link: dict[Link, list[int]] = {}
             for key in keys:
@@ -241,7 +238,7 @@ class Broker:
                 by_link.setdefault(subscription.link, []).append(subscription.number)
             for link, numbers in by_link.items():
                 numbers.sort()
-                effects.append(Send((link,), Delivery(tuple(numbers), message), Lane.BEST_EFFORT))
+                effects.append(Send((link,), Delivery(tuple(numbers), message, lane), lane))
         return effects
 
     # Clients.
@@ -252,7 +249,7 @@ class Broker:
         assert isinstance(packet, Subscribe | Unsubscribe)
         client = self._clients.get(sender)
         if client is None:
-            problem = self._full_problem() or "it has not said who it is; Attach comes first"
+            problem = self._full_problem() or "it has not attached; Attach comes first"
             return self._refuse(packet, f"link {sender}", sender, problem)
         if isinstance(packet, Subscribe):
             return self._subscribe(packet, client, sender, now)
@@ -315,13 +312,13 @@ class Broker:
         return f"this broker has as many clients as it takes; the limit clients_max is {limit}" if full else ""
 
 
-def _dropped(cause: str, message: Message, destinations: int, kind: str = "Publication") -> Dropped:
+def _dropped(cause: str, message: Message, lane: Lane, destinations: int, kind: str = "Publication") -> Dropped:
     identity = message.identity
     return Dropped(
         place="route",
         cause=cause,
         peer="",
-        lane=Lane.BEST_EFFORT,
+        lane=lane,
         kind=kind,
         publisher=identity.publisher,
         incarnation=identity.incarnation,

@@ -1,153 +1,152 @@
 """The client's end of the network: publish, subscribe, unsubscribe, and what comes back.
 
-State: the subscriptions that the application holds. They belong to the application, not to the connection: whenever
-the link to the home broker comes up, the client says who it is and subscribes again. A ticket is answered when the
-broker has answered; a subscription made while the link is down is answered later. Publishing while the link is down
-is refused at once, because best effort stores nothing.
+State: the subscriptions that the application and its services hold. They belong to them, not to the connection:
+whenever the link to the home broker comes up, the client attaches and subscribes again. A ticket is answered when the
+broker has answered; a subscription made while the link is down is answered later. Publishing while the link is down is
+refused at once, because best effort stores nothing.
 
-A service of the client (the transport) uses `carry`, `listen` and `ignore`: the same three verbs, without tickets and
-without a place in the trace, because what services say to each other is nothing that an application published or
-wants. Messages in an envelope go to the service, if there is one; otherwise the envelope is taken off here.
+Services use `carry`, `listen` and `ignore`: the same three verbs, without tickets and without a place in the trace,
+because what services send each other is nothing that an application published or wants.
+
+Each subscription has one owner: a service that serves it, or nobody, which is best effort. A delivery goes first to the
+application for those that nobody owns (an envelope of some service is taken off), then to the owners in the order of
+the list of services.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from penstock.content.envelope import DATA, FLAG, opened
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
-from penstock.kernel.facts import published_record
-from penstock.kernel.machine import (
-    SERVICE_SUBSCRIPTIONS,
-    Accepted,
-    Deliver,
-    Done,
-    Effect,
-    Lane,
-    Link,
-    Packet,
-    Refused,
-    Send,
-    Ticket,
-)
-from penstock.kernel.timers import TimerName
-from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed
+from penstock.kernel.link import Link
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Refused, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.service import Context, ServesSubscriptions
+from penstock.kernel.storage import Ticket
+from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed, published_record
+from penstock.overlay.config import ClientConfig
 from penstock.overlay.egress import dropped
-from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
+from penstock.overlay.packets import Answer, Attach, Delivery, Publish, Subscribe, Unsubscribe
 
-Taker = Callable[[tuple[int, ...], Message, float], list[Effect]]
 NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publish again once the link is up"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientConfig:
-    """Bounds of one client."""
-
-    subscriptions_max: int = 1_000
-
-
 class Client:
-    """The service that gives an application its verbs."""
+    """The machine that gives an application its verbs."""
 
-    name = "client"
-    packet_kinds: tuple[type[Packet], ...] = (Answer, Delivery, Hello)
+    packet_kinds: tuple[type[Packet], ...] = (Answer, Delivery)
 
-    def __init__(self, client: str, incarnation: int, config: ClientConfig) -> None:
-        self.client = client
-        self.incarnation = incarnation
-        self._config = config
+    def __init__(self, context: Context) -> None:
+        self.client = context.name
+        self.incarnation = context.incarnation
+        self._config = context.settings(ClientConfig)
+        self._traced = context.traced
         self._home: Link | None = None
         self._where: dict[int, str] = {}  # subscription -> text
+        self._owners: dict[int, int] = {}  # subscription -> rank of the service that owns it
+        self._services: dict[int, ServesSubscriptions] = {}  # by rank: the order of the list of services
         self._asked: dict[int, int] = {}  # ticket on the wire -> subscription
         self._next_wire_ticket = 0
         self._unanswered: dict[int, Ticket] = {}  # subscription -> ticket whose Subscribe has not been answered
-        self.refused: Callable[[int, float], list[Effect]] | None = None  # the service that must know of it
-        self.taker: Taker | None = None  # the service that takes all that arrives, as soon as there is one
+
+    def serve(self, rank: int, service: ServesSubscriptions) -> None:
+        """Deliveries for the subscriptions of this service go to it; called when the node is assembled."""
+        self._services[rank] = service
 
     # Application verbs.
 
-    def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
-        """Send a message to whoever wants it."""
-        if not self.connected:
-            return self.refuse(message, ticket)
-        return [published_record(message), *self.carry(message), Done(ticket, Accepted())]
+    def publish(
+        self, messages: Sequence[Message], *, tickets: Sequence[Ticket], now: float, lane: Lane = Lane.BEST_EFFORT
+    ) -> list[Effect]:
+        """Send messages to whoever wants them; tickets, if there are any, are answered one for each."""
+        effects = self.sent(messages, lane)
+        if tickets:
+            outcome = Accepted() if self.connected else Refused(NOT_CONNECTED)
+            effects += [Done(ticket, outcome) for ticket in tickets]
+        return effects
 
-    def refuse(self, message: Message, ticket: Ticket) -> list[Effect]:
-        """There is nobody to give the message to."""
-        return [*self.carry(message), Done(ticket, Refused(NOT_CONNECTED))]
+    def sent(self, messages: Sequence[Message], lane: Lane = Lane.BEST_EFFORT) -> list[Effect]:
+        """The messages of the application leave now, in this lane; while the link is down they are dropped."""
+        if self._home is None:
+            return [dropped("egress", "not connected", "", lane, Publish(message, lane)) for message in messages]
+        to = (self._home,)
+        effects: list[Effect] = [Send(to, Publish(message, lane), lane) for message in messages]
+        if self._traced:
+            effects = [part for pair in zip(map(published_record, messages), effects, strict=True) for part in pair]
+        return effects
 
-    def publish_all(self, messages: Sequence[Message]) -> list[Effect]:
-        """Send messages for which nobody holds a ticket or keeps a trace; while the link is down they are dropped."""
-        home = self._home
-        if home is None:
-            return [dropped("egress", "not connected", "", Lane.BEST_EFFORT, Publish(message)) for message in messages]
-        to = (home,)
-        return [Send(to, Publish(message), Lane.BEST_EFFORT) for message in messages]
-
-    def subscribe(self, subscription: int, where: str, *, ticket: Ticket, now: float) -> list[Effect]:
+    def subscribe(
+        self, number: int, where: str, *, ticket: Ticket, now: float, owner: int | None = None
+    ) -> list[Effect]:
         """Ask for all messages that match `where`, under a number not in use."""
-        if subscription in self._where:
-            return [Done(ticket, Refused(f"subscription {subscription} exists; choose another number"))]
-        if subscription >= SERVICE_SUBSCRIPTIONS:
+        if number in self._where:
+            return [Done(ticket, Refused(f"subscription {number} exists; choose another number"))]
+        if number >= SERVICE_SUBSCRIPTIONS:
             return [Done(ticket, Refused(f"numbers from {SERVICE_SUBSCRIPTIONS} on are taken; choose a smaller one"))]
         if sum(number < SERVICE_SUBSCRIPTIONS for number in self._where) >= self._config.subscriptions_max:
             return [Done(ticket, Refused(f"the limit subscriptions_max is {self._config.subscriptions_max}"))]
-        self._where[subscription] = where
-        self._unanswered[subscription] = ticket
-        return [Subscribed(subscription, where), *self._send_subscribe(subscription)]
+        self._where[number] = where
+        if owner is not None:
+            self._owners[number] = owner
+        self._unanswered[number] = ticket
+        return [Subscribed(number, where), *self._send_subscribe(number)]
 
-    def unsubscribe(self, subscription: int, *, ticket: Ticket, now: float) -> list[Effect]:
+    def unsubscribe(self, number: int, *, ticket: Ticket, now: float) -> list[Effect]:
         """Ask for no more; deliveries stop at once, whatever is still on its way."""
-        if self._where.pop(subscription, None) is None:
-            return [Done(ticket, Refused(f"there is no subscription {subscription}"))]
-        effects: list[Effect] = [Unsubscribed(subscription), Done(ticket, Accepted())]
+        if self._where.pop(number, None) is None:
+            return [Done(ticket, Refused(f"there is no subscription {number}"))]
+        self._owners.pop(number, None)
+        effects: list[Effect] = [Unsubscribed(number), Done(ticket, Accepted())]
         # An answer that is still on its way must not be taken for that of a later subscription under this number.
-        self._asked = {wire: asked for wire, asked in self._asked.items() if asked != subscription}
-        waiting = self._unanswered.pop(subscription, None)
+        self._asked = {wire: asked for wire, asked in self._asked.items() if asked != number}
+        waiting = self._unanswered.pop(number, None)
         if waiting is not None:
             effects.append(Done(waiting, Refused("unsubscribed before the broker had answered")))
         if self._home is not None:
-            effects.append(Send((self._home,), Unsubscribe(0, subscription), Lane.CONTROL))
+            effects.append(Send((self._home,), Unsubscribe(0, number), Lane.CONTROL))
         return effects
 
     # The same for services.
 
     @property
     def connected(self) -> bool:
-        """Whether there is a broker to talk to."""
+        """Whether there is a broker at the other end."""
         return self._home is not None
 
-    def carry(self, message: Message) -> list[Effect]:
-        """Send a message; while the link is down it is dropped."""
+    def carry(self, message: Message, lane: Lane) -> list[Effect]:
+        """Send a message of a service; while the link is down it is dropped."""
+        packet = Publish(message, lane)
         if self._home is None:
-            return [dropped("egress", "not connected", "", Lane.BEST_EFFORT, Publish(message))]
-        return [Send((self._home,), Publish(message), Lane.BEST_EFFORT)]
+            return [dropped("egress", "not connected", "", lane, packet)]
+        return [Send((self._home,), packet, lane)]
 
-    def listen(self, subscription: int, where: str) -> list[Effect]:
+    def listen(self, number: int, where: str, owner: int) -> list[Effect]:
         """Subscribe under a number of a service."""
-        assert subscription >= SERVICE_SUBSCRIPTIONS, f"{subscription} is an application's number"
-        self._where[subscription] = where
-        return self._send_subscribe(subscription)
+        assert number >= SERVICE_SUBSCRIPTIONS, f"{number} is an application's number"
+        self._where[number] = where
+        self._owners[number] = owner
+        return self._send_subscribe(number)
 
-    def ignore(self, subscription: int) -> list[Effect]:
+    def ignore(self, number: int) -> list[Effect]:
         """Unsubscribe under a number of a service."""
-        if self._where.pop(subscription, None) is None or self._home is None:
+        self._owners.pop(number, None)
+        if self._where.pop(number, None) is None or self._home is None:
             return []
-        return [Send((self._home,), Unsubscribe(0, subscription), Lane.CONTROL)]
+        return [Send((self._home,), Unsubscribe(0, number), Lane.CONTROL)]
 
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        held = self._where
+        held, owners = self._where, self._owners
         for packet in packets:
             if isinstance(packet, Delivery):
-                if self.taker is None and FLAG not in packet.message.attributes:  # by far the most, where there is none
-                    for subscription in packet.subscriptions:
-                        if subscription in held:
-                            effects.append(Deliver(subscription, packet.message))
+                if not owners and FLAG not in packet.message.attributes:  # by far the most, where no service has any
+                    for number in packet.subscriptions:
+                        if number in held:
+                            effects.append(Deliver(number, packet.message))
                 else:
                     effects += self._delivered(packet, now)
             elif isinstance(packet, Answer):
@@ -155,14 +154,30 @@ class Client:
         return effects
 
     def _delivered(self, packet: Delivery, now: float) -> list[Effect]:
-        """A message for a service, or in an envelope that nobody here has a use for."""
-        held, message = self._where, packet.message
-        if self.taker is not None:
-            return self.taker(tuple([number for number in packet.subscriptions if number in held]), message, now)
-        inside, problems = without_envelope(message)
-        if inside is None:
-            return problems
-        return [Deliver(number, inside) for number in packet.subscriptions if number in held]
+        """For the application what nobody owns, then for each service what is its own."""
+        message = packet.message
+        plain: list[int] = []
+        owned: dict[int, list[int]] = {}
+        for number in packet.subscriptions:
+            if number in self._owners:
+                owned.setdefault(self._owners[number], []).append(number)
+            elif number in self._where:
+                plain.append(number)
+        effects = self._deliver_plain(plain, message) if plain else []
+        for rank in sorted(owned):
+            effects += self._services[rank].delivered(tuple(owned[rank]), message, now=now)
+        return effects
+
+    def _deliver_plain(self, numbers: list[int], message: Message) -> list[Effect]:
+        """To the application, without the envelope of a service that nobody here asked for."""
+        if FLAG in message.attributes:
+            if message.attributes[FLAG] != DATA:  # services among themselves
+                return []
+            try:
+                message = opened(message)[1]
+            except InvalidMessage as error:
+                return [InputRefused(sender=message.identity.publisher, problem=str(error))]
+        return [Deliver(number, message) for number in numbers]
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
@@ -172,45 +187,39 @@ class Client:
             return []
         self._home = link
         effects: list[Effect] = [Send((link,), Attach(self.client, self.incarnation), Lane.CONTROL)]
-        for subscription in self._where:
-            effects += self._send_subscribe(subscription)
+        for number in self._where:
+            effects += self._send_subscribe(number)
         return effects
-
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
-        raise AssertionError(f"the client sets no timer, yet {timer} expired")
 
     # Subscriptions on the wire.
 
-    def _send_subscribe(self, subscription: int) -> list[Effect]:
+    def _send_subscribe(self, number: int) -> list[Effect]:
         if self._home is None:
             return []
         self._next_wire_ticket += 1
-        self._asked[self._next_wire_ticket] = subscription
-        packet = Subscribe(self._next_wire_ticket, subscription, self._where[subscription])
+        self._asked[self._next_wire_ticket] = number
+        packet = Subscribe(self._next_wire_ticket, number, self._where[number])
         return [Send((self._home,), packet, Lane.CONTROL)]
 
     def _answered(self, packet: Answer, now: float) -> list[Effect]:
-        subscription = self._asked.pop(packet.ticket, None)
-        if subscription is None or subscription not in self._where:
+        number = self._asked.pop(packet.ticket, None)
+        if number is None or number not in self._where:
             return []
-        ticket = self._unanswered.pop(subscription, None)
+        ticket = self._unanswered.pop(number, None)
         effects: list[Effect] = []
         if packet.problem:
-            del self._where[subscription]
-            effects = [InputRefused(sender=self.client, problem=packet.problem)]
-            if subscription < SERVICE_SUBSCRIPTIONS:
-                effects.append(Unsubscribed(subscription))
-                effects += self.refused(subscription, now) if self.refused is not None else []
+            effects = self._refused(number, packet.problem, now)
         if ticket is not None:
             effects.append(Done(ticket, Refused(packet.problem) if packet.problem else Accepted()))
         return effects
 
-
-def without_envelope(message: Message) -> tuple[Message | None, list[Effect]]:
-    """The application's message in an envelope; none if it is a control message between services, or no good."""
-    if message.attributes[FLAG] != DATA:
-        return None, []
-    try:
-        return opened(message)[1], []
-    except InvalidMessage as error:
-        return None, [InputRefused(sender=message.identity.publisher, problem=str(error))]
+    def _refused(self, number: int, problem: str, now: float) -> list[Effect]:
+        """The broker does not take a subscription, now or after a reconnection."""
+        del self._where[number]
+        owner = self._owners.pop(number, None)
+        effects: list[Effect] = [InputRefused(sender=self.client, problem=problem)]
+        if number < SERVICE_SUBSCRIPTIONS:
+            effects.append(Unsubscribed(number))
+        if owner is not None:
+            effects += self._services[owner].refused(number, now=now)
+        return effects

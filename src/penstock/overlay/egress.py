@@ -2,7 +2,8 @@
 
 A datagram link takes everything at once; the pipe below it, or the kernel, queues and drops. On shaped and reliable
 links the queue stands here, in lanes, and a packet leaves when the host says there is room. So the node sees its own
-congestion, and control packets overtake data.
+congestion, and control packets overtake data. On reliable links a lane also waits for the neighbour's credit, where the
+neighbour gives any; in lanes that hold, the egress knows over which link each waiting packet came (`credit`).
 
 A packet that finds its lane full, or its link down, is dropped and recorded.
 """
@@ -10,38 +11,25 @@ A packet that finds its lane full, or its link down, is dropped and recorded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
 
-from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
+from penstock.kernel.link import Link, LinkInfo, LinkKind
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import LaneQueue, QueueConfig
 from penstock.kernel.trace import Dropped
+from penstock.overlay.packets import Delivery
 
-
-class LinkKind(Enum):
-    """Who keeps the queue of a link."""
-
-    DATAGRAM = "datagram"  # the pipe: it queues and drops
-    SHAPED = "shaped"  # this node: a packet leaves when the one before it is on the wire
-    RELIABLE = "reliable"  # this node: a packet leaves when the socket has room; nothing is lost below
-
-
-@dataclass(frozen=True)
-class LinkInfo:
-    """What the host knows about a link before anything has been said on it."""
-
-    peer: str
-    kind: LinkKind = LinkKind.RELIABLE
-    cost: int = 1
-    queue_packets: int = 1_000  # how many may wait here in each lane, where the queue stands here
+OURSELVES: Link = -1  # the source of what came over no link
 
 
 class _Waiting:
-    __slots__ = ("queue", "room_bytes")
+    __slots__ = ("credit", "queue", "room_bytes", "sent")
 
     def __init__(self, config: QueueConfig) -> None:
-        self.queue: LaneQueue[tuple[Packet, Lane]] = LaneQueue(config)
+        self.queue: LaneQueue[tuple[Packet, Lane, Link]] = LaneQueue(config)
         self.room_bytes = 0
+        self.credit: dict[Lane, int] = {}  # bytes in all that the neighbour takes, in lanes that it limits
+        self.sent = [0] * len(Lane)  # bytes in all, by lane
 
 
 class Egress:
@@ -51,17 +39,27 @@ class Egress:
         self._links = links
         self._config = config
         self._up: dict[Link, _Waiting | None] = {}  # None for datagram links
+        self._held_lanes = config.held_lanes
+        self._waiting_from: dict[
+            tuple[Link, Lane], int
+        ] = {}  # bytes that wait in lanes that hold, by where they came from
+        self.freed: dict[tuple[Link, Lane], None] = {}  # whose bytes have left since somebody looked
+        self.lost_deliveries: dict[Link, int] = {}  # dropped for want of room, since somebody took note of it
 
     def link_changed(self, link: Link, *, up: bool) -> list[Effect]:
         """Begin with an empty queue, or drop what waits."""
         waiting = self._up.pop(link, None)
+        self.lost_deliveries.pop(link, None)
         if up:
             info = self._links.get(link) or LinkInfo(peer=self.peer(link))
             direct = info.kind is LinkKind.DATAGRAM
-            self._up[link] = None if direct else _Waiting(self._config.holding(info.queue_packets))
+            self._up[link] = None if direct else _Waiting(self._config.sized(info.queue_packets))
         if waiting is None:
             return []
-        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane in waiting.queue.clear()]
+        left = waiting.queue.clear()
+        for packet, lane, source in left:
+            self._free(source, lane, packet.size_bytes())
+        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _ in left]
 
     def link_ready(self, link: Link, room_bytes: int) -> list[Effect]:
         """The link can take this many bytes more."""
@@ -71,8 +69,20 @@ class Egress:
         waiting.room_bytes = room_bytes
         return self._release(link, waiting)
 
-    def route(self, effects: Iterable[Effect]) -> list[Effect]:
-        """Let every packet out, keep it, or drop it; everything else passes."""
+    def credited(self, link: Link, lane: Lane, bytes_in_all: int) -> list[Effect]:
+        """The neighbour takes so many bytes in this lane, counted since the link came up."""
+        waiting = self._up.get(link)
+        if waiting is None or bytes_in_all <= waiting.credit.get(lane, -1):
+            return []
+        waiting.credit[lane] = bytes_in_all
+        if waiting.sent[lane] < bytes_in_all:
+            waiting.queue.unblock(lane)
+            return self._release(link, waiting)
+        waiting.queue.block(lane)
+        return []
+
+    def route(self, effects: Iterable[Effect], source: Link = OURSELVES) -> list[Effect]:
+        """Let every packet out, keep it, or drop it; everything else passes. `source`: over which link it all came."""
         passed: list[Effect] = []
         up = self._up
         for effect in effects:
@@ -80,15 +90,17 @@ class Egress:
                 passed.append(effect)
             elif len(effect.to) == 1:
                 waiting = up.get(effect.to[0])
-                if waiting is not None and waiting.room_bytes > 0:  # as in `_offer`, without a call for each packet
-                    waiting.room_bytes -= effect.packet.size_bytes()
+                if waiting is not None and waiting.room_bytes > 0 and not waiting.credit:
+                    size_bytes = effect.packet.size_bytes()  # as in `_offer`, without a call for each packet
+                    waiting.room_bytes -= size_bytes
+                    waiting.sent[effect.lane] += size_bytes
                     passed.append(effect)
                     continue
-                outcome = self._offer(effect.to[0], effect)
+                outcome = self._offer(effect.to[0], effect, source)
                 if outcome is not None:
                     passed.append(outcome)
             else:
-                passed += self._spread(effect)
+                passed += self._spread(effect, source)
         return passed
 
     def peer(self, link: Link) -> str:
@@ -96,17 +108,36 @@ class Egress:
         info = self._links.get(link)
         return info.peer if info is not None else f"link {link}"
 
+    def is_reliable(self, link: Link) -> bool:
+        """Whether nothing is lost on this link while it is up."""
+        info = self._links.get(link)
+        return info is None or info.kind is LinkKind.RELIABLE
+
     def waiting_packets(self, link: Link) -> int:
         """How many packets wait for this link."""
         waiting = self._up.get(link)
         return len(waiting.queue) if waiting is not None else 0
 
-    def _spread(self, effect: Send) -> list[Effect]:
+    def waits_for_room(self, link: Link) -> bool:
+        """Whether something waits that room would let out; what waits for credit alone does not count."""
+        waiting = self._up.get(link)
+        return waiting is not None and waiting.room_bytes <= 0 and len(waiting.queue) > 0
+
+    def waiting_control_bytes(self, link: Link) -> int:
+        """How much control waits for this link."""
+        waiting = self._up.get(link)
+        return waiting.queue.lane_bytes(Lane.CONTROL) if waiting is not None else 0
+
+    def waiting_bytes_from(self, source: Link, lane: Lane) -> int:
+        """How much waits here of what came over this link, in a lane that holds."""
+        return self._waiting_from.get((source, lane), 0)
+
+    def _spread(self, effect: Send, source: Link) -> list[Effect]:
         """One packet for many links; those that take it at once stay together in one effect, after the others."""
         passed: list[Effect] = []
         direct: list[Link] = []
         for link in effect.to:
-            outcome = self._offer(link, effect)
+            outcome = self._offer(link, effect, source)
             if outcome is effect:
                 direct.append(link)
             elif outcome is not None:
@@ -115,7 +146,7 @@ class Egress:
             passed.append(effect if len(direct) == len(effect.to) else Send(tuple(direct), effect.packet, effect.lane))
         return passed
 
-    def _offer(self, link: Link, effect: Send) -> Effect | None:
+    def _offer(self, link: Link, effect: Send, source: Link) -> Effect | None:
         """One packet for one link: the effect itself if it may go, None if it must wait, or the record of its end."""
         packet, lane = effect.packet, effect.lane
         if link not in self._up:
@@ -124,11 +155,17 @@ class Egress:
         if waiting is None:
             return effect
         size_bytes = packet.size_bytes()
-        if waiting.room_bytes > 0:  # then nothing waits, because whatever did would have left
-            waiting.room_bytes -= size_bytes
+        # With room nothing waits, because whatever did would have left; but for lanes without credit.
+        if waiting.room_bytes > 0 and _has_credit(waiting, lane):
+            self._leave(waiting, lane, size_bytes)
             return effect
-        if waiting.queue.put(lane, (packet, lane), size_bytes):
+        granted = source != OURSELVES and lane in self._held_lanes
+        if waiting.queue.put(lane, (packet, lane, source), size_bytes, granted=granted):
+            if granted:
+                self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
             return None
+        if type(packet) is Delivery:
+            self.lost_deliveries[link] = self.lost_deliveries.get(link, 0) + 1
         return dropped("egress", "queue full", self.peer(link), lane, packet)
 
     def _release(self, link: Link, waiting: _Waiting) -> list[Effect]:
@@ -138,10 +175,30 @@ class Egress:
             taken = waiting.queue.get()
             if taken is None:
                 break
-            (packet, lane), size_bytes = taken
-            waiting.room_bytes -= size_bytes
+            (packet, lane, source), size_bytes = taken
+            self._free(source, lane, size_bytes)
+            self._leave(waiting, lane, size_bytes)
             released.append(Send((link,), packet, lane))
         return released
+
+    def _free(self, source: Link, lane: Lane, size_bytes: int) -> None:
+        """Something that came from there waits no longer."""
+        key = (source, lane)
+        if key in self._waiting_from:
+            self._waiting_from[key] -= size_bytes
+            if self._waiting_from[key] <= 0:
+                del self._waiting_from[key]
+            self.freed[key] = None
+
+    def _leave(self, waiting: _Waiting, lane: Lane, size_bytes: int) -> None:
+        waiting.room_bytes -= size_bytes
+        waiting.sent[lane] += size_bytes
+        if not _has_credit(waiting, lane):
+            waiting.queue.block(lane)
+
+
+def _has_credit(waiting: _Waiting, lane: Lane) -> bool:
+    return lane not in waiting.credit or waiting.sent[lane] < waiting.credit[lane]
 
 
 def dropped(place: str, cause: str, peer: str, lane: Lane, packet: Packet) -> Dropped:

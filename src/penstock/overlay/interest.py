@@ -5,7 +5,7 @@ that want the same encoding cost the network nothing more. `RemoteInterest` is w
 a version, moved on by changes, or replaced by a snapshot that may come in parts. The set lives in a shared
 `EncodingIndex`, which finds all brokers that may want a message in one call.
 
-A change that does not follow the version at hand is left alone: the digests of the next Hello will differ, and the
+A change that does not follow the version at hand is left alone: the hashes of the next Hello will differ, and the
 neighbour then sends a snapshot. Parts of a snapshot are kept until the set is whole, so that a lossy link delivers it
 in a few tries.
 """

@@ -1,157 +1,209 @@
-"""One node: services side by side, over one egress and one heap of timers.
+"""One node: the machines of its services side by side, over one egress and one heap of timers.
 
-A service is a machine that handles some kinds of packets under a name of its own. To add one, give it `name`,
-`packet_kinds`, `receive`, `link_changed` and `expired`, and register it in `broker_node` or `client_node`. The node
-hands each packet to the service that handles its kind, each expired timer to the service whose name it bears, and
-lets all packets out through the egress.
+The node hands each packet to the machine that takes its kind, each expired timer and each answer of storage to the
+service that it belongs to, and lets all packets out through the egress. It gives and obeys credit (`credit`), so that
+holding a lane is an effect like any other. What it is made of is `assembly`'s business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from random import Random
-from typing import Protocol
+from typing import Any, TypeVar
 
-from penstock.content.bloom import EncodingScheme
-from penstock.content.message import Message
-from penstock.kernel.machine import Effect, Link, Packet, StorageResult, Ticket
+import msgspec
+
+from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.machine import Effect, Hold, Release
+from penstock.kernel.packet import Packet
 from penstock.kernel.queue import QueueConfig
-from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.service import (
+    HasStatus,
+    HasTimers,
+    TakesPackets,
+    UsesStorage,
+    WatchesLinks,
+    WatchesTraffic,
+    can,
+)
+from penstock.kernel.storage import StorageResult, StorageTickets, Ticket
+from penstock.kernel.timers import Timers
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.broker import Broker, BrokerConfig
-from penstock.overlay.client import Client, ClientConfig
-from penstock.overlay.egress import Egress, LinkInfo
-from penstock.overlay.packets import BrokerId
-from penstock.overlay.routing import Routing, RoutingConfig
+from penstock.overlay.credit import Credit, CreditGrants
+from penstock.overlay.egress import OURSELVES, Egress
 
-
-class Service(Protocol):
-    """A machine that lives in a node."""
-
-    name: str  # first element of the names of its timers
-    packet_kinds: tuple[type[Packet], ...]
-
-    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]: ...
-
-    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]: ...
-
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeConfig:
-    """All settings of a node; every broker of a network must have the same `scheme`."""
-
-    scheme: EncodingScheme = field(default_factory=EncodingScheme)
-    routing: RoutingConfig = field(default_factory=RoutingConfig)
-    broker: BrokerConfig = field(default_factory=BrokerConfig)
-    client: ClientConfig = field(default_factory=ClientConfig)
-    egress: QueueConfig = field(default_factory=QueueConfig)
+T = TypeVar("T")
+Receive = Callable[..., list[Effect]]  # receive(packets, *, sender, now)
 
 
 class Node:
     """What a host drives: implements `kernel.machine.Machine`."""
 
     def __init__(
-        self, services: Sequence[Service], links: Mapping[Link, LinkInfo], timers: Timers, egress: QueueConfig
+        self,
+        links: Mapping[Link, LinkInfo],
+        queues: QueueConfig,
+        host_view: Callable[[], dict[str, Any]] = dict,  # what the host adds to a report
     ) -> None:
-        self.egress = Egress(links, egress)
-        self._services = services
-        self._timers = timers
-        self._by_name = {service.name: service for service in services}
-        self._by_kind = {kind: service for service in services for kind in service.packet_kinds}
+        self.egress = Egress(links, queues)
+        self.timers = Timers()
+        self.storage = StorageTickets()
+        self.machines: dict[str, Any] = {}  # by the name of their service, in the order of the list
+        self._host_view = host_view
+        self._grants = CreditGrants(queues, self.egress.waiting_bytes_from) if queues.held_lanes else None
+        self._receivers: dict[type[Packet], Receive] = {}
+        self._on_link: list[Callable[..., list[Effect]]] = []
+        self._on_traffic: list[Callable[..., None]] = []
+        self._on_timer: dict[str, Callable[..., list[Effect]]] = {}
+        self._on_storage: dict[str, Callable[..., list[Effect]]] = {}
+
+    def install(self, service: str, machine: Any) -> None:
+        """Make the machine of a service part of the node."""
+        self.machines[service] = machine
+        if can(machine, TakesPackets):
+            for kind in machine.packet_kinds:
+                assert kind not in self._receivers, f"two services take {kind.__name__}"
+                self._receivers[kind] = machine.receive
+        if can(machine, WatchesLinks):
+            self._on_link.append(machine.link_changed)
+        if can(machine, WatchesTraffic):
+            self._on_traffic.append(machine.link_active)
+        if can(machine, HasTimers):
+            self._on_timer[service] = machine.expired
+        if can(machine, UsesStorage):
+            self._on_storage[service] = machine.completed
+
+    # What others may see of it.
+
+    def machine(self, kind: type[T]) -> T:
+        """The machine of this type."""
+        return next(machine for machine in self.machines.values() if isinstance(machine, kind))
+
+    def takes(self) -> tuple[type[Packet], ...]:
+        """The kinds of packets that somebody here handles."""
+        return (Credit, *self._receivers)
+
+    def status(self) -> dict[str, Any]:
+        """What the host says of the node, and each service of itself, as plain data."""
+        parts = {name: machine for name, machine in self.machines.items() if can(machine, HasStatus)}
+        services = {name: msgspec.to_builtins(machine.status()) for name, machine in parts.items()}
+        return {**self._host_view(), "services": services}
+
+    def take_lost_deliveries(self) -> dict[Link, int]:
+        """How many deliveries were dropped on each link since the last call; links that take nothing are left out."""
+        lost = self.egress.lost_deliveries
+        taken = {link: count for link, count in lost.items() if not self.egress.waiting_control_bytes(link)}
+        for link in taken:
+            del lost[link]
+        return taken
+
+    # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        for active in self._on_traffic:
+            active(sender, now=now)
+        if self._grants is not None:
+            return self._receive_counted(packets, sender, now, self._grants)
         if len(packets) == 1 or len(set(map(type, packets))) == 1:  # nearly always: alone, or among its like
-            service = self._by_kind.get(type(packets[0]))
-            if service is not None:
-                return self.egress.route(service.receive(packets, sender=sender, now=now))
+            receive = self._receivers.get(type(packets[0]))
+            if receive is not None:
+                return self.egress.route(receive(packets, sender=sender, now=now))
+        effects, released = self._handled(packets, sender, now)
+        return released + self.egress.route(effects)
+
+    def _handled(self, packets: Sequence[Packet], sender: Link, now: float) -> tuple[list[Effect], list[Effect]]:
+        """What the machines want, and what credit has let out, which has passed the egress already."""
         effects: list[Effect] = []
-        for service, batch in groupby(packets, lambda packet: self._by_kind.get(type(packet))):
-            if service is None:
-                kinds = ", ".join(sorted({type(packet).__name__ for packet in batch}))
-                effects.append(InputRefused(self.egress.peer(sender), f"no service here takes packets of kind {kinds}"))
+        released: list[Effect] = []
+        for kind, group in groupby(packets, type):
+            batch = list(group)
+            receive = self._receivers.get(kind)
+            if receive is not None:
+                effects += receive(batch, sender=sender, now=now)
+            elif kind is Credit:
+                released += self._credited(batch, sender)
             else:
-                effects += service.receive(list(batch), sender=sender, now=now)
-        return self.egress.route(effects)
+                problem = f"no service here takes packets of kind {kind.__name__}"
+                effects.append(InputRefused(self.egress.peer(sender), problem))
+        return effects, released
 
     def link_ready(self, link: Link, *, room_bytes: int, now: float) -> list[Effect]:
-        return self.egress.link_ready(link, room_bytes)
+        return self.egress.link_ready(link, room_bytes) + self._renewed()
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         effects = self.egress.link_changed(link, up=up)
-        for service in self._services:
-            effects += self.egress.route(service.link_changed(link, up=up, now=now))
-        return effects
+        if self._grants is not None:
+            self._grants.link_down(link)
+            if up and self.egress.is_reliable(link):
+                effects += self.egress.route(self._grants.link_up(link))
+        for changed in self._on_link:
+            effects += self.route(changed(link, up=up, now=now))
+        return effects + self._renewed()
 
     def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect]:
-        raise AssertionError(f"no service of this node asks storage for anything, yet ticket {ticket} came back")
+        return self.route(self._on_storage[self.storage.owner(ticket)](ticket, result, now=now))
 
     def wake(self, *, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        while (timer := self._timers.pop_due(now)) is not None:
-            effects += self._by_name[str(timer[0])].expired(timer, now=now)
-        return self.egress.route(effects)
+        while (name := self.timers.pop_due(now)) is not None:
+            timer = name[1]
+            assert isinstance(timer, int)
+            effects += self._on_timer[str(name[0])](timer, name[2:], now=now)
+        return self.route(effects)
 
     def deadline(self) -> float | None:
-        return self._timers.deadline()
+        return self.timers.deadline()
 
+    # The way out.
 
-class BrokerNode(Node):
-    """A broker: its picture of the network, and the forwarding built on it."""
+    def route(self, effects: Iterable[Effect], source: Link = OURSELVES) -> list[Effect]:
+        """Let packets out as their links allow, hold and release lanes; everything else passes."""
+        if self._grants is not None:
+            effects = self._held(effects, self._grants)
+        return self.egress.route(effects, source)
 
-    def __init__(
-        self,
-        broker: BrokerId,
-        incarnation: int,
-        links: Mapping[Link, LinkInfo],
-        random: Random,
-        config: NodeConfig,
-        services: Sequence[Service] = (),  # of the host's own, beside the protocol's
-    ) -> None:
-        timers = Timers()
-        self.routing = Routing(
-            broker,
-            incarnation,
-            scheme=config.scheme,
-            timers=timers,
-            random=random,
-            link_costs={link: info.cost for link, info in links.items()},
-            config=config.routing,
-        )
-        self.broker = Broker(self.routing, config.scheme, config.broker)
-        super().__init__((self.routing, self.broker, *services), links, timers, config.egress)
+    def discarded(self, packets: Sequence[Packet], *, sender: Link) -> list[Effect]:
+        """These have come in over a link, and the host had no room for them: for credit they have come."""
+        if self._grants is None:
+            return []
+        self._grants.admitted(sender, packets, self.egress.peer(sender))  # their end is recorded already
+        return self.egress.route(self._grants.renew_all(sender))
 
-    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
-        self.routing.heard(sender, now=now)
-        return super().receive(packets, sender=sender, now=now)
+    # Credit.
 
+    def _credited(self, packets: Sequence[Packet], sender: Link) -> list[Effect]:
+        """The neighbour takes more in some lane; what that lets out has passed the egress already."""
+        released: list[Effect] = []
+        for packet in packets:
+            assert isinstance(packet, Credit)
+            released += self.egress.credited(sender, packet.lane, packet.bytes_in_all)
+        return released
 
-class ClientNode(Node):
-    """A client: the application's verbs, passed on to the service and let out through the egress."""
+    def _held(self, effects: Iterable[Effect], grants: CreditGrants) -> list[Effect]:
+        passed: list[Effect] = []
+        for effect in effects:
+            if type(effect) is Hold:
+                grants.hold(effect.source, effect.lane)
+            elif type(effect) is Release:
+                passed += grants.release(effect.source, effect.lane)
+            else:
+                passed.append(effect)
+        return passed
 
-    def __init__(
-        self,
-        client: str,
-        incarnation: int,
-        links: Mapping[Link, LinkInfo],
-        config: NodeConfig,
-        services: Sequence[Service] = (),
-        timers: Timers | None = None,
-    ) -> None:
-        self.client = Client(client, incarnation, config.client)
-        super().__init__((self.client, *services), links, Timers() if timers is None else timers, config.egress)
+    def _receive_counted(
+        self, packets: Sequence[Packet], sender: Link, now: float, grants: CreditGrants
+    ) -> list[Effect]:
+        """Handle what the sender had credit for, then renew its credit for what has gone on."""
+        kept, refused = grants.admitted(sender, packets, self.egress.peer(sender))
+        effects, released = self._handled(kept, sender, now)
+        # Only what was granted has its place in a full queue.
+        routed = self.route(effects, sender if self.egress.is_reliable(sender) else OURSELVES)
+        return refused + released + routed + self.egress.route(grants.renew_all(sender)) + self._renewed()
 
-    def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
-        return self.egress.route(self.client.publish(message, ticket=ticket, now=now))
-
-    def publish_all(self, messages: Sequence[Message], *, now: float) -> list[Effect]:
-        return self.egress.route(self.client.publish_all(messages))
-
-    def subscribe(self, subscription: int, where: str, *, ticket: Ticket, now: float) -> list[Effect]:
-        return self.egress.route(self.client.subscribe(subscription, where, ticket=ticket, now=now))
-
-    def unsubscribe(self, subscription: int, *, ticket: Ticket, now: float) -> list[Effect]:
-        return self.egress.route(self.client.unsubscribe(subscription, ticket=ticket, now=now))
+    def _renewed(self) -> list[Effect]:
+        """Credit for those whose bytes have left."""
+        if self._grants is None or not self.egress.freed:
+            return []
+        freed, self.egress.freed = self.egress.freed, {}
+        renewed = [effect for link, lane in freed for effect in self._grants.renew(link, lane)]
+        return self.egress.route(renewed)

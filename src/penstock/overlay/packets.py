@@ -1,46 +1,81 @@
-"""Every packet of the broker network.
+"""The packets of the broker network.
 
 Between brokers:
-    Hello        every interval on every link: I am alive, and this is a digest of all I know
+    Hello        every interval on every link: I am alive, and this is a hash of all versions I know
     LinkState    who an origin's neighbours are; flooded
     Interest     which encodings an origin's clients want, as a change since version `base`; flooded
-    Summary      all versions that the sender knows; sent when digests differ, answered with whatever is newer
+    Summary      all versions that the sender knows; sent when hashes differ, answered with whatever is newer
     Publication  a message, and the brokers that this copy is still meant for
 
 Between a client and its home broker:
     Attach, Subscribe, Unsubscribe, Publish   from the client
     Answer, Delivery                          from the broker
-    StatusRequest                             from the client: what do you see?
-    Status, Losses                            from a live broker: what it sees; what of the client's it dropped
 
 Brokers have small integer ids. A broker's incarnation grows with every restart and beats any version of an older
-life. Encodings travel as bytes.
+life. Encodings travel as bytes. Nothing a peer sends is believed: sizes are counted again, and a destination set that
+is not strictly increasing is refused, because a broker named twice would get the message twice.
 """
 
 from __future__ import annotations
 
-from penstock.content.message import Message
-from penstock.kernel.machine import Packet
+from typing import Self
+
+from penstock.content.message import Message, MessageLimits
+from penstock.errors import InvalidPacket
+from penstock.kernel.packet import (
+    BROKER,
+    CLIENT,
+    CLIENT_NAME_BYTES_MAX,
+    Lane,
+    Packet,
+    check_integers,
+    increasing,
+    measured,
+    require,
+)
 
 BrokerId = int
 
+BROKER_ID_MAX = 65_535
+DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.brokers_max)
+HOPS_MAX = 255
+COST_MAX = 65_535
+SNAPSHOT_PARTS_MAX = 4096
+
 
 class Hello(Packet, frozen=True):
-    """A sign of life. `scheme` names the Bloom encoding: brokers that encode differently cannot be neighbours."""
+    """A keepalive. `scheme` names the Bloom encoding: brokers that encode differently cannot be neighbours."""
+
+    sent_by = (BROKER,)
 
     broker: BrokerId
     incarnation: int
     scheme: str
-    digest: int
+    versions_hash: int
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        _check_broker_id(self.broker)
+        return self
 
 
 class LinkState(Packet, frozen=True):
     """All neighbours of `origin` with the cost to each, as of `version`."""
 
+    sent_by = (BROKER,)
+
     origin: BrokerId
     incarnation: int
     version: int
     neighbours: tuple[tuple[BrokerId, int], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        _check_broker_id(self.origin)
+        require(increasing(tuple(broker for broker, _ in self.neighbours)), "neighbours must increase")
+        good = all(0 <= broker <= BROKER_ID_MAX and 1 <= cost <= COST_MAX for broker, cost in self.neighbours)
+        require(good, "bad neighbour")
+        return self
 
 
 class Interest(Packet, frozen=True):
@@ -48,6 +83,8 @@ class Interest(Packet, frozen=True):
 
     A snapshot may come in several parts; a change always fits one.
     """
+
+    sent_by = (BROKER,)
 
     origin: BrokerId
     incarnation: int
@@ -58,25 +95,61 @@ class Interest(Packet, frozen=True):
     part: int = 0
     parts: int = 1
 
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        _check_broker_id(self.origin)
+        require(self.base < self.version, f"interest from version {self.base} to {self.version}")
+        require(self.part < self.parts <= SNAPSHOT_PARTS_MAX, f"part {self.part} of {self.parts}")
+        require(self.base == 0 or self.parts == 1, "a change has one part")
+        require(self.base > 0 or not self.removed, "a snapshot removes nothing")
+        return self
+
 
 class Summary(Packet, frozen=True):
     """(origin, incarnation, version of its links, version of its interest) for every origin the sender can reach."""
 
+    sent_by = (BROKER,)
+
     known: tuple[tuple[BrokerId, int, int, int], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(increasing(tuple(entry[0] for entry in self.known)), "origins must increase")
+        require(all(entry[0] <= BROKER_ID_MAX and min(entry) >= 0 for entry in self.known), "bad entry in a summary")
+        return self
 
 
 class Publication(Packet, frozen=True, gc=False):
     """One copy of a message on its way to the brokers in `destinations` (increasing)."""
 
+    sent_by = (BROKER,)
+    as_datagram = True
+
     destinations: tuple[BrokerId, ...]
     hops_left: int
     message: Message
+    lane: Lane = Lane.BEST_EFFORT
+
+    def checked(self, limits: MessageLimits) -> Self:
+        destinations, hops_left = self.destinations, self.hops_left
+        if not 0 < len(destinations) <= DESTINATIONS_MAX:
+            raise InvalidPacket(f"{len(destinations)} destinations")
+        if len(destinations) > 1:
+            require(increasing(destinations), "destinations must increase")
+        if destinations[0] < 0 or destinations[-1] > BROKER_ID_MAX:
+            raise InvalidPacket("a destination is no broker id")
+        if not 0 <= hops_left <= HOPS_MAX:
+            raise InvalidPacket(f"hops_left is {hops_left}; the limit HOPS_MAX is {HOPS_MAX}")
+        message = _message(self, limits)
+        return self if message is self.message else type(self)(destinations, hops_left, message, self.lane)
 
     def size_bytes(self) -> int:
         return 20 + 3 * len(self.destinations) + self.message.size_bytes
 
     def carried(self) -> Message | None:
         return self.message
+
+    def travels_in(self) -> Lane:
+        return self.lane
 
     def meant_for(self) -> int:
         return len(self.destinations)
@@ -85,12 +158,22 @@ class Publication(Packet, frozen=True, gc=False):
 class Attach(Packet, frozen=True):
     """The first word of a client on a new link."""
 
+    sent_by = (CLIENT,)
+
     client: str
     incarnation: int
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        fits = 0 < len(self.client.encode()) <= CLIENT_NAME_BYTES_MAX
+        require(fits, f"client name of {len(self.client)} characters")
+        return self
 
 
 class Subscribe(Packet, frozen=True):
     """Send me what matches `where`, under this number of mine."""
+
+    sent_by = (CLIENT,)
 
     ticket: int
     subscription: int
@@ -100,12 +183,16 @@ class Subscribe(Packet, frozen=True):
 class Unsubscribe(Packet, frozen=True):
     """Send me no more for this number."""
 
+    sent_by = (CLIENT,)
+
     ticket: int
     subscription: int
 
 
 class Answer(Packet, frozen=True):
     """The ticket's verb was carried out, or refused with a reason."""
+
+    sent_by = (BROKER,)
 
     ticket: int
     problem: str = ""  # empty: carried out
@@ -114,7 +201,14 @@ class Answer(Packet, frozen=True):
 class Publish(Packet, frozen=True, gc=False):
     """A client's message, at the start of its way."""
 
+    sent_by = (CLIENT,)
+
     message: Message
+    lane: Lane = Lane.BEST_EFFORT
+
+    def checked(self, limits: MessageLimits) -> Self:
+        message = _message(self, limits)
+        return self if message is self.message else type(self)(message, self.lane)
 
     def size_bytes(self) -> int:
         return 12 + self.message.size_bytes
@@ -122,12 +216,27 @@ class Publish(Packet, frozen=True, gc=False):
     def carried(self) -> Message | None:
         return self.message
 
+    def travels_in(self) -> Lane:
+        return self.lane
+
 
 class Delivery(Packet, frozen=True, gc=False):
     """A message at the end of its way, with all the client's subscriptions that it matches."""
 
+    sent_by = (BROKER,)
+
     subscriptions: tuple[int, ...]
     message: Message
+    lane: Lane = Lane.BEST_EFFORT
+
+    def checked(self, limits: MessageLimits) -> Self:
+        subscriptions = self.subscriptions
+        if len(subscriptions) > 1:
+            require(increasing(subscriptions), "subscriptions must increase")
+        if subscriptions and subscriptions[0] < 0:
+            raise InvalidPacket("a subscription's number is negative")
+        message = _message(self, limits)
+        return self if message is self.message else type(self)(subscriptions, message, self.lane)
 
     def size_bytes(self) -> int:
         return 12 + 5 * len(self.subscriptions) + self.message.size_bytes
@@ -135,39 +244,16 @@ class Delivery(Packet, frozen=True, gc=False):
     def carried(self) -> Message | None:
         return self.message
 
-
-class StatusRequest(Packet, frozen=True):
-    """What do you see? Answered by live brokers only."""
-
-    ticket: int
+    def travels_in(self) -> Lane:
+        return self.lane
 
 
-class Status(Packet, frozen=True):
-    """What a live broker sees: its links, queues, drops and clients, as a JSON object."""
-
-    ticket: int
-    report: bytes
-
-
-class Losses(Packet, frozen=True):
-    """So many deliveries to this client were dropped on their last link since the broker last said so."""
-
-    deliveries: int
+def _message(packet: Publication | Publish | Delivery, limits: MessageLimits) -> Message:
+    """The message in the packet, in a data lane and measured."""
+    if packet.lane is Lane.CONTROL:
+        raise InvalidPacket("the control lane carries no messages")
+    return measured(packet.message, limits)
 
 
-AnyPacket = (
-    Hello
-    | LinkState
-    | Interest
-    | Summary
-    | Publication
-    | Attach
-    | Subscribe
-    | Unsubscribe
-    | Answer
-    | Publish
-    | Delivery
-    | StatusRequest
-    | Status
-    | Losses
-)
+def _check_broker_id(broker: BrokerId) -> None:
+    require(broker <= BROKER_ID_MAX, f"broker id {broker}; the limit BROKER_ID_MAX is {BROKER_ID_MAX}")

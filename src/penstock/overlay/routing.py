@@ -1,73 +1,64 @@
 """How brokers learn who is there, how to get there, and who wants what.
 
 State. Each broker is the *origin* of two facts: its neighbours (link state) and its clients' interest. Every broker
-keeps the latest of both for every origin it has heard of, and a map made from the link states.
+keeps the latest of both for every origin it knows, and a map made from the link states.
 
-Messages. News is flooded: whoever learns something newer passes it on to its other neighbours. Floods get lost on
-lossy links, so a Hello carries a digest of all that its sender knows; when digests differ twice running, the listener
+Messages. News is flooded: whoever learns something newer passes it on to its other neighbours. Floods get lost on lossy
+links, so a Hello carries a hash of all versions that its sender knows; when hashes differ twice running, the receiver
 sends a Summary of its versions, and the neighbour answers with whatever it has that is newer. A healthy network
 therefore exchanges nothing but small Hellos, and any two neighbours agree within a few of them.
 
-A neighbour is a broker heard on a link; any packet counts as a sign of life, so that a link crowded with data does
-not look dead. It is lost when the link goes down or has been silent for `dead_after`. Only origins that can be reached
-go into digests and summaries: what is unreachable is kept for `forget_after` (a partition may heal) and then dropped,
-and no neighbour brings it back from the dead.
+A neighbour is a broker whose Hello came over a link; any packet counts as a keepalive, so that a link crowded with data
+does not look dead. It is lost when the link goes down or has been silent for `dead_after`. Only origins that can be
+reached go into hashes and summaries: what is unreachable is kept for `forget_after` (a partition may heal) and then
+dropped, and no neighbour brings it back.
 
-Timers. ("routing", "hello"): send Hellos, look for dead neighbours. ("routing", "announce"): flood what changed here;
-a short wait gathers changes that come together.
+Timers. HELLO: send Hellos, look for dead neighbours. ANNOUNCE: flood what changed here; a short wait gathers changes
+that come together.
 
 Departure: the paper leaves the unicast routing protocol open (002 section 2.7); this one is ours. It re-announces by
-digest instead of repeating everything (docs/decisions/0003-anti-entropy.md).
+hash instead of repeating everything (docs/decisions/0003-anti-entropy.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from enum import IntEnum
 from hashlib import blake2b
-from random import Random
 
 import msgspec
 
 from penstock.content.bloom import EncodingScheme
 from penstock.content.matching.encoded_index import EncodingIndex
 from penstock.errors import InvalidEncoding
-from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
-from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import InputRefused, LimitReached, NeighbourChanged
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.service import Context
+from penstock.kernel.timers import Key
+from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.overlay.config import RoutingConfig
 from penstock.overlay.interest import OwnInterest, RemoteInterest, snapshot
 from penstock.overlay.packets import BrokerId, Hello, Interest, LinkState, Summary
+from penstock.overlay.records import NeighbourChanged
 from penstock.overlay.topology import Topology, Way
 
-HELLO: TimerName = ("routing", "hello")
-ANNOUNCE: TimerName = ("routing", "announce")
 
+class RoutingTimer(IntEnum):
+    """The timers of routing."""
 
-@dataclass(frozen=True, kw_only=True)
-class RoutingConfig:
-    """Intervals and bounds. All defaults are our own choice; the paper names none."""
-
-    hello_interval: float = 0.5
-    dead_after: float = 2.0  # silence on a link before its neighbour counts as lost
-    announce_delay: float = 0.01  # how long changes are gathered before they are flooded
-    forget_after: float = 60.0  # how long an unreachable broker is remembered
-    brokers_max: int = 4096
-    neighbours_max: int = 256
-    encodings_per_broker_max: int = 131_072
-
-    def __post_init__(self) -> None:
-        if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
-            raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
+    HELLO = 0  # send Hellos, look for dead neighbours
+    ANNOUNCE = 1  # flood what changed here
 
 
 class _Neighbour:
-    __slots__ = ("broker", "differed", "heard_at", "incarnation")
+    __slots__ = ("broker", "differed", "incarnation", "received_at")
 
     def __init__(self, broker: BrokerId, incarnation: int, now: float) -> None:
         self.broker = broker
         self.incarnation = incarnation
-        self.heard_at = now
-        self.differed = False  # the last Hello's digest was not ours
+        self.received_at = now
+        self.differed = False  # the last Hello's hash was not ours
 
 
 class _Origin:
@@ -86,29 +77,19 @@ class _Origin:
 class Routing:
     """The service that keeps a broker's picture of the network."""
 
-    name = "routing"
     packet_kinds: tuple[type[Packet], ...] = (Hello, LinkState, Interest, Summary)
 
-    def __init__(
-        self,
-        broker: BrokerId,
-        incarnation: int,
-        *,
-        scheme: EncodingScheme,
-        timers: Timers,
-        random: Random,
-        link_costs: Mapping[Link, int],
-        config: RoutingConfig,
-    ) -> None:
-        self.broker = broker
+    def __init__(self, context: Context) -> None:
+        scheme: EncodingScheme = context.scheme
+        self.broker: BrokerId = context.number
         self.index = EncodingIndex(bits=scheme.bits)
-        self.own = OwnInterest(broker, incarnation, scheme)
-        self._incarnation = incarnation
-        self._scheme = scheme
-        self._timers = timers
-        self._random = random
-        self._link_costs = link_costs
-        self._config = config
+        self.own = OwnInterest(self.broker, context.incarnation, scheme)
+        self.scheme = scheme
+        self._incarnation = context.incarnation
+        self._timers = context.timers
+        self._random = context.random("hello")
+        self._link_info = context.links
+        self._config = context.settings(RoutingConfig)
         self._links_up: dict[Link, None] = {}
         self._client_links: dict[Link, None] = {}
         self._neighbours: dict[Link, _Neighbour] = {}
@@ -121,7 +102,7 @@ class Routing:
         self._ways: dict[BrokerId, Way] | None = {}
         self._link_to: dict[BrokerId, Link] = {}
         self._exits: dict[BrokerId, Link] | None = {}
-        self._digest: int | None = None
+        self._versions_hash: int | None = None
 
     # What the broker asks of it.
 
@@ -158,15 +139,15 @@ class Routing:
         return link in self._neighbours
 
     def view(self) -> tuple[dict[Link, BrokerId], int, int]:
-        """For reports: the neighbour at each link, how many brokers can be reached, and a digest of all we know."""
+        """For reports: the neighbour at each link, how many brokers can be reached, a hash of all versions we know."""
         neighbours = {link: neighbour.broker for link, neighbour in self._neighbours.items()}
-        return neighbours, len(self._all_ways()), self._own_digest()
+        return neighbours, len(self._all_ways()), self._own_hash()
 
-    def heard(self, link: Link, *, now: float) -> None:
+    def link_active(self, link: Link, *, now: float) -> None:
         """Anything at all came over the link."""
         neighbour = self._neighbours.get(link)
         if neighbour is not None:
-            neighbour.heard_at = now
+            neighbour.received_at = now
 
     # Inputs.
 
@@ -191,12 +172,12 @@ class Routing:
             self._client_links.pop(link, None)
             return self._lose(link, "link down", now)
         if not self._links_up:
-            self._timers.set(HELLO, now + self._random.random() * self._config.hello_interval)
+            self._timers.set(RoutingTimer.HELLO, now + self._random.random() * self._config.hello_interval)
         self._links_up[link] = None
-        return [self._say_hello((link,))]
+        return [self._send_hello((link,))]
 
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
-        return self._hello_due(now) if timer == HELLO else self._announce()
+    def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        return self._hello_due(now) if timer == RoutingTimer.HELLO else self._announce()
 
     # Neighbours.
 
@@ -209,17 +190,17 @@ class Routing:
             self._neighbours[sender] = _Neighbour(packet.broker, packet.incarnation, now)
             self._neighbourhood_changed(now)
             fact = NeighbourChanged(neighbour=packet.broker, up=True, cause="hello")
-            return [fact, self._say_hello((sender,)), self._say_summary(sender)]
-        neighbour.heard_at = now
-        differs = packet.digest != self._own_digest()
-        effects: list[Effect] = [self._say_summary(sender)] if differs and neighbour.differed else []
+            return [fact, self._send_hello((sender,)), self._send_summary(sender)]
+        neighbour.received_at = now
+        differs = packet.versions_hash != self._own_hash()
+        effects: list[Effect] = [self._send_summary(sender)] if differs and neighbour.differed else []
         neighbour.differed = differs
         return effects
 
     def _hello_problem(self, packet: Hello, sender: Link) -> str:
         if packet.broker == self.broker:
             return f"broker id {packet.broker} is ours too; every broker needs an id of its own"
-        if packet.scheme != self._scheme.fingerprint:
+        if packet.scheme != self.scheme.fingerprint:
             return "the neighbour encodes content differently; give both brokers the same encoding settings"
         if sender in self._client_links:
             return "a client's link cannot turn into a broker's"
@@ -238,7 +219,8 @@ class Routing:
         """Work out our own links anew: the cheapest link to each neighbour, then the first."""
         best: dict[BrokerId, tuple[int, Link]] = {}
         for link, neighbour in self._neighbours.items():
-            offer = (self._link_costs.get(link, 1), link)
+            info = self._link_info.get(link)
+            offer = (1 if info is None else info.cost, link)
             best[neighbour.broker] = min(offer, best.get(neighbour.broker, offer))
         self._link_to = {broker: link for broker, (_, link) in best.items()}
         self._exits = None
@@ -253,18 +235,18 @@ class Routing:
     def _hello_due(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for link, neighbour in list(self._neighbours.items()):
-            if now - neighbour.heard_at > self._config.dead_after:
+            if now - neighbour.received_at > self._config.dead_after:
                 effects += self._lose(link, "silent", now)
         self._forget_unreachable(now)
         links = tuple(link for link in self._links_up if link not in self._client_links)
         if links:
-            effects.append(self._say_hello(links))
+            effects.append(self._send_hello(links))
         if self._links_up:
-            self._timers.set(HELLO, now + self._config.hello_interval)
+            self._timers.set(RoutingTimer.HELLO, now + self._config.hello_interval)
         return effects
 
-    def _say_hello(self, links: tuple[Link, ...]) -> Send:
-        hello = Hello(self.broker, self._incarnation, self._scheme.fingerprint, self._own_digest())
+    def _send_hello(self, links: tuple[Link, ...]) -> Send:
+        hello = Hello(self.broker, self._incarnation, self.scheme.fingerprint, self._own_hash())
         return Send(links, hello, Lane.CONTROL)
 
     # Facts from other brokers.
@@ -292,7 +274,7 @@ class Routing:
         except InvalidEncoding as error:
             return [*effects, InputRefused(sender=f"link {sender}", problem=str(error))]
         if news:
-            self._digest = None
+            self._versions_hash = None
         return effects + self._flood(news, sender)
 
     def _origin_for(self, packet: LinkState | Interest, now: float) -> tuple[_Origin | None, list[Effect]]:
@@ -307,7 +289,7 @@ class Routing:
         if origin is None:
             if len(self._origins) >= self._config.brokers_max:
                 return None, [LimitReached(table="brokers_max", limit=self._config.brokers_max)]
-            interest = RemoteInterest(packet.origin, self.index, self._scheme)
+            interest = RemoteInterest(packet.origin, self.index, self.scheme)
             origin = self._origins[packet.origin] = _Origin(packet.incarnation, interest, now)
         elif packet.incarnation > origin.incarnation:
             origin.incarnation = packet.incarnation
@@ -339,7 +321,7 @@ class Routing:
         """Within the delay; what changes meanwhile goes along and does not put it off."""
         if not self._announcing:
             self._announcing = True
-            self._timers.set(ANNOUNCE, now + self._config.announce_delay)
+            self._timers.set(RoutingTimer.ANNOUNCE, now + self._config.announce_delay)
 
     def _announce(self) -> list[Effect]:
         self._announcing = False
@@ -349,7 +331,7 @@ class Routing:
             self._links_version += 1
             news.append(LinkState(self.broker, self._incarnation, self._links_version, self._links))
         news += self.own.changes()
-        self._digest = None
+        self._versions_hash = None
         return self._flood(news, -1)
 
     def _summary(self, packet: Summary, sender: Link) -> list[Effect]:
@@ -367,10 +349,10 @@ class Routing:
                 links.append(LinkState(broker, incarnation, links_version, neighbours))
             if interest_version and (later or interest_version > their_interest):
                 source = self.own if broker == self.broker else self._origins[broker].interest
-                interests += snapshot(broker, incarnation, interest_version, source.announced(), self._scheme)
+                interests += snapshot(broker, incarnation, interest_version, source.announced(), self.scheme)
         return [Send((sender,), packet, Lane.CONTROL) for packet in links + interests]
 
-    def _say_summary(self, link: Link) -> Send:
+    def _send_summary(self, link: Link) -> Send:
         return Send((link,), Summary(tuple(self._known())), Lane.CONTROL)
 
     def _known(self) -> list[tuple[BrokerId, int, int, int]]:
@@ -382,11 +364,11 @@ class Routing:
                 known.append((broker, origin.incarnation, origin.links_version, origin.interest.version))
         return sorted(known)
 
-    def _own_digest(self) -> int:
-        if self._digest is None:
+    def _own_hash(self) -> int:
+        if self._versions_hash is None:
             data = msgspec.msgpack.encode(self._known())
-            self._digest = int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
-        return self._digest
+            self._versions_hash = int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+        return self._versions_hash
 
     def _all_ways(self) -> dict[BrokerId, Way]:
         if self._ways is None:
@@ -396,4 +378,4 @@ class Routing:
     def _map_changed(self) -> None:
         self._ways = None
         self._exits = None
-        self._digest = None
+        self._versions_hash = None

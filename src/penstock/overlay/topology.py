@@ -22,7 +22,7 @@ class Way(NamedTuple):
 
 
 class Topology:
-    """Who claims whom as a neighbour, for every broker heard of."""
+    """Who claims whom as a neighbour, for every broker that is known."""
 
     def __init__(self) -> None:
         self._claims: dict[BrokerId, Mapping[BrokerId, int]] = {}

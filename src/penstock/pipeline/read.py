@@ -24,9 +24,10 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import InvalidRun
-from penstock.kernel.trace import KINDS, Record
+from penstock.kernel.trace import Record
 from penstock.kernel.trace_files import TRACE_FOLDER, arrow_schema, kind_name
 from penstock.pipeline.schema import checked, file_ddl, parse_ddl, table_ddl
+from penstock.services import record_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,29 +58,16 @@ class RunFolder:
 class Tables:
     """All runs that were asked for, one DataFrame for each kind of record, each with the column `run`."""
 
-    node_started: DataFrame
-    node_stopped: DataFrame
-    neighbour_changed: DataFrame
-    subscribed: DataFrame
-    unsubscribed: DataFrame
-    published: DataFrame
-    delivered: DataFrame
-    dropped: DataFrame
-    input_refused: DataFrame
-    limit_reached: DataFrame
-    loss_detected: DataFrame
-    request_sent: DataFrame
-    request_received: DataFrame
-    repair_sent: DataFrame
-    recovered: DataFrame
-    gave_up: DataFrame
-    message_withheld: DataFrame
-    flow_limited: DataFrame
-    ordered: DataFrame
-    counted: DataFrame
+    kinds: dict[str, DataFrame]  # table -> its rows; there is one for every kind, also if nothing of it happened
     runs: tuple[RunFolder, ...]
     warnings: tuple[str, ...] = ()  # what a person should know: incomplete runs, files left out
     files: dict[str, dict[Path, str]] = field(default_factory=dict)  # for each kind its good part files and their runs
+
+    def __getattr__(self, kind: str) -> DataFrame:
+        """`tables.delivered`: the table of a kind."""
+        if kind.startswith("_") or kind not in self.kinds:
+            raise AttributeError(f"no kind of record has a table '{kind}'; there are {', '.join(sorted(self.kinds))}")
+        return self.kinds[kind]
 
 
 def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False) -> Tables:
@@ -88,7 +76,7 @@ def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_parti
     warnings = [f"{run.folder}: incomplete run (it crashed or is still going)" for run in runs if not run.head.complete]
     frames = {}
     good: dict[str, dict[Path, str]] = {}
-    for kind in KINDS:
+    for kind in record_kinds():
         files = good.setdefault(kind_name(kind), {})
         for run in runs:
             for path in part_files(run.folder, kind):
@@ -100,7 +88,7 @@ def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_parti
                 else:
                     raise InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
         frames[kind_name(kind)] = _read(spark, kind, files)
-    return Tables(**frames, runs=runs, warnings=tuple(warnings), files=good)
+    return Tables(frames, runs=runs, warnings=tuple(warnings), files=good)
 
 
 def find_runs(folders: Iterable[Path | str]) -> tuple[RunFolder, ...]:
@@ -122,7 +110,7 @@ def part_files(folder: Path, kind: type[Record]) -> list[Path]:
 
 def trace_bytes(runs: Iterable[RunFolder]) -> int:
     """How large the traces of these runs are."""
-    return sum(path.stat().st_size for run in runs for kind in KINDS for path in part_files(run.folder, kind))
+    return sum(path.stat().st_size for run in runs for kind in record_kinds() for path in part_files(run.folder, kind))
 
 
 def damage(path: Path, kind: type[Record], *, thorough: bool) -> str | None:
@@ -145,7 +133,7 @@ def damage(path: Path, kind: type[Record], *, thorough: bool) -> str | None:
 def find_damage(runs: Iterable[RunFolder]) -> InvalidRun | None:
     """Read every page of every part file: who wants to know why Spark failed does not mind the time."""
     for run in runs:
-        for kind in KINDS:
+        for kind in record_kinds():
             for path in part_files(run.folder, kind):
                 problem = damage(path, kind, thorough=True)
                 if problem is not None:

@@ -194,11 +194,11 @@ def _draw_publications(spec: WorkloadSpec, begin: int, rows: int, random: np.ran
     publishers = _publishers(spec, random.random(size), random.random(size))
     names = np.sort(_subsets(random.random((size, spec.names)), spec.names_per_message), axis=1)
     values = _values(spec, names, publishers % spec.brokers, NUMBER_MAX, random)
-    said = partial(_said, spec.names - spec.number_names)
+    as_json = partial(_as_json, spec.names - spec.number_names)
     return {
         "time": times[:rows].tolist(),
         "publisher": [client_name(number) for number in publishers[:rows].tolist()],
-        "attributes": ["{" + ",".join(map(said, *row)) + "}" for row in _pairs(names, values, rows)],
+        "attributes": ["{" + ",".join(map(as_json, *row)) + "}" for row in _pairs(names, values, rows)],
         "body_bytes": [spec.body_bytes] * rows,
     }
 
@@ -264,7 +264,7 @@ def _pairs(names: Integers, values: Integers, rows: int) -> Iterator[tuple[list[
 
 
 @lru_cache(maxsize=1 << 17)
-def _said(strings: int, name: int, value: int) -> str:
+def _as_json(strings: int, name: int, value: int) -> str:
     """An attribute as a part of a JSON object. Names are padded, so that they are sorted as numbers and as texts."""
     return f'"a{name:03}":"v{value}"' if name < strings else f'"a{name:03}":{value}'
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
+from penstock import services
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message
 from penstock.content.predicate import Predicate
-from penstock.errors import InvalidScenario
+from penstock.errors import InvalidScenario, did_you_mean
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.spec import Scenario
-from penstock.scenario.validate import did_you_mean
 
 PROBLEMS_MAX = 20  # enough to see what is wrong
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time
@@ -141,7 +141,7 @@ class NothingSilent(Checker):
         super().__init__(scenario)
         self._unserved: defaultdict[Identity, set[BrokerId]] = defaultdict(set)
         self._dropped: dict[Identity, int] = {}
-        # Applications are silent while the network is drained; services talk on, and the end comes in mid-sentence.
+        # Applications are silent while the network is drained; services go on, and the run ends among their messages.
         self._over = scenario.duration + scenario.drain - min(UNDER_WAY, scenario.drain)
 
     def sent(self, time: float, packet: Publication) -> None:
@@ -212,10 +212,16 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 }
 
 
+def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
+    """The checkers of the network, and those that services bring along."""
+    return {**CHECKERS, **services.checkers()}
+
+
 def make_checkers(scenario: Scenario) -> list[Checker]:
     """The checkers that the scenario names."""
+    known = all_checkers()
     for index, name in enumerate(scenario.check):
-        if name not in CHECKERS:
-            advice = did_you_mean(name, list(CHECKERS)) or f"; there are {', '.join(CHECKERS)}"
+        if name not in known:
+            advice = did_you_mean(name, list(known)) or f"; there are {', '.join(known)}"
             raise InvalidScenario(f"check[{index}]", f"there is no checker '{name}'{advice}")
-    return [CHECKERS[name](scenario) for name in scenario.check]
+    return [known[name](scenario) for name in scenario.check]

@@ -10,35 +10,39 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock import services
 from penstock.errors import InvalidScenario
+from penstock.kernel.packet import BROKER, CLIENT
 from penstock.scenario.checkers import make_checkers
 from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
     EncodingSpec,
     FaultSpec,
+    LaneSpec,
     LinkSpec,
     Scenario,
     SubscriptionSpec,
     TcpSpec,
 )
-from penstock.scenario.validate import did_you_mean, validate
+from penstock.scenario.validate import explained, validate
 from penstock.scenario.workload import PublisherSpec, Recipe
-from penstock.transport.config import TransportConfig
 
 FILE_BYTES_MAX = 16 << 20
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Scenario,
     "encoding": EncodingSpec,
+    "lanes": LaneSpec,
     "broker": BrokerSpec,
     "link": LinkSpec,
     "client": ClientSpec,
     "client.subscribe": SubscriptionSpec,
-    "client.transport": TransportConfig,
     "client.publish": PublisherSpec,
     "client.publish.attributes": Recipe,
     "tcp": TcpSpec,
@@ -71,26 +75,64 @@ def parse_scenario(data: bytes) -> Scenario:
         raise InvalidScenario("", f"is not TOML: {error}") from None
     except RecursionError:
         raise InvalidScenario("", "is nested too deeply to be a scenario") from None
+    _sorted_out(raw)
     try:
         scenario = msgspec.convert(raw, Scenario)
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from None
     validate(scenario)
+    scenario = typed(scenario)
     make_checkers(scenario)  # a misspelt checker is a mistake in the file too
     return scenario
 
 
+def typed(scenario: Scenario) -> Scenario:
+    """The same with settings of services as these want them, where a file or JSON has plain data."""
+    clients = tuple(
+        replace(client, services=services.typed_settings(CLIENT, client.services)) if client.services else client
+        for client in scenario.client
+    )
+    return replace(scenario, client=clients, services=services.typed_settings(BROKER, scenario.services))
+
+
+def _sorted_out(raw: dict[str, Any]) -> None:
+    """Put what belongs to services where a scenario keeps it: settings of a client, options of a subscription."""
+    settings, options = services.settings_types(CLIENT), services.subscription_options().__struct_fields__
+    for client in _tables(raw.get("client")):
+        _gather(client, "services", list(settings))
+        for subscription in _tables(client.get("subscribe")):
+            _gather(subscription, "options", list(options))
+        for publisher in _tables(client.get("publish")):
+            _gather(publisher, "options", list(services.publication_options().__struct_fields__))
+
+
+def _gather(table: dict[str, Any], under: str, names: list[str]) -> None:
+    if under in table:
+        raise InvalidScenario(under, f"'{under}' is no key of a file; write what belongs there beside the other keys")
+    found = {name: table.pop(name) for name in names if name in table}
+    if found:
+        table[under] = found
+
+
+def _tables(found: Any) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
 def _explained(message: str) -> InvalidScenario:
     """Turn a validation message into place, problem and advice."""
-    problem, _, path = message.partition(" - at `")
-    place = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    place = message.partition(" - at `")[2].removesuffix("`").removeprefix("$").removeprefix(".")
     table = re.sub(r"\[(\d+|\.\.\.)\]", "", place)
-    unknown = re.match(r"Object contains unknown field `(.*)`", problem)
-    if unknown:
-        known = list(_TABLES.get(table, Scenario).__struct_fields__)
-        advice = did_you_mean(unknown[1], known) or f"; the keys here are {', '.join(known)}"
-        return InvalidScenario(place, f"unknown key '{unknown[1]}'{advice}")
-    missing = re.match(r"Object missing required field `(.*)`", problem)
-    if missing:
-        return InvalidScenario(place, f"the key '{missing[1]}' is missing")
-    return InvalidScenario(place, f"{problem[:1].lower()}{problem[1:]}")
+    if place.startswith("key` in `$"):  # msgspec's words for a name that is none of those allowed
+        problem = message.partition(" - at ")[0]
+        return InvalidScenario(place.removeprefix("key` in `$").lstrip("."), f"{problem[:1].lower()}{problem[1:]}")
+    return explained(message, "", _keys(table))
+
+
+def _keys(table: str) -> list[str]:
+    """The keys that a table of the file may have, those of services among them."""
+    own = [name for name in _TABLES.get(table, Scenario).__struct_fields__ if name != "options"]
+    if table == "client":
+        return [name for name in own if name != "services"] + list(services.settings_types(CLIENT))
+    if table == "client.subscribe":
+        return own + list(services.subscription_options().__struct_fields__)
+    return own + list(services.publication_options().__struct_fields__) if table == "client.publish" else own

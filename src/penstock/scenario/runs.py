@@ -36,6 +36,7 @@ from penstock.kernel.trace import Trace
 from penstock.kernel.trace_files import TraceFiles
 from penstock.scenario.spec import Scenario
 from penstock.scenario.validate import validate
+from penstock.services import services
 
 RUN_FILE = "run.json"
 CODE_THAT_DECIDES = ("content", "kernel", "overlay", "transport", "streams", "pricing", "retrieval", "scenario", "sim")
@@ -128,9 +129,12 @@ def code_hash() -> str:
     digest = blake2b(digest_size=8, person=b"penstock-code")
     root = Path(penstock.__file__).parent
     sources = [path for package in CODE_THAT_DECIDES for path in (root / package).rglob("*")]
+    sources.append(root / "services.py")
     for path in sorted(path for path in sources if path.suffix in (".py", ".lark")):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
         digest.update(path.read_bytes())
+    for service in services():
+        digest.update(f"{service.name}\n".encode())
     return digest.hexdigest()
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.content.message import Value
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.scenario.spec import ClientSpec
 from penstock.scenario.workload import attribute_source, publication_times
 
@@ -23,21 +23,23 @@ class Line(NamedTuple):
     time: float
     attributes: dict[str, Value]
     body: bytes
+    options: dict[str, Any]  # what it asks of services
 
 
 def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
     """All publications of a client up to `end`, in order of time."""
     flows = []
     for number, publisher in enumerate(client.publish):
-        random = stream(seed, client.name, "publish", number)
+        random = generator(seed, client.name, "publish", number)
         times = publication_times(publisher, end, random)
-        flows.append((times, attribute_source(publisher, random), bytes(publisher.body_bytes)))
-    due = [(at, number) for number, (times, _, _) in enumerate(flows) if (at := next(times, None)) is not None]
+        body = bytes(publisher.body_bytes)
+        flows.append((times, attribute_source(publisher, random), body, publisher.options))
+    due = [(at, number) for number, (times, _, _, _) in enumerate(flows) if (at := next(times, None)) is not None]
     heapify(due)
     while due:
         at, number = heappop(due)
-        times, draw, body = flows[number]
-        yield Line(at, draw(), body)
+        times, draw, body, options = flows[number]
+        yield Line(at, draw(), body, options)
         following = next(times, None)
         if following is not None:
             heappush(due, (following, number))

@@ -7,12 +7,11 @@ the file.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from penstock.scenario.workload import PublisherSpec
-from penstock.transport.config import TransportConfig
 
 
 class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +25,7 @@ class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     joins_at: float = 0.0
     clock_offset: float = 0.0
     clock_drift: float = 0.0  # seconds per second
+    disk_delay: float = 0.002  # seconds that its disk takes for a change
     listen: str | None = None  # where a live broker listens, such as "127.0.0.1:7420"; none: a port is assigned
 
 
@@ -48,9 +48,9 @@ class SubscriptionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     where: str
     start: float = 0.0
     stop: float | None = None
-    ordered: bool = False  # by the transport, for publishers that use it
-    recover: bool = False  # lost messages are asked for again
-    priority: float = 1.0  # with congestion control, where a publisher must send us less: a weight
+    options: dict[str, Any] = {}  # what it asks of services; in a file these stand beside `where`: ordered = true
+    reads_messages_per_s: float | None = None  # how fast the application takes messages; none: at once
+    queue_max: int = 10_000  # how many may wait for the application
 
 
 class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock_drift: float = 0.0
     subscribe: tuple[SubscriptionSpec, ...] = ()
     publish: tuple[PublisherSpec, ...] = ()
-    transport: TransportConfig | None = None  # settings of its transport; with it, what it publishes has a header
+    services: dict[str, Any] = {}  # settings of its services; in a file tables of their own: [client.transport]
 
 
 class TcpSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,17 +84,41 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that goes wrong, or right again, at a moment.
 
     crash, leave, restart: `broker`. link_down, link_up: `link`. link_rate: `link` and `rate_bits_per_s`, from now on.
-    partition: `group` against the rest. clock_step: `broker` and `seconds`. heal: everything comes back and no link
-    loses anything any more.
+    partition: `group` against the rest. clock_step: `broker` and `seconds`. disk_full, disk_freed: `broker`. disk_slow:
+    `broker` and `seconds` for each change from now on. heal: everything comes back, disks have room and are as fast as
+    they were, and no link loses anything any more. What a crash leaves of changes to the disk that were not answered
+    yet is in `tail`: nothing (lost), everything (kept), or the first ones (torn).
     """
 
     at: float
-    kind: Literal["crash", "leave", "restart", "link_down", "link_up", "link_rate", "partition", "clock_step", "heal"]
+    kind: Literal[
+        "crash",
+        "leave",
+        "restart",
+        "link_down",
+        "link_up",
+        "link_rate",
+        "partition",
+        "clock_step",
+        "disk_full",
+        "disk_freed",
+        "disk_slow",
+        "heal",
+    ]
     broker: str | None = None
     link: tuple[str, str] | None = None
     group: tuple[str, ...] = ()
     seconds: float = 0.0
+    tail: Literal["lost", "kept", "torn"] = "lost"
     rate_bits_per_s: float = 0.0
+
+
+class LaneSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One lane of every link between brokers and to clients: [lanes.priced], for instance."""
+
+    bytes_max: int = 4 << 20  # what may wait for a link; in packets each link has its own bound
+    weight: int = 1  # its share of a link, against the other lanes that have something to send
+    overflow: Literal["drop", "hold"] = "drop"  # when full: drop, or give neighbours no more credit
 
 
 class EncodingSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,6 +137,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     settled_after: float = 0.0  # from here on nothing may be missed
     settle: float = 1.0  # how long a subscription may take to be known everywhere
     encoding: EncodingSpec = EncodingSpec()
+    lanes: dict[Literal["stream", "priced", "transport", "best_effort"], LaneSpec] = {}
+    services: dict[str, Any] = {}  # settings of the services of all brokers: [services.routing]
     broker: tuple[BrokerSpec, ...]
     link: tuple[LinkSpec, ...] = ()
     client: tuple[ClientSpec, ...] = ()

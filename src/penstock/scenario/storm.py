@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.kernel.randomness import stream
-from penstock.scenario.checkers import CHECKERS
+from penstock.kernel.randomness import generator
+from penstock.scenario.checkers import all_checkers
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 
@@ -37,7 +37,7 @@ def storm(seed: int, *, rate_messages_per_s: float = 122.0) -> Scenario:
     The rate is that of all clients together in a network of seven brokers; a larger one, where a message makes more
     hops, publishes less, so that a run has at least 20,000 events at the default whatever its size.
     """
-    random = stream(seed, "storm")
+    random = generator(seed, "storm")
     names = [f"b{number}" for number in range(random.randint(4, 10))]
     links = list(_links(random, names))
     leaver = "b-leaver"  # it carries nobody's only way and nobody's clients, so the rest can do without it
@@ -55,7 +55,7 @@ def storm(seed: int, *, rate_messages_per_s: float = 122.0) -> Scenario:
         link=tuple(links),
         client=clients,
         fault=tuple(sorted(_faults(random, names, leaver, links), key=lambda fault: fault.at)),
-        check=tuple(CHECKERS),
+        check=tuple(all_checkers()),
     )
 
 

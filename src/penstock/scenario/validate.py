@@ -6,19 +6,27 @@ it.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+import re
+from collections.abc import Mapping
 from itertools import pairwise
 from math import isfinite
+from typing import Any
 
+import msgspec
+from msgspec import Struct
+
+from penstock import services
 from penstock.content.language.parser import parse_predicate
-from penstock.errors import InvalidPredicate, InvalidScenario
-from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
+from penstock.errors import InvalidOption, InvalidPredicate, InvalidScenario, did_you_mean
+from penstock.kernel.packet import BROKER, CLIENT
+from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec, TcpSpec
 from penstock.scenario.workload import validate_publisher
 
 BROKERS_MAX = 2_000  # more than ten times any network in the papers; a larger number is a slip of the keyboard
 CLIENTS_MAX = 100_000
 LINKS_MAX = 20_000
 DURATION_MAX = 86_400.0
+BROKER_FAULTS = ("crash", "leave", "restart", "clock_step", "disk_full", "disk_freed", "disk_slow")
 
 
 def validate(scenario: Scenario) -> None:
@@ -33,7 +41,11 @@ def validate(scenario: Scenario) -> None:
     if scenario.encoding.bits not in range(64, 4097, 64):
         raise InvalidScenario("encoding.bits", "must be a multiple of 64 between 64 and 4096")
     _count("encoding.hashes", scenario.encoding.hashes, 1, 16)
+    for name, lane in scenario.lanes.items():
+        _count(f"lanes.{name}.bytes_max", lane.bytes_max, 1 << 20, 1 << 40)
+        _count(f"lanes.{name}.weight", lane.weight, 1, 1_000)
     _unique_names(scenario)
+    _validate_settings("services", BROKER, scenario.services)
     brokers = {broker.name: None for broker in scenario.broker}
     for index, broker in enumerate(scenario.broker):
         _validate_broker(f"broker[{index}] ({broker.name})", broker)
@@ -67,6 +79,7 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _count(f"{where}.ingress_packets", broker.ingress_packets, 1, 10_000_000)
     _number(f"{where}.service_mean", broker.service_mean, low=0.0, high=60.0)
     _number(f"{where}.delivery_cost", broker.delivery_cost, low=0.0, high=60.0)
+    _number(f"{where}.disk_delay", broker.disk_delay, low=0.0, high=60.0)
     _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
     _validate_clock(where, broker.clock_offset, broker.clock_drift)
     if broker.listen is not None:
@@ -106,6 +119,7 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         _number(f"{where}.access_rate_bits_per_s", client.access_rate_bits_per_s, low=0.0, high=1e12, open_low=True)
     _count(f"{where}.queue_packets", client.queue_packets, 1, 10_000_000)
     _validate_clock(where, client.clock_offset, client.clock_drift)
+    _validate_settings(where, CLIENT, client.services)
     for index, subscription in enumerate(client.subscribe):
         place = f"{where}.subscribe[{index}]"
         try:
@@ -113,10 +127,39 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         except InvalidPredicate as error:
             raise InvalidScenario(f"{place}.where", str(error)) from None
         _span(place, subscription.start, subscription.stop)
-        _number(f"{place}.priority", subscription.priority, low=0.0, high=1e6, open_low=True)
+        _validate_subscription(place, subscription)
     for index, publisher in enumerate(client.publish):
         validate_publisher(f"{where}.publish[{index}]", publisher)
+        _validate_options(f"{where}.publish[{index}]", publisher.options, services.publication_options())
         _span(f"{where}.publish[{index}]", publisher.start, publisher.stop)
+
+
+def _validate_subscription(where: str, subscription: SubscriptionSpec) -> None:
+    if subscription.reads_messages_per_s is not None:
+        rate = subscription.reads_messages_per_s
+        _number(f"{where}.reads_messages_per_s", rate, low=0.0, high=1e9, open_low=True)
+    _count(f"{where}.queue_max", subscription.queue_max, 1, 10_000_000)
+    _validate_options(where, subscription.options, services.subscription_options())
+
+
+def _validate_options(where: str, given: Mapping[str, Any], kind: type[Struct]) -> None:
+    try:
+        services.options(given, kind)
+    except InvalidOption as error:
+        raise InvalidScenario(f"{where}.{error.option}".rstrip("."), error.problem) from None
+
+
+def _validate_settings(where: str, role: str, given: Mapping[str, Any]) -> None:
+    """Settings of services, as a file or a program gives them."""
+    types = services.settings_types(role)
+    for name, value in given.items():
+        place = f"{where}.{name}" if where else name
+        if name not in types:
+            raise InvalidScenario(place, f"no service '{name}' has settings{did_you_mean(name, list(types))}")
+        try:
+            services.typed_settings(role, {name: value})
+        except (msgspec.ValidationError, ValueError) as error:
+            raise explained(str(error), place, list(types[name].__struct_fields__)) from None
 
 
 def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]) -> None:
@@ -138,7 +181,7 @@ def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: di
 
 def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]) -> None:
     _number(f"{where}.at", fault.at, low=0.0, high=DURATION_MAX)
-    if fault.kind in ("crash", "leave", "restart", "clock_step"):
+    if fault.kind in BROKER_FAULTS:
         if fault.broker is None:
             raise InvalidScenario(f"{where}.broker", f"a {fault.kind} needs the name of a broker")
         _known(f"{where}.broker", fault.broker, brokers)
@@ -158,6 +201,8 @@ def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pair
             _known(f"{where}.group", name, brokers)
     if fault.kind == "clock_step":
         _number(f"{where}.seconds", fault.seconds, low=-3600.0, high=3600.0)
+    if fault.kind == "disk_slow":
+        _number(f"{where}.seconds", fault.seconds, low=0.0, high=3600.0)
 
 
 def _validate_clock(where: str, offset: float, drift: float) -> None:
@@ -187,7 +232,16 @@ def _count(where: str, value: int, low: int, high: int) -> None:
         raise InvalidScenario(where, f"is {value}; it must be between {low} and {high}")
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
-    """A suggestion to append to an error, or nothing."""
-    close = get_close_matches(word, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+def explained(message: str, where: str, known: list[str]) -> InvalidScenario:
+    """Turn a validation message about a table that may have these keys into place, problem and advice."""
+    problem, _, path = message.partition(" - at `")
+    inside = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    place = ".".join(part for part in (where, inside) if part)
+    unknown = re.match(r"Object contains unknown field `(.*)`", problem)
+    if unknown:
+        advice = did_you_mean(unknown[1], known) or f"; the keys here are {', '.join(known)}"
+        return InvalidScenario(place, f"unknown key '{unknown[1]}'{advice}")
+    missing = re.match(r"Object missing required field `(.*)`", problem)
+    if missing:
+        return InvalidScenario(place, f"the key '{missing[1]}' is missing")
+    return InvalidScenario(place, f"{problem[:1].lower()}{problem[1:]}")

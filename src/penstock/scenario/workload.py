@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from math import isfinite, sqrt
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,6 +54,7 @@ class PublisherSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     start: float = 0.0
     stop: float | None = None
     attributes: dict[str, Value | Recipe] = {}
+    options: dict[str, Any] = {}  # what it asks of services; in a file these stand beside `attributes`
     body_bytes: int = 0
     spike_rate_messages_per_s: float | None = None  # none: no spikes
     spike_every: float = 10.0  # mean seconds from the end of a spike to the next one

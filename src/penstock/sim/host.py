@@ -6,7 +6,7 @@ ends; that is how messages overtake each other. Each copy handed to a client kee
 Control packets do not wait.
 
 A crash throws the machine away, and with it whatever it held; the packets among that are recorded as dropped. A
-restart makes a new machine with the next incarnation.
+restart makes a new machine with the next incarnation. The node's disk outlives both.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from random import Random
 from typing import Protocol
 
 from penstock.content.message import Message
-from penstock.kernel.machine import Deliver, Done, Effect, Lane, Link, Outcome, Packet, Send
+from penstock.kernel.driver import Driver
+from penstock.kernel.link import Link, LinkKind
+from penstock.kernel.machine import Deliver, Effect, Outcome, Send
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import LaneBounds, LaneQueue, QueueConfig
+from penstock.kernel.storage import Ask, StorageResult, Ticket
 from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
-from penstock.overlay.egress import LinkKind, dropped
+from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Delivery
+from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
 
@@ -29,11 +34,13 @@ UNLIMITED_ROOM_BYTES = 1 << 62
 
 
 class Observer(Protocol):
-    """Who is told of everything: the trace and the checkers."""
+    """Who sees everything: the trace and the checkers."""
 
     def record(self, node: str, record: Record) -> None: ...
 
     def delivered(self, node: str, subscription: int, message: Message) -> None: ...
+
+    watches_packets: bool  # whether it wants to see every hop
 
     def sent(self, packet: Packet) -> None: ...
 
@@ -62,7 +69,7 @@ class SimulatedPort:
         self.link = link
         self.peer = peer
         self.kind = kind
-        self.limited = True  # whether the host must be told of room; set when the pipe is joined
+        self.limited = True  # whether room must be asked for; set when the pipe is joined
         self.out: Pipe | None = None
         self.ready_scheduled = False
         self.connection = 0  # how often the link has come up; an event of an earlier time means nothing
@@ -98,6 +105,8 @@ class Host:
         service_mean: float = 0.0,
         delivery_cost: float = 0.0,
         ingress_packets: int = 10_000,
+        disk_random: Random | None = None,  # no disk without it
+        disk_delay: float = 0.0,
     ) -> None:
         self.name = name
         self.role = role
@@ -109,6 +118,8 @@ class Host:
         self._engine = engine
         self._make_machine = make_machine
         self._observer = observer
+        self._watched = observer.watches_packets
+        self.packets_sent = 0  # on all links, in all lives
         self._random = random
         self._free_workers = workers
         self._workers = workers
@@ -117,8 +128,9 @@ class Host:
         self._deliveries = 0  # copies handed to clients so far
         bounds = LaneBounds(packets_max=ingress_packets, bytes_max=1 << 62)
         self._ingress: LaneQueue[tuple[Link, Packet, Lane]] = LaneQueue(QueueConfig(lanes=dict.fromkeys(Lane, bounds)))
-        self._armed: float | None = None  # when the engine will call us next, in true time
-        self._armed_for: float | None = None  # the deadline, in the node's time, that was last seen to
+        self._driver: Driver | None = None
+        self.disk = Disk(engine, disk_random, self._stored, disk_delay) if disk_random is not None else None
+        self.on_deliver: Callable[[Deliver], None] | None = None  # the application, where somebody plays one
 
     # Life.
 
@@ -128,14 +140,16 @@ class Host:
         self.incarnation += 1
         self._free_workers = self._workers
         self.machine = self._make_machine(self.incarnation)
+        self._driver = Driver(self.machine, self)
         self.note(NodeStarted(self.role, self.incarnation))
 
-    def stop(self, cause: str) -> None:
-        """End this life. Whatever waits here is lost, and said to be."""
+    def stop(self, cause: str, tail: Tail = "lost") -> None:
+        """End this life. Whatever waits here is lost, and recorded; `tail` says what the disk keeps of it."""
         machine = self.machine
         assert machine is not None
-        self.machine = None
-        self._armed = self._armed_for = None
+        self.machine = self._driver = None
+        if self.disk is not None:
+            self.disk.crash(tail)
         for link, port in self.ports.items():
             port.ready_scheduled = False
             for effect in machine.egress.link_changed(link, up=False):
@@ -148,8 +162,8 @@ class Host:
     def step_clock(self, seconds: float) -> None:
         """Someone sets the node's clock."""
         self.clock.offset += seconds
-        self._armed_for = None
-        self._arm()
+        if self._driver is not None:
+            self._driver.clock_changed()
 
     # Inputs.
 
@@ -174,24 +188,40 @@ class Host:
             self._serve(link, packet, lane)
         elif not self._ingress.put(lane, (link, packet, lane), packet.size_bytes()):
             self.note(dropped("ingress", "queue full", self.ports[link].peer, lane, packet))
+            self.apply(self.machine.discarded((packet,), sender=link))
 
     def apply(self, effects: Sequence[Effect]) -> None:
-        """Do what the machine asks for, in order, then see when it wants to be woken."""
-        for effect in effects:
-            if type(effect) is Send:
-                self._send(effect)
-            elif type(effect) is Deliver:
-                identity = effect.message.identity
-                fact = Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count)
-                self.note(fact)
-                self._observer.delivered(self.name, effect.subscription, effect.message)
-            elif type(effect) is Done:
-                if self.answered is not None:
-                    self.answered(effect.ticket, effect.outcome)
-            else:
-                assert isinstance(effect, Record), f"{self.name}: no service asks the simulator for {effect} yet"
-                self.note(effect)
-        self._arm()
+        """Do what the machine asks for."""
+        assert self._driver is not None
+        self._driver.apply(effects)
+
+    # What the driver asks of this world.
+
+    def deliver(self, effect: Deliver) -> None:
+        """A message reaches the application."""
+        identity = effect.message.identity
+        self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
+        self._observer.delivered(self.name, effect.subscription, effect.message)
+        if self.on_deliver is not None:
+            self.on_deliver(effect)
+
+    def answer(self, ticket: Ticket, outcome: Outcome) -> None:
+        """A verb of the application is answered."""
+        if self.answered is not None:
+            self.answered(ticket, outcome)
+
+    def ask(self, asked: Ask) -> None:
+        """An operation for the disk."""
+        assert self.disk is not None, "assembly refuses services that store where there is no disk"
+        self.disk.ask(asked)
+
+    def host_time(self, node_time: float) -> float:
+        """True time, and never the past."""
+        return max(self._engine.now, self.clock.true(node_time))
+
+    def call_at(self, host_time: float) -> None:
+        """Let the driver's timer ring."""
+        self._engine.at(host_time, self._rang, (self.incarnation, host_time))
 
     def note(self, record: Record) -> None:
         """Write a fact about this node."""
@@ -243,19 +273,24 @@ class Host:
 
     def _handle(self, link: Link, packet: Packet) -> None:
         assert self.machine is not None
-        self._observer.handled(self.name, packet)
-        self.apply(self.machine.receive((packet,), sender=link, now=self.clock.local(self._engine.now)))
+        assert self._driver is not None
+        if self._watched:
+            self._observer.handled(self.name, packet)
+        self._driver.apply(self.machine.receive((packet,), sender=link, now=self.clock.local(self._engine.now)))
 
     # Links.
 
-    def _send(self, effect: Send) -> None:
+    def send(self, effect: Send) -> None:
+        """Put a packet on its links."""
         packet = effect.packet
         self._deliveries += type(packet) is Delivery
         item, size_bytes = (packet, effect.lane), packet.size_bytes()
         for link in effect.to:
             port = self.ports[link]
             assert port.out is not None
-            self._observer.sent(packet)
+            if self._watched:
+                self._observer.sent(packet)
+            self.packets_sent += 1
             port.out.send(item, size_bytes)
             if port.limited and not port.ready_scheduled:
                 self._ask_for_room(port, port.out)
@@ -282,27 +317,13 @@ class Host:
             return
         self.apply(self.machine.link_ready(port.link, room_bytes=room, now=self.now()))
 
-    # Time.
+    # Time and storage.
 
-    def _arm(self) -> None:
-        """Make sure that we are called when the machine wants to be woken. Most inputs change nothing about that."""
-        deadline = self.machine.deadline() if self.machine is not None else None
-        if deadline is None or deadline == self._armed_for:
-            return
-        self._armed_for = deadline
-        at = max(self._engine.now, self.clock.true(deadline))
-        if self._armed is None or at < self._armed:
-            self._armed = at
-            self._engine.at(at, self._wake, (self.incarnation, at))
-
-    def _wake(self, call: tuple[int, float]) -> None:
+    def _rang(self, call: tuple[int, float]) -> None:
         incarnation, at = call
-        if self.machine is None or incarnation != self.incarnation or at != self._armed:
-            return  # another life, or an earlier deadline came in between
-        self._armed = self._armed_for = None
-        deadline = self.machine.deadline()
-        if deadline is not None and self.clock.true(deadline) <= self._engine.now:
-            # Converting there and back may lose the last bit; the deadline has come, so its own time is the least.
-            self.apply(self.machine.wake(now=max(self.now(), deadline)))
-        else:
-            self._arm()
+        if self._driver is not None and incarnation == self.incarnation:
+            self._driver.timer_rang(at)
+
+    def _stored(self, ticket: Ticket, result: StorageResult) -> None:
+        if self.machine is not None:
+            self.apply(self.machine.completed(ticket, result, now=self.now()))

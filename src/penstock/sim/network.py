@@ -11,19 +11,21 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from penstock.content.bloom import EncodingScheme
-from penstock.kernel.machine import Link
-from penstock.kernel.randomness import stream
-from penstock.overlay.egress import LinkInfo, LinkKind
-from penstock.overlay.node import BrokerNode, Node, NodeConfig
+from penstock.kernel.link import Link, LinkInfo, LinkKind
+from penstock.kernel.randomness import generator
+from penstock.overlay.assembly import Life, broker_node, client_node
+from penstock.overlay.node import Node
+from penstock.overlay.verbs import Verbs
+from penstock.scenario.node_config import broker_config, client_config
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
+from penstock.services import services
+from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, SimulatedPort
 from penstock.sim.pipes import Pipe
 from penstock.sim.tcp.config import TcpConfig
 from penstock.sim.tcp.flow import TcpFlow
 from penstock.sim.tcp.packets import beside
-from penstock.transport.client_service import TransportClientNode
 
 
 class Wire:
@@ -56,12 +58,15 @@ class SimulatedNetwork:
         self.hosts: dict[str, Host] = {}
         self.broker_ids = {spec.name: number for number, spec in enumerate(scenario.broker)}
         self.wires: dict[tuple[str, str], Wire] = {}
+        self.verbs: dict[str, Verbs] = {}  # of the clients' applications
         self._engine = engine
         self._observer = observer
         self._seed = seed
+        self._disk_delays: dict[str, float] = {}
         self._gone: dict[str, None] = {}  # brokers that left, or have not joined yet
         self._links: dict[str, dict[Link, LinkInfo]] = {}
-        self._scheme = EncodingScheme(bits=scenario.encoding.bits, hashes=scenario.encoding.hashes)
+        self._scenario = scenario
+        self._broker_config = broker_config(scenario)
         self._shared = {pair for flow in scenario.tcp for pair in pairwise(flow.path)}  # wires that a TCP uses too
         for broker in scenario.broker:
             self._add_broker(broker)
@@ -92,7 +97,7 @@ class SimulatedNetwork:
                 assert fault.broker is not None
                 if fault.kind == "leave":
                     self._gone[fault.broker] = None
-                self._stop_broker(fault.broker, fault.kind)
+                self._stop_broker(fault.broker, fault.kind, fault.tail)
             case "restart":
                 assert fault.broker is not None
                 self._start_broker(fault.broker)
@@ -111,6 +116,12 @@ class SimulatedNetwork:
             case "clock_step":
                 assert fault.broker is not None
                 self.hosts[fault.broker].step_clock(fault.seconds)
+            case "disk_full" | "disk_freed":
+                assert fault.broker is not None
+                self._disk(fault.broker).full = fault.kind == "disk_full"
+            case "disk_slow":
+                assert fault.broker is not None
+                self._disk(fault.broker).delay = fault.seconds
             case "heal":
                 self._heal()
 
@@ -119,8 +130,15 @@ class SimulatedNetwork:
             wire.there.loss = wire.back.loss = 0.0
             self._cut(wire, down=False)
         for name in self.broker_ids:
+            disk = self._disk(name)
+            disk.full, disk.delay = False, self._disk_delays[name]
             if name not in self._gone:
                 self._start_broker(name)
+
+    def _disk(self, broker: str) -> Disk:
+        disk = self.hosts[broker].disk
+        assert disk is not None, "every broker has one"
+        return disk
 
     def _start_broker(self, name: str) -> None:
         self._gone.pop(name, None)
@@ -132,11 +150,11 @@ class SimulatedNetwork:
             if name in pair:
                 self._raise(wire, host)
 
-    def _stop_broker(self, name: str, cause: str) -> None:
+    def _stop_broker(self, name: str, cause: str, tail: Tail) -> None:
         host = self.hosts[name]
         if host.machine is None:
             return
-        host.stop(cause)
+        host.stop(cause, tail)
         for pair, wire in self.wires.items():
             if name in pair and wire.notifies():
                 self._lower(wire)
@@ -187,8 +205,8 @@ class SimulatedNetwork:
         number, links = self.broker_ids[spec.name], self._links.setdefault(spec.name, {})
 
         def make(incarnation: int) -> Node:
-            random = stream(self._seed, spec.name, "routing", incarnation)
-            return BrokerNode(number, incarnation, links, random, NodeConfig(scheme=self._scheme))
+            life = Life(name=spec.name, incarnation=incarnation, seed=self._seed, number=number, storage=True)
+            return broker_node(services(), life, links, self._broker_config)
 
         self.hosts[spec.name] = Host(
             self._engine,
@@ -197,20 +215,25 @@ class SimulatedNetwork:
             make,
             self._observer,
             clock=Clock(spec.clock_offset, spec.clock_drift),
-            random=stream(self._seed, spec.name, "service"),
+            random=generator(self._seed, spec.name, "service"),
             workers=spec.workers,
             service_mean=spec.service_mean,
             delivery_cost=spec.delivery_cost,
             ingress_packets=spec.ingress_packets,
+            disk_random=generator(self._seed, spec.name, "disk"),
+            disk_delay=spec.disk_delay,
         )
+        self._disk_delays[spec.name] = spec.disk_delay
 
     def _add_client(self, spec: ClientSpec) -> None:
         links = self._links.setdefault(spec.name, {})
 
+        config = client_config(self._scenario, spec)
+
         def make(incarnation: int) -> Node:
-            random = stream(self._seed, spec.name, "transport", incarnation)
-            config = NodeConfig(scheme=self._scheme)
-            return TransportClientNode(spec.name, incarnation, links, config, transport=spec.transport, random=random)
+            life = Life(name=spec.name, incarnation=incarnation, seed=self._seed)
+            node, self.verbs[spec.name] = client_node(services(), life, links, config)
+            return node
 
         self.hosts[spec.name] = Host(
             self._engine,
@@ -219,7 +242,7 @@ class SimulatedNetwork:
             make,
             self._observer,
             clock=Clock(spec.clock_offset, spec.clock_drift),
-            random=stream(self._seed, spec.name, "service"),
+            random=generator(self._seed, spec.name, "service"),
         )
         self._join(
             LinkSpec(
@@ -260,7 +283,7 @@ class SimulatedNetwork:
         arrive, lost = beside(_nobody, _nobody)
         return Pipe(
             self._engine,
-            stream(self._seed, "pipe", "tcp", "access"),
+            generator(self._seed, "pipe", "tcp", "access"),
             arrive,
             lost,
             rate_bits_per_s=None,
@@ -278,7 +301,7 @@ class SimulatedNetwork:
             arrive, lost = beside(arrive, lost)
         return Pipe(
             self._engine,
-            stream(self._seed, "pipe", sender.host.name, receiver.host.name),
+            generator(self._seed, "pipe", sender.host.name, receiver.host.name),
             arrive,
             lost,
             rate_bits_per_s=spec.rate_bits_per_s,

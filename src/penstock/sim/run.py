@@ -13,19 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from penstock.content.message import Attributes, Identity, Message, Value, make_message
-from penstock.kernel.machine import Packet, Refused
-from penstock.kernel.randomness import stream
+from penstock.content.message import Attributes, Identity, Message
+from penstock.kernel.packet import Packet
 from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Published, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checkers import Checker, make_checkers
 from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.scenario.validate import validate
-from penstock.scenario.workload import PublisherSpec, attribute_source, publication_times
+from penstock.sim.application import Application
 from penstock.sim.engine import Engine
-from penstock.sim.host import Host
 from penstock.sim.network import SimulatedNetwork
-from penstock.transport.client_service import TransportClientNode
 
 COUNT_INTERVAL = 1.0  # seconds between two counts of what the links carried
 
@@ -69,18 +66,18 @@ class _Watch:
         self.drops: Counter[tuple[str, str, str, str]] = Counter()
         self.clients: dict[str, ClientTally] = {}
         self.published_at: dict[Identity, float] = {}
-        self.link_packets = 0
         self.broker_ids: dict[str, int] = {}
-        self._engine = engine
+        self.engine = engine
         self._checkers = checkers
         self._trace = trace
         self._on_delivered = _listeners(checkers, "delivered")
         self._on_sent = _listeners(checkers, "sent")
         self._on_arrived = _listeners(checkers, "arrived")
         self._on_dropped = _listeners(checkers, "dropped")
+        self.watches_packets = bool(self._on_sent or self._on_arrived)
 
     def record(self, node: str, record: Record) -> None:
-        now = self._engine.now
+        now = self.engine.now
         self.records[type(record)] += 1
         self.digest.write(now, node, record)
         if self._trace is not None:
@@ -93,7 +90,7 @@ class _Watch:
                 listener(now, record)
 
     def delivered(self, node: str, subscription: int, message: Message) -> None:
-        now = self._engine.now
+        now = self.engine.now
         tally = self.clients[node]
         tally.delivered += 1
         tally.per_second[int(now)] += 1
@@ -102,15 +99,14 @@ class _Watch:
             listener(now, node, subscription, message)
 
     def sent(self, packet: Packet) -> None:
-        self.link_packets += 1
         if type(packet) is Publication:
             for listener in self._on_sent:
-                listener(self._engine.now, packet)
+                listener(self.engine.now, packet)
 
     def handled(self, node: str, packet: Packet) -> None:
         if type(packet) is Publication:
             for listener in self._on_arrived:
-                listener(self._engine.now, self.broker_ids[node], packet)
+                listener(self.engine.now, self.broker_ids[node], packet)
 
     def tell(self, call: Callable[[Checker], None]) -> None:
         """Tell all checkers of something that only the driver of the clients knows."""
@@ -150,10 +146,10 @@ def simulate(
     watch.broker_ids = network.broker_ids
     watch.clients = {client.name: ClientTally() for client in scenario.client}
     network.start(scenario)
-    actors = {c.name: _Actor(c, scenario, seed, engine, network.hosts[c.name], watch) for c in scenario.client}
-    for actor in actors.values():
-        actor.begin()
-    _replay(iter(publications), engine, actors)
+    applications = {client.name: _application(client, scenario, seed, network, watch) for client in scenario.client}
+    for application in applications.values():
+        application.begin()
+    _replay(iter(publications), engine, applications)
     for fault in scenario.fault:
         engine.at(fault.at, network.strike, fault)
     _count_links(engine, network, watch)
@@ -166,12 +162,14 @@ def simulate(
     if complete:
         for checker in checkers:
             checker.finish()
+    for name, application in applications.items():
+        watch.clients[name].refused = application.refused
     return RunResult(
         scenario=scenario.name,
         seed=seed,
         digest=watch.digest.hexdigest(),
         events=engine.events,
-        link_packets=watch.link_packets,
+        link_packets=sum(host.packets_sent for host in network.hosts.values()),
         virtual_seconds=engine.now,
         wall_seconds=perf_counter() - began,
         records=dict(sorted((kind.__name__, count) for kind, count in watch.records.items())),
@@ -205,107 +203,23 @@ def _advance(engine: Engine, end: float, events_max: int | None, progress: Calla
     return True
 
 
-class _Actor:
-    """Lets one client subscribe, unsubscribe and publish as its scenario says."""
+def _application(
+    client: ClientSpec, scenario: Scenario, seed: int, network: SimulatedNetwork, watch: _Watch
+) -> Application:
+    def publishes(identity: Identity) -> None:
+        watch.published_at[identity] = watch.engine.now
+        watch.clients[client.name].published += 1
 
-    def __init__(
-        self, spec: ClientSpec, scenario: Scenario, seed: int, engine: Engine, host: Host, watch: _Watch
-    ) -> None:
-        self._spec = spec
-        self._end = scenario.duration
-        self._seed = seed
-        self._engine = engine
-        self._host = host
-        self._watch = watch
-        self._count = 0
-        self._ticket = 0
-        self._refused_now = False
-        host.answered = self._answered
-
-    def begin(self) -> None:
-        for number, subscription in enumerate(self._spec.subscribe):
-            self._engine.at(subscription.start, self._subscribe, number)
-            if subscription.stop is not None:
-                self._engine.at(subscription.stop, self._unsubscribe, number)
-        for number, publisher in enumerate(self._spec.publish):
-            self._begin_publisher(number, publisher)
-
-    def _subscribe(self, number: int) -> None:
-        subscription = self._spec.subscribe[number]
-        self._watch.tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, subscription.where))
-        self._host.apply(
-            self._node().subscribe(
-                number,
-                subscription.where,
-                ticket=self._next(),
-                now=self._host.now(),
-                ordered=subscription.ordered,
-                recover=subscription.recover,
-                priority=subscription.priority,
-            )
-        )
-
-    def _unsubscribe(self, number: int) -> None:
-        self._watch.tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
-        self._host.apply(self._node().unsubscribe(number, ticket=self._next(), now=self._host.now()))
-
-    def _begin_publisher(self, number: int, publisher: PublisherSpec) -> None:
-        random = stream(self._seed, self._spec.name, "publish", number)
-        times = publication_times(publisher, self._end, random)
-        flow = _Flow(times, attribute_source(publisher, random), bytes(publisher.body_bytes))
-        self._schedule(flow)
-
-    def _schedule(self, flow: _Flow) -> None:
-        at = next(flow.times, None)
-        if at is not None:
-            self._engine.at(at, self._publish_next, flow)
-
-    def _publish_next(self, flow: _Flow) -> None:
-        self.publish(flow.draw(), flow.body)
-        self._schedule(flow)
-
-    def publish(self, attributes: Attributes, body: bytes) -> None:
-        """Publish one message now."""
-        self._count += 1
-        identity = Identity(self._spec.name, self._host.incarnation, self._count)
-        message = make_message(identity, attributes, body)
-        now = self._engine.now
-        self._watch.published_at[identity] = now
-        self._watch.clients[self._spec.name].published += 1
-        self._refused_now = False
-        self._host.apply(self._node().publish(message, ticket=self._next(), now=self._host.now()))
-        if not self._refused_now:
-            self._watch.tell(lambda c: c.published(now, self._spec.name, message))
-
-    def _answered(self, ticket: int, outcome: object) -> None:
-        self._refused_now = isinstance(outcome, Refused)
-        if self._refused_now:
-            self._watch.clients[self._spec.name].refused += 1
-
-    def _next(self) -> int:
-        self._ticket += 1
-        return self._ticket
-
-    def _node(self) -> TransportClientNode:
-        assert isinstance(self._host.machine, TransportClientNode)
-        return self._host.machine
+    host, verbs = network.hosts[client.name], lambda: network.verbs[client.name]
+    return Application(client, scenario.duration, seed, watch.engine, host, verbs, watch.tell, publishes)
 
 
-@dataclass
-class _Flow:
-    """One publisher of a client: when and what."""
-
-    times: Iterator[float]
-    draw: Callable[[], dict[str, Value]]
-    body: bytes
-
-
-def _replay(publications: Iterator[Drawn], engine: Engine, actors: dict[str, _Actor]) -> None:
+def _replay(publications: Iterator[Drawn], engine: Engine, applications: dict[str, Application]) -> None:
     """Let clients publish what was drawn elsewhere, one after the other."""
 
     def publish(item: Drawn) -> None:
         _, client, attributes, body_bytes = item
-        actors[client].publish(attributes, bytes(body_bytes))
+        applications[client].publish(attributes, bytes(body_bytes))
         schedule()
 
     def schedule() -> None:

@@ -1,148 +1,166 @@
-"""A client with a transport: the application's verbs pass through it, and its own verbs go to the client below.
+"""The transport as a service of a client: the application's verbs pass through it, its own go to the client below.
 
 The overlay knows nothing of all this: to its brokers, headers are part of a message's body, and requests, repairs,
-heartbeats and echoes are messages like any others. As long as nothing asks for the transport (no configuration, no
-subscription with order or recovery), messages take the short way past it.
+heartbeats and echoes are messages like any others, in the transport's lane. A client without settings of the transport
+publishes past it; a subscription without order, recovery and congestion control is served past it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from random import Random
+from collections.abc import Sequence
+from itertools import zip_longest
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage, InvalidPredicate
-from penstock.kernel.machine import Done, Effect, Link, Packet, Refused, Ticket
-from penstock.kernel.timers import TimerName, Timers
-from penstock.overlay.client import NOT_CONNECTED
-from penstock.overlay.egress import LinkInfo
-from penstock.overlay.node import ClientNode, NodeConfig, Service
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Done, Effect, Refused
+from penstock.kernel.service import Context, Reading
+from penstock.kernel.storage import Ticket
+from penstock.kernel.timers import Key
+from penstock.kernel.trace import InputRefused
+from penstock.overlay.client import NOT_CONNECTED, Client
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, TransportOptions
+from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
+from penstock.transport.sender.publication_record import LIMITS
 from penstock.transport.transport import Transport
 
 
-class TransportClientNode(ClientNode):
-    """A client node whose subscriptions may ask for order and recovery."""
+class TransportClient:
+    """The machine of the transport in a client's node."""
 
-    def __init__(
-        self,
-        client: str,
-        incarnation: int,
-        links: Mapping[Link, LinkInfo],
-        config: NodeConfig,
-        services: Sequence[Service] = (),
-        *,
-        transport: TransportConfig | None,
-        random: Random,
-    ) -> None:
-        timers = Timers()
+    limits = LIMITS
+
+    def __init__(self, context: Context) -> None:
         self.transport = Transport(
-            client, incarnation, transport or TransportConfig(), timers, random, publishes=transport is not None
+            context.name,
+            context.incarnation,
+            context.settings(TransportConfig),
+            context.timers,
+            context.random,
+            publishes=context.config is not None,
+            first_number=context.first_subscription,
+            traced=context.traced,
         )
-        below = _Below(self)
-        super().__init__(client, incarnation, links, config, (below, *services), timers)
+        self._name = context.name
+        self._client = context.below(Client)
+        self._rank = context.rank
+        self._lane = context.lane
+        self._paces: dict[int, ReaderPace] = {}  # of the readers of our subscriptions
+        self._started = False
 
-    def publish(self, message: Message, *, ticket: Ticket, now: float) -> list[Effect]:
-        if not self.transport.publishes:
-            return super().publish(message, ticket=ticket, now=now)
-        if not self.client.connected:
-            return self.egress.route(self.client.refuse(message, ticket))
-        try:
-            return self.egress.route(self.carried_out(self.transport.publish(message, ticket=ticket, now=now)))
-        except InvalidMessage as error:
-            return [Done(ticket, Refused(str(error)))]
+    # What the application publishes.
 
-    def publish_all(self, messages: Sequence[Message], *, now: float) -> list[Effect]:
-        if not self.transport.publishes:
-            return super().publish_all(messages, now=now)
+    def claims_publication(self) -> bool:
+        """Whether what the application publishes gets a header."""
+        return self.transport.publishes
+
+    def may_wait(self) -> bool:
+        """Whether a flow is limited, and the publisher waits for its tokens."""
+        return self.transport.limited and self.transport.config.when_full == "wait"
+
+    def publish(
+        self, messages: Sequence[Message], options: object, *, tickets: Sequence[Ticket], now: float
+    ) -> list[Effect]:
+        """Send these, now or when their flows have tokens."""
+        if not self._client.connected:
+            return self._client.publish(messages, tickets=tickets, now=now, lane=self._lane)
         effects: list[Effect] = []
-        for message in messages:
-            effects += self.carried_out(self.transport.publish(message, now=now))
-        return self.egress.route(effects)
+        for message, ticket in zip_longest(messages, tickets):
+            try:
+                effects += self.carried_out(self.transport.publish(message, ticket=ticket, now=now))
+            except InvalidMessage as error:
+                refusal = InputRefused(self._name, str(error)) if ticket is None else Done(ticket, Refused(str(error)))
+                effects.append(refusal)
+        return effects
+
+    # Subscriptions.
+
+    def claims_subscription(self) -> bool:
+        """Whether the client gives feedback about all it gets."""
+        return self.transport.config.congestion
 
     def subscribe(
-        self,
-        subscription: int,
-        where: str,
-        *,
-        ticket: Ticket,
-        now: float,
-        ordered: bool = False,
-        recover: bool = False,
-        priority: float = 1.0,
+        self, number: int, where: str, options: TransportOptions | None, *, ticket: Ticket, now: float
     ) -> list[Effect]:
-        """Ask for all messages that match `where`; in order, or with lost ones asked for again, if so wanted."""
-        if not (ordered or recover or self.transport.config.congestion):
-            return super().subscribe(subscription, where, ticket=ticket, now=now)
+        """Ask the network for it, and serve it."""
+        chosen = TransportOptions() if options is None else options
         try:
             predicate = parse_predicate(where)
         except InvalidPredicate as error:
             return [Done(ticket, Refused(str(error)))]
-        effects = self.client.subscribe(subscription, where, ticket=ticket, now=now)
+        effects = self._client.subscribe(number, where, ticket=ticket, now=now, owner=self._rank)
         if not any(isinstance(effect, Done) for effect in effects):
             more = self.transport.subscribe(
-                subscription, predicate, ordered=ordered, recover=recover, now=now, priority=priority
+                number,
+                predicate,
+                ordered=chosen.ordered,
+                recover=chosen.recover,
+                priority=chosen.priority,
+                now=now,
             )
-            self.client.taker = self._taken
-            self.client.refused = self._refused
             effects += self.carried_out(more)
-        return self.egress.route(effects)
+        return effects
 
-    def unsubscribe(self, subscription: int, *, ticket: Ticket, now: float) -> list[Effect]:
-        effects = self.client.unsubscribe(subscription, ticket=ticket, now=now)
-        return self.egress.route(effects + self.carried_out(self.transport.unsubscribe(subscription, now=now)))
+    def unsubscribe(self, number: int, *, ticket: Ticket, now: float) -> list[Effect]:
+        """Serve it no longer, and ask the network for no more."""
+        return self._client.unsubscribe(number, ticket=ticket, now=now) + self._forget(number, now)
 
-    def report(self, subscription: int) -> TransportReport | None:
-        """How the transport serves this subscription; None if it is a plain one."""
-        return self.transport.report(subscription) if self.transport.looks_after(subscription) else None
+    def refused(self, number: int, *, now: float) -> list[Effect]:
+        """The broker does not take a subscription, now or after a reconnection."""
+        return self._forget(number, now)
+
+    def _forget(self, number: int, now: float) -> list[Effect]:
+        self._paces.pop(number, None)
+        return self.carried_out(self.transport.unsubscribe(number, now=now))
+
+    def delivered(self, numbers: tuple[int, ...], message: Message, *, now: float) -> list[Effect]:
+        """A message has come for subscriptions of ours."""
+        return self.carried_out(self.transport.arrived(numbers, message, now=now))
+
+    def report(self, number: int) -> TransportReport | None:
+        """How the transport serves this subscription; None if it does not."""
+        return self.transport.report(number) if self.transport.serves(number) else None
+
+    def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
+        """How the application takes its messages: what it cannot keep up with is congestion like any other."""
+        if not self.transport.config.congestion or not self.transport.serves(number):
+            return []
+        for message in reading.dropped:
+            self.transport.dropped_here(message, now=now)
+        pace = self._paces.setdefault(number, ReaderPace(reading.queue_max))
+        pace.taken += reading.taken
+        rate = pace.look(reading.waiting, now)
+        if rate is not None:
+            self.transport.reader_takes(number, rate, now=now)
+        return []
+
+    # The network and time.
+
+    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        """The first time that there is a network, a publisher asks it for what it needs; without one nobody waits."""
+        if not up and not self._client.connected:
+            return self.carried_out(self.transport.close(NOT_CONNECTED))
+        if not up or self._started or not self.transport.publishes:
+            return []
+        self._started = True
+        return self.carried_out(self.transport.start())
+
+    def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        return self.carried_out(self.transport.expired(timer, key, now=now))
 
     def carried_out(self, effects: list[TransportEffect]) -> list[Effect]:
         """What the transport wants, with its verbs turned into those of the client below."""
         done: list[Effect] = []
         for effect in effects:
             if isinstance(effect, BearerPublish):
-                done += self.client.carry(effect.message)
+                done += self._client.carry(effect.message, self._lane)
             elif isinstance(effect, BearerSubscribe):
-                done += self.client.listen(effect.number, effect.where)
+                done += self._client.listen(effect.number, effect.where, self._rank)
             elif isinstance(effect, BearerUnsubscribe):
-                done += self.client.ignore(effect.number)
+                done += self._client.ignore(effect.number)
             else:
                 done.append(effect)
         return done
-
-    def _refused(self, subscription: int, now: float) -> list[Effect]:
-        """The broker does not take a subscription, now or after it was connected again."""
-        return self.carried_out(self.transport.unsubscribe(subscription, now=now))
-
-    def _taken(self, subscriptions: tuple[int, ...], message: Message, now: float) -> list[Effect]:
-        return self.carried_out(self.transport.arrived(subscriptions, message, now=now))
-
-
-class _Below:
-    """The transport as a service of its node: it has timers, and no packets of its own."""
-
-    name = "transport"
-    packet_kinds: tuple[type[Packet], ...] = ()
-
-    def __init__(self, node: TransportClientNode) -> None:
-        self._node = node
-        self._started = False
-
-    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
-        raise AssertionError("the transport takes no packets")
-
-    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
-        """The first time that there is a network, a publisher asks it for what it needs; without one nobody waits."""
-        if not up and not self._node.client.connected:
-            return self._node.carried_out(self._node.transport.close(NOT_CONNECTED))
-        if not up or self._started or not self._node.transport.publishes:
-            return []
-        self._started = True
-        self._node.client.taker = self._node._taken
-        return self._node.carried_out(self._node.transport.start())
-
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
-        return self._node.carried_out(self._node.transport.expired(timer, now=now))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import isfinite
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from penstock.content.bloom import EncodingScheme
 
@@ -28,6 +28,16 @@ LatchName = Literal[
 ]
 RECORD_ENTRIES_MAX = 255  # one byte of the header counts them
 RECORD_ENTRIES_TAKEN_MAX = 128  # no publisher has a reason to send more, and a receiver need not look at more
+
+
+class TransportOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a subscription may ask of the transport."""
+
+    ordered: Annotated[bool, Meta(description="Each publisher's messages in the order in which it sent them.")] = False
+    recover: Annotated[bool, Meta(description="Ask for lost messages again.")] = False
+    priority: Annotated[
+        float, Meta(gt=0.0, le=1e6, description="Where congestion control shares out: 2 gets twice as much as 1.")
+    ] = 1.0
 
 
 class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

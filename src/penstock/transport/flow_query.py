@@ -121,7 +121,7 @@ class FlowQuery:
         asker = question.asker
         if sender != f"~{asker}" or not plausible_name(asker):
             return [InputRefused(sender[:40], f"a question in the name of {asker[:40]}")]
-        if asker == self._name or not self._send_path.controlled or self._answered_lately(asker, now):
+        if asker == self._name or not self._send_path.flows() or self._answered_lately(asker, now):
             return []
         if not self._bucket.take(now):
             reported, self._dry_reported = self._dry_reported, True

@@ -12,18 +12,17 @@ from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, Transp
 from penstock.transport.session import Session
 from penstock.transport.wire.control_messages import about_where, heartbeats_where, inbox_where, questions_where
 
-INBOX = SERVICE_SUBSCRIPTIONS
-ABOUT_US = SERVICE_SUBSCRIPTIONS + 1
 HEARTBEATS_MAX = 200  # publishers whose heartbeats we subscribe to
 
 
 class OwnSubscriptions:
     """What one transport subscribes to for itself."""
 
-    def __init__(self, name: str, domain: str) -> None:
+    def __init__(self, name: str, domain: str, first_number: int = SERVICE_SUBSCRIPTIONS) -> None:
         self._name = name
         self._domain = domain
-        self._last = ABOUT_US
+        self._inbox_number, self._about_us_number = first_number, first_number + 1
+        self._last = self._about_us_number
         self._inbox = self._questions = False
         self._heartbeats = 0
 
@@ -32,11 +31,11 @@ class OwnSubscriptions:
         if self._inbox:
             return []
         self._inbox = True
-        return [BearerSubscribe(INBOX, inbox_where(self._name))]
+        return [BearerSubscribe(self._inbox_number, inbox_where(self._name))]
 
     def about_us(self) -> list[TransportEffect]:
         """Subscribe to requests and repairs of our own messages."""
-        return [BearerSubscribe(ABOUT_US, about_where(self._name, self._domain))]
+        return [BearerSubscribe(self._about_us_number, about_where(self._name, self._domain))]
 
     def questions(self) -> list[TransportEffect]:
         """Subscribe to questions who is slowed down, once and for good."""

@@ -8,12 +8,12 @@ find their place, and none is delivered twice.
 
 from __future__ import annotations
 
-from penstock.kernel.trace import Ordered
 from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
 from penstock.transport.ordering.reorder_buffer import ReorderBuffer
 from penstock.transport.receiver.rate_controller import RateController
+from penstock.transport.records import Ordered
 from penstock.transport.subscriptions import HeldDelivery
 from penstock.transport.wire.header import Header
 
@@ -41,10 +41,6 @@ class Session:
         self._doubts = self._early = 0
         self.armed_for: float | None = None  # when its timer expires
         self._reported = (0, 0, 0, 0.0, 0.0)  # what the last record of its order counted
-
-    def timer(self) -> tuple[str | int, ...]:
-        """The name of its timer."""
-        return ("transport", "order", self.publisher, self.incarnation)
 
     def needs_heartbeats(self, below: float) -> bool:
         """Whether too many of its losses would go unnoticed, and it sends heartbeats that we do not get yet."""

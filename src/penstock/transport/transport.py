@@ -10,29 +10,32 @@ The network below is known by three verbs and a callback (`bearer`). Everything 
 
 State: the subscriptions that asked for order or recovery, and sessions in the order of their last message. Own
 subscriptions: the inbox; requests for what our subscriptions match, or for what we published; heartbeats of publishers
-from which we receive too little. Timers: ("transport", "order", publisher, incarnation) per session, those of the
-parts, and ("transport", "tick") while there is anything to look after. Bounds: `TransportConfig`, and a record when one
-is hit.
+from which we receive too little. Timers: `timers` has all; TICK runs while there are sessions or limited
+flows. Bounds: `TransportConfig`, and a record when one is hit.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from random import Random
 
 from penstock.content.envelope import DATA, FLAG, kind_of, opened
 from penstock.content.message import Message
 from penstock.content.predicate import Predicate
 from penstock.errors import ForeignScheme, InvalidHeader, InvalidMessage
-from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver, Ticket
-from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import GaveUp, InputRefused, LimitReached, LossDetected
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver
+from penstock.kernel.storage import Ticket
+from penstock.kernel.timers import Key as TimerKey
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.flow_query import FlowQuery
 from penstock.transport.ordering.reorder_buffer import OrderingStep, Verdict
 from penstock.transport.own_subscriptions import OwnSubscriptions
 from penstock.transport.receiver.feedback_scheduler import ControlReport, FeedbackScheduler
+from penstock.transport.records import GaveUp, LossDetected
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.recovery.proactive_repair import EVERYBODY, ProactiveRepair
 from penstock.transport.recovery.repairs import Repairs
@@ -43,31 +46,10 @@ from penstock.transport.sender.rate_limiter import FlowReport
 from penstock.transport.sender.send_path import SendPath
 from penstock.transport.session import Session
 from penstock.transport.subscriptions import HeldDelivery, TransportSubscription, TransportSubscriptions
-from penstock.transport.wire.control_messages import (
-    ANSWER,
-    ECHO,
-    FEEDBACK,
-    FROM,
-    HEARTBEAT,
-    QUESTION,
-    REPAIR,
-    REQUEST,
-    SLOWED,
-    TO,
-    ControlIdentities,
-    EchoReply,
-    EchoRequest,
-    Feedback,
-    Key,
-    Repair,
-    Request,
-    decode_control,
-    repaired_message,
-    requests_where,
-)
+from penstock.transport.timers import TransportTimer
+from penstock.transport.wire import control_messages as control
 from penstock.transport.wire.header import Header, decode_header, needs_own_bits
 
-TICK = ("transport", "tick")
 ASKED_WHILE_RECEIVED = 2.0  # ticks since its last message; a publisher that is gone gets no more echo requests
 ORDER_REPORTED_EVERY = 5  # ticks between two records of how order fares
 
@@ -76,26 +58,43 @@ class Transport:
     """Order, loss detection and recovery for one client."""
 
     def __init__(
-        self, name: str, incarnation: int, config: TransportConfig, timers: Timers, random: Random, *, publishes: bool
+        self,
+        name: str,
+        incarnation: int,
+        config: TransportConfig,
+        timers: ServiceTimers,
+        random: Callable[[str], Random],  # a generator for each purpose
+        *,
+        publishes: bool,
+        first_number: int = SERVICE_SUBSCRIPTIONS,  # of the subscriptions that it makes itself
+        traced: bool = True,  # whether anybody keeps the records
     ) -> None:
         self.name = name
         self.config = config
         self.publishes = publishes  # whether what the application publishes gets a header
-        identities = ControlIdentities(name, incarnation)
+        identities = control.ControlIdentities(name, incarnation)
         self._timers = timers
         self._distances = DistanceEstimator(name, config, identities)
         self._publication_record = PublicationRecord(name, incarnation, config, timers, identities)
-        self._requests = Requests(name, config, timers, random, self._distances, identities)
-        self._repairs = Repairs(name, config, timers, random, self._distances, identities)
+        self._requests = Requests(name, config, timers, random("requests"), self._distances, identities)
+        self._repairs = Repairs(name, config, timers, random("repairs"), self._distances, identities)
         self._subscriptions = TransportSubscriptions()
         self._proactive_repair = ProactiveRepair(config, timers, identities)
         self._send_path = SendPath(
-            config, self._publication_record, self._repairs, self._distances, timers, self._proactive_repair
+            config,
+            self._publication_record,
+            self._repairs,
+            self._distances,
+            timers,
+            self._proactive_repair,
+            traced=traced,
         )
-        self._feedback_scheduler = FeedbackScheduler(name, config, timers, self._distances, identities)
+        self._feedback_scheduler = FeedbackScheduler(
+            name, config, timers, random("feedback"), self._distances, identities
+        )
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
-        self._own_subscriptions = OwnSubscriptions(name, config.domain)
-        self.flow_query = FlowQuery(name, identities, random, self._send_path, self._own_subscriptions)
+        self._own_subscriptions = OwnSubscriptions(name, config.domain, first_number)
+        self.flow_query = FlowQuery(name, identities, random("flow query"), self._send_path, self._own_subscriptions)
         self._ticking = False
         self._ticks = self._not_asked = 0
         self._refused = self._heartbeats_received = self._dropped_late = 0
@@ -140,11 +139,13 @@ class Transport:
         effects = self._own_subscriptions.inbox() + self._feedback_scheduler.subscribed(number, subscription)
         if recover:
             subscription.requests = self._own_subscriptions.number()
-            effects.append(BearerSubscribe(subscription.requests, requests_where(encodings, self.config.domain)))
+            effects.append(
+                BearerSubscribe(subscription.requests, control.requests_where(encodings, self.config.domain))
+            )
         return effects
 
     def unsubscribe(self, number: int, *, now: float) -> list[TransportEffect]:
-        """Look after it no longer; what was held for it is not delivered any more."""
+        """Serve it no longer; what was held for it is not delivered any more."""
         subscription = self._subscriptions.remove(number)
         self._feedback_scheduler.unsubscribed(number)
         effects: list[TransportEffect] = []
@@ -154,7 +155,7 @@ class Transport:
         requests = None if subscription is None else subscription.requests
         return effects if requests is None else [*effects, BearerUnsubscribe(requests)]
 
-    def looks_after(self, number: int) -> bool:
+    def serves(self, number: int) -> bool:
         """Whether this subscription asked for more than best effort."""
         return number in self._subscriptions
 
@@ -235,7 +236,7 @@ class Transport:
             lost = [one.encoding for one in step.lost]
             effects += self._feedback_scheduler.arrived(session, header, message, ordered + unordered, lost, now=now)
             if subscriptions.recover_any:
-                key = Key(session.publisher, session.incarnation, header.sequence)
+                key = control.Key(session.publisher, session.incarnation, header.sequence)
                 self._requests.received(key, now)
                 effects += self._repairs.keep(key, message, header.departure, now)
         return effects + self._after(session, step, now)
@@ -252,30 +253,30 @@ class Transport:
     # Control messages.
 
     def _control_message(self, kind: str, data: bytes, message: Message, now: float) -> list[TransportEffect]:
-        if kind == REQUEST:
-            request = decode_control(data, Request)
+        if kind == control.REQUEST:
+            request = control.decode_control(data, control.Request)
             if request.requester == self.name:
                 return []
             effects = self._requests.request_received(request, now)
-            return effects + self._repairs.request_received(request, now, direct=TO in message.attributes)
-        if kind == REPAIR:
-            return self._repaired(decode_control(data, Repair), message, now)
-        if kind == HEARTBEAT:
+            return effects + self._repairs.request_received(request, now, direct=control.TO in message.attributes)
+        if kind == control.REPAIR:
+            return self._repaired(control.decode_control(data, control.Repair), message, now)
+        if kind == control.HEARTBEAT:
             return self._heartbeat(data, message, now)
-        if kind == ECHO:
-            return self._distances.echo_request_received(decode_control(data, EchoRequest), now)
-        if kind == ANSWER:
-            return self._echo_reply(decode_control(data, EchoReply), now)
-        if kind == FEEDBACK:
-            return self._feedback_received(decode_control(data, Feedback), message, now)
-        if kind in (QUESTION, SLOWED):
+        if kind == control.ECHO:
+            return self._distances.echo_request_received(control.decode_control(data, control.EchoRequest), now)
+        if kind == control.ANSWER:
+            return self._echo_reply(control.decode_control(data, control.EchoReply), now)
+        if kind == control.FEEDBACK:
+            return self._feedback_received(control.decode_control(data, control.Feedback), message, now)
+        if kind in (control.QUESTION, control.SLOWED):
             return self.flow_query.received(kind, data, message.identity.publisher, now)
         return self._refuse(message, f"a control message of an unknown kind, '{kind[:40]}'")
 
-    def _repaired(self, repair: Repair, inside: Message, now: float) -> list[TransportEffect]:
+    def _repaired(self, repair: control.Repair, inside: Message, now: float) -> list[TransportEffect]:
         """A repair: of a message that we miss, or one that suppresses our own."""
         key = repair.key
-        message = repaired_message(repair, inside)
+        message = control.repaired_message(repair, inside)
         awaited = self._requests.encoding(key)
         if awaited is not None and self.config.scheme.encode_message(message.attributes) != awaited:
             return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we miss")
@@ -309,14 +310,14 @@ class Transport:
             effects += self._repairs.keep(key, message, repair.departure, now)
         return effects + self._after(session, step, now)
 
-    def _echo_reply(self, answer: EchoReply, now: float) -> list[TransportEffect]:
+    def _echo_reply(self, answer: control.EchoReply, now: float) -> list[TransportEffect]:
         effects = self._distances.echo_reply_received(answer, now)
         for session in self._sessions.values():
             if session.rate_controller is not None and session.publisher == answer.sender:
                 self._feedback_scheduler.echoed(session)
         return effects
 
-    def _feedback_received(self, feedback: Feedback, message: Message, now: float) -> list[TransportEffect]:
+    def _feedback_received(self, feedback: control.Feedback, message: Message, now: float) -> list[TransportEffect]:
         if not self.config.congestion or not self.publishes:
             return []
         if message.identity.publisher != f"~{feedback.subscriber}":
@@ -341,7 +342,7 @@ class Transport:
 
     def _heartbeat(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
         """A publication record without a message, of a publisher that we know."""
-        publisher, identity = message.attributes.get(FROM), message.identity
+        publisher, identity = message.attributes.get(control.FROM), message.identity
         session = self._sessions.get((str(publisher), identity.incarnation))
         if session is None or identity.publisher != f"~{publisher}":
             return []
@@ -355,37 +356,36 @@ class Transport:
 
     # Time.
 
-    def expired(self, timer: TimerName, *, now: float) -> list[TransportEffect]:
+    def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of ours has come."""
-        match timer[1]:
-            case "order":
-                session = self._sessions.get((str(timer[2]), int(timer[3])))
-                assert session is not None, f"{timer} belongs to no session"
+        match timer:
+            case TransportTimer.ORDER:
+                session = self._session_of(key)
                 session.armed_for = None
                 return self._after(session, session.reorder_buffer.expired(now=now), now, later=True)
-            case "request":
-                return self._asked_again(timer, now)
-            case "repair":
-                return self._repairs.expired(timer, now)
-            case "heartbeat":
+            case TransportTimer.REQUEST:
+                return self._asked_again(key, now)
+            case TransportTimer.REPAIR:
+                return self._repairs.expired(key, now)
+            case TransportTimer.HEARTBEAT:
                 return self._send_path.heartbeat(now=now)
-            case "rate limiter":
+            case TransportTimer.RATE_LIMITER:
                 return self._send_path.expired(now=now)
-            case "proactive repair":
+            case TransportTimer.PROACTIVE_REPAIR:
                 return self._proactive_repair.expired(now=now)
-            case "control":
-                session = self._sessions.get((str(timer[2]), int(timer[3])))
-                assert session is not None, f"{timer} belongs to no session"
-                return self._feedback_scheduler.expired(session, now=now)
-            case "tick":
+            case TransportTimer.FEEDBACK:
+                return self._feedback_scheduler.expired(self._session_of(key), now=now)
+            case _:
                 return self._tick(now)
-        raise AssertionError(f"the transport sets no timer {timer}")
 
-    def _asked_again(self, timer: TimerName, now: float) -> list[TransportEffect]:
-        effects = self._requests.expired(timer, now)
-        session = self._sessions.get((str(timer[2]), int(timer[3])))
+    def _session_of(self, key: TimerKey) -> Session:
+        return self._sessions[str(key[0]), int(key[1])]
+
+    def _asked_again(self, key: TimerKey, now: float) -> list[TransportEffect]:
+        effects = self._requests.expired(key, now)
+        session = self._sessions.get((str(key[0]), int(key[1])))
         if session is not None and any(isinstance(effect, GaveUp) for effect in effects):
-            session.reorder_buffer.dismiss(int(timer[4]))
+            session.reorder_buffer.dismiss(int(key[2]))
             effects += self._after(session, session.reorder_buffer.expired(now=now), now, later=True)
         return effects
 
@@ -400,7 +400,7 @@ class Transport:
                 break
             effects += self._end(oldest, now)
         for session in self._sessions.values():
-            effects += self._look_after(session, now)
+            effects += self._maintain(session, now)
         if self._sessions or self._send_path.controlled:
             self._keep_ticking(now)
         return effects
@@ -408,9 +408,9 @@ class Transport:
     def _keep_ticking(self, now: float) -> None:
         if not self._ticking:
             self._ticking = True
-            self._timers.set(TICK, now + self.config.cache_interval)
+            self._timers.set(TransportTimer.TICK, now + self.config.cache_interval)
 
-    def _look_after(self, session: Session, now: float) -> list[TransportEffect]:
+    def _maintain(self, session: Session, now: float) -> list[TransportEffect]:
         effects: list[TransportEffect] = []
         session.fade()
         if self._subscriptions.recover_any:
@@ -438,7 +438,7 @@ class Transport:
             effects += self._end(next(iter(self._sessions.values())), now)
         session = self._sessions[known] = Session(*known, self.config, header)
         self._keep_ticking(now)
-        return session, effects + self._look_after(session, now)
+        return session, effects + self._maintain(session, now)
 
     def _received_from(self, session: Session, now: float) -> None:
         """Its publisher lives; sessions stand in the order of their last message."""
@@ -449,7 +449,7 @@ class Transport:
         """Forget a publisher; what it left in the queue goes out first, and it is asked for nothing more."""
         effects = self._after(session, session.reorder_buffer.close(now=now), now)
         effects += session.order_report()
-        self._timers.cancel(session.timer())
+        self._timers.cancel(TransportTimer.ORDER, session.publisher, session.incarnation)
         self._feedback_scheduler.end(session)
         pending = len(self._requests)
         self._requests.forget(session.publisher, session.incarnation)
@@ -472,7 +472,7 @@ class Transport:
         for let_go in step.released:
             effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
         for lost in step.lost:
-            key = Key(session.publisher, session.incarnation, lost.sequence)
+            key = control.Key(session.publisher, session.incarnation, lost.sequence)
             effects.append(LossDetected(key.publisher, key.incarnation, key.sequence))
             if self._subscriptions.recoverable(lost.encoding) and not session.doubtful():
                 effects += self._requests.lost(key, lost.encoding, now)
@@ -486,9 +486,9 @@ class Transport:
         if deadline != session.armed_for:
             session.armed_for = deadline
             if deadline is None:
-                self._timers.cancel(session.timer())
+                self._timers.cancel(TransportTimer.ORDER, session.publisher, session.incarnation)
             else:
-                self._timers.set(session.timer(), deadline)
+                self._timers.set(TransportTimer.ORDER, deadline, session.publisher, session.incarnation)
         return effects
 
 
@@ -496,4 +496,4 @@ def _meant_for_us(kind: str, numbers: tuple[int, ...], message: Message) -> bool
     """Whether a control message came because the transport subscribed to it. An application that wants everything also
     gets what is meant for others' inboxes and domains; only repairs take the way of the message they repair."""
     ours = any(number >= SERVICE_SUBSCRIPTIONS for number in numbers)
-    return ours or (kind == REPAIR and TO not in message.attributes)
+    return ours or (kind == control.REPAIR and control.TO not in message.attributes)

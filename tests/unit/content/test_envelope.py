@@ -10,7 +10,7 @@ from penstock.content.envelope import DATA, FLAG, HEADER_BYTES_MAX, control_mess
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import DEFAULT_LIMITS, Identity, Message, Value, make_message
 from penstock.errors import InvalidMessage
-from pump import a_message
+from penstock.testing import a_message
 
 values = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False))
 texts = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -6,25 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.kernel.machine import (
-    Accepted,
-    Append,
-    Ask,
-    Done,
-    Effect,
-    Hold,
-    Lane,
-    Link,
-    Packet,
-    Read,
-    Release,
-    Send,
-    StorageResult,
-    Ticket,
-    Trim,
-)
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Accepted, Done, Effect, Hold, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.storage import Append, Appended, Ask, Entries, Read, StorageResult, Stored, Ticket, Trim
 from penstock.kernel.trace import Counted
-from pump import Pump
+from penstock.testing import Pump
 
 
 class Ping(Packet, frozen=True):
@@ -155,24 +142,35 @@ def test_storage_answers_once_from_a_log_that_survives_a_new_life() -> None:
     first, second = Echo(), Echo()
     pump.add("a", first)
     pump.join("a", "b")
-    pump.apply("a", [Ask(1, Append((b"x", b"y"))), Ask(2, Append((b"z",))), Ask(3, Trim(1)), Ask(4, Read(0, 9))])
+    operations = (Append((b"x", b"y")), Append((b"z",)), Trim(1), Read(0, 9))
+    pump.apply("a", [Ask(ticket, "log", operation) for ticket, operation in enumerate(operations, start=1)])
     assert first.results == []
     pump.run()
-    assert first.results == [0, 2, None, (b"y", b"z")]
+    assert first.results == [Appended(0), Appended(2), Stored(), Entries(1, (b"y", b"z"))]
     assert [done.ticket for _, done in pump.done] == [1, 2, 3, 4]
     pump.add("b", Echo())
     pump.add("a", second)
-    pump.apply("a", [Ask(5, Read(2, 1))])
+    pump.apply("a", [Ask(5, "log", Read(2, 1)), Ask(6, "other log", Read(0, 9))])
     pump.run()
-    assert second.results == [(b"z",)]
+    assert second.results == [Entries(2, (b"z",)), Entries(0, ())]
 
 
-def test_hold_and_release_are_remembered() -> None:
-    pump = a_pair()
-    pump.apply("a", [Hold(0)])
-    assert ("a", 0) in pump.held
-    pump.apply("a", [Release(0)])
-    assert not pump.held
+def test_a_crash_is_never_answered() -> None:
+    pump = Pump()
+    first, second = Echo(), Echo()
+    pump.add("a", first)
+    pump.join("a", "b")
+    pump.add("b", Echo())
+    pump.apply("a", [Ask(1, "log", Append((b"x",)))])
+    pump.add("a", second)
+    pump.run()
+    assert first.results == second.results == []
+    assert pump.done == []
+
+
+def test_a_hold_is_the_nodes_own_business_and_no_hosts() -> None:
+    with pytest.raises(AssertionError):
+        a_pair().apply("a", [Hold(0, Lane.PRICED)])
 
 
 def test_a_packet_knows_its_size_and_says_by_default_that_it_carries_no_message() -> None:

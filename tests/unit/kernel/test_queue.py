@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.machine import Lane
-from penstock.kernel.queue import QUANTUM_BYTES, LaneBounds, LaneQueue, QueueConfig
+from penstock.kernel.packet import DATA_LANES, Lane
+from penstock.kernel.queue import QUANTUM_BYTES, LaneBounds, LaneQueue, Overflow, QueueConfig
 
 DATA = [lane for lane in Lane if lane is not Lane.CONTROL]
 
@@ -123,28 +123,107 @@ def test_bounds_below_one_are_a_mistake(bounds: dict[str, int]) -> None:
         LaneBounds(**bounds)
 
 
-def test_holding_changes_every_lane_but_control() -> None:
-    config = QueueConfig().holding(7)
-    assert {config.lanes[lane].packets_max for lane in DATA} == {7}
+def test_a_size_in_packets_is_that_of_every_lane_that_drops_but_control() -> None:
+    lanes = {**QueueConfig().lanes, Lane.PRICED: LaneBounds(weight=3, overflow=Overflow.HOLD)}
+    config = QueueConfig(lanes=lanes).sized(7)
+    assert {config.lanes[lane].packets_max for lane in DATA if lane is not Lane.PRICED} == {7}
     assert config.lanes[Lane.CONTROL] == QueueConfig().lanes[Lane.CONTROL]
+    assert config.lanes[Lane.PRICED] == LaneBounds(weight=3, overflow=Overflow.HOLD)
 
 
-@given(st.lists(st.one_of(st.none(), st.tuples(st.sampled_from(Lane), st.integers(1, 4000))), max_size=80))
-def test_nothing_is_lost_invented_or_reordered_within_a_lane(steps: list[tuple[Lane, int] | None]) -> None:
+def test_a_lane_that_holds_is_bounded_in_bytes_alone() -> None:
+    queue = a_queue(stream=LaneBounds(packets_max=1, bytes_max=3, overflow=Overflow.HOLD))
+    assert [queue.put(Lane.STREAM, item, 1) for item in "abcd"] == [True, True, True, False]
+
+
+def test_lanes_drop_by_default_and_those_that_hold_are_known() -> None:
+    assert QueueConfig().held_lanes == ()
+    lanes = {lane: LaneBounds(overflow=Overflow.HOLD) for lane in Lane}
+    assert QueueConfig(lanes=lanes).held_lanes == DATA_LANES
+    assert QueueConfig(lanes={**lanes, Lane.STREAM: LaneBounds()}).held_lanes == DATA_LANES[1:]
+
+
+# Blocked lanes.
+
+
+def test_a_blocked_lane_waits_while_all_others_go_on_and_keeps_its_order() -> None:
+    queue = a_queue()
+    queue.put(Lane.STREAM, "1", 100)
+    queue.block(Lane.STREAM)
+    queue.put(Lane.STREAM, "2", 100)
+    queue.put(Lane.BEST_EFFORT, "other", 100)
+    queue.put(Lane.CONTROL, "control", 100)
+    assert drained(queue) == ["control", "other"]
+    assert (len(queue), queue.lane_bytes(Lane.STREAM), queue.lane_bytes(Lane.BEST_EFFORT)) == (2, 200, 0)
+    queue.unblock(Lane.STREAM)
+    queue.put(Lane.STREAM, "3", 100)
+    assert drained(queue) == ["1", "2", "3"]
+
+
+def test_a_lane_may_be_blocked_and_unblocked_twice_and_while_it_is_empty() -> None:
+    queue = a_queue()
+    for _ in range(2):
+        queue.block(Lane.STREAM)
+        queue.block(Lane.STREAM)
+        assert queue.put(Lane.STREAM, "x", 100)
+        assert queue.get() is None
+        queue.unblock(Lane.STREAM)
+        queue.unblock(Lane.STREAM)
+        assert drained(queue) == ["x"]
+
+
+def test_a_blocked_lane_is_bounded_like_any_other() -> None:
+    queue = a_queue(stream=LaneBounds(packets_max=2))
+    queue.block(Lane.STREAM)
+    assert [queue.put(Lane.STREAM, item, 1) for item in "abc"] == [True, True, False]
+
+
+def test_a_cleared_queue_has_no_blocked_lanes() -> None:
+    queue = a_queue()
+    queue.put(Lane.STREAM, "old", 1)
+    queue.block(Lane.STREAM)
+    assert queue.clear() == ["old"]
+    queue.put(Lane.STREAM, "new", 1)
+    assert drained(queue) == ["new"]
+
+
+def test_control_cannot_be_blocked() -> None:
+    with pytest.raises(AssertionError, match="control is never blocked"):
+        a_queue().block(Lane.CONTROL)
+
+
+STEPS = st.one_of(
+    st.just("get"),
+    st.tuples(st.just("put"), st.sampled_from(Lane), st.integers(1, 4000)),
+    st.tuples(st.sampled_from(["block", "unblock"]), st.sampled_from(DATA_LANES)),
+)
+
+
+@given(st.lists(STEPS, max_size=80))
+def test_nothing_is_lost_invented_or_reordered_within_a_lane(steps: list[str | tuple[object, ...]]) -> None:
     queue = LaneQueue[tuple[Lane, int]](QueueConfig(lanes={lane: LaneBounds(packets_max=5) for lane in Lane}))
     waiting: dict[Lane, list[int]] = {lane: [] for lane in Lane}
+    blocked: set[Lane] = set()
     for number, step in enumerate(steps):
-        if step is None:
-            taken = queue.get()
-            if taken is None:
-                assert not any(waiting.values())
-                continue
-            lane, item = taken[0]
-            assert waiting[lane].pop(0) == item
-            assert lane is Lane.CONTROL or not waiting[Lane.CONTROL]
-        else:
-            accepted = queue.put(step[0], (step[0], number), step[1])
-            assert accepted == (len(waiting[step[0]]) < 5)
-            if accepted:
-                waiting[step[0]].append(number)
+        match step:
+            case "get":
+                taken = queue.get()
+                if taken is None:
+                    assert not any(items for lane, items in waiting.items() if lane not in blocked)
+                    continue
+                lane, item = taken[0]
+                assert waiting[lane].pop(0) == item
+                assert lane not in blocked
+                assert lane is Lane.CONTROL or not waiting[Lane.CONTROL]
+            case ("put", Lane() as lane, int(size_bytes)):
+                accepted = queue.put(lane, (lane, number), size_bytes)
+                assert accepted == (len(waiting[lane]) < 5)
+                if accepted:
+                    waiting[lane].append(number)
+            case ("block", Lane() as lane):
+                queue.block(lane)
+                blocked.add(lane)
+            case ("unblock", Lane() as lane):
+                queue.unblock(lane)
+                blocked.discard(lane)
         assert len(queue) == sum(map(len, waiting.values()))

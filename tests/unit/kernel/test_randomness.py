@@ -5,16 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from penstock.kernel.randomness import derive, stream
+from penstock.kernel.randomness import derive, generator
 
 
 def test_a_stream_is_pinned_so_that_old_runs_replay() -> None:
     assert derive(7, "north", "recovery") == 0x4B5E992FF94A3045
-    assert stream(7, "north").random() == 0.4253154331247997
+    assert generator(7, "north").random() == 0.4253154331247997
 
 
 def test_the_same_names_give_the_same_numbers() -> None:
-    a, b = stream(7, "north", "routing", 3), stream(7, "north", "routing", 3)
+    a, b = generator(7, "north", "routing", 3), generator(7, "north", "routing", 3)
     assert [a.random() for _ in range(5)] == [b.random() for _ in range(5)]
 
 
@@ -24,8 +24,8 @@ def test_seed_names_types_and_boundaries_all_count() -> None:
 
 
 def test_a_draw_in_one_stream_disturbs_no_other() -> None:
-    first, other = stream(1, "a"), stream(1, "b")
-    expected = stream(1, "b").random()
+    first, other = generator(1, "a"), generator(1, "b")
+    expected = generator(1, "b").random()
     first.random()
     assert other.random() == expected
 

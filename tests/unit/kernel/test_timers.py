@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.timers import ServiceTimers, TimerName, Timers
 
 A: TimerName = ("part", "a")
 B: TimerName = ("part", "b")
+
+
+class Beat(IntEnum):
+    TICK = 0
+    TOCK = 1
 
 
 def test_without_timers_there_is_no_deadline() -> None:
@@ -72,3 +79,29 @@ def test_timers_behave_like_a_sorted_table(steps: list[tuple[int, int | None]]) 
     while (due := timers.pop_due(100)) is not None:
         popped.append(due[0])
     assert popped == sorted(table, key=lambda name: table[name])
+
+
+def test_the_timers_of_services_share_a_heap_and_nothing_else() -> None:
+    heap = Timers()
+    first, second = ServiceTimers("first", heap), ServiceTimers("second", heap)
+    first.set(Beat.TICK, 3.0)
+    second.set(Beat.TICK, 2.0)
+    first.set(Beat.TOCK, 1.0, "p", 7)
+    first.set(Beat.TOCK, 4.0, "p", 8)
+    second.cancel(Beat.TOCK, "p", 7)
+    first.cancel(Beat.TOCK, "p", 8)
+    first.cancel(Beat.TOCK)
+    popped = [heap.pop_due(9.0) for _ in range(4)]
+    assert popped == [("first", Beat.TOCK, "p", 7), ("second", Beat.TICK), ("first", Beat.TICK), None]
+    assert isinstance(popped[0], tuple)
+    assert isinstance(popped[0][1], int)
+
+
+def test_setting_a_timer_of_a_service_again_moves_the_one_of_this_key() -> None:
+    heap = Timers()
+    timers = ServiceTimers("first", heap)
+    timers.set(Beat.TICK, 1.0, "p")
+    timers.set(Beat.TICK, 2.0, "q")
+    timers.set(Beat.TICK, 3.0, "p")
+    assert len(heap) == 2
+    assert [heap.pop_due(9.0), heap.pop_due(9.0)] == [("first", Beat.TICK, "q"), ("first", Beat.TICK, "p")]

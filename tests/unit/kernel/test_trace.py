@@ -9,15 +9,18 @@ import typing
 import pytest
 
 import penstock
-from penstock.kernel import trace
-from penstock.kernel.machine import Lane
-from penstock.kernel.trace import KINDS, Digest, Dropped, NodeStarted, NodeStopped, Record
+from penstock.kernel.packet import Lane
+from penstock.kernel.trace import SHARED_KINDS, Digest, Dropped, NodeStarted, NodeStopped, Record
+from penstock.services import SERVICES, record_kinds
 
+KINDS = record_kinds()
 LINES = [(0.5 * i, f"n{i % 3}", NodeStarted("broker", i) if i % 2 else NodeStopped("crash")) for i in range(3000)]
 
 
-def all_subclasses(kind: type) -> list[type]:
-    return [found for child in kind.__subclasses__() for found in (child, *all_subclasses(child))]
+def own_subclasses(kind: type) -> list[type]:
+    """Those of the package; services that live in tests have records of their own."""
+    found = [each for child in kind.__subclasses__() for each in (child, *own_subclasses(child))]
+    return [each for each in found if each.__module__.startswith("penstock.")]
 
 
 def digest_of(lines: list[tuple[float, str, Record]], *, ask_every: int = 0) -> str:
@@ -30,11 +33,16 @@ def digest_of(lines: list[tuple[float, str, Record]], *, ask_every: int = 0) -> 
 
 
 def test_every_kind_of_record_is_on_the_list() -> None:
-    for package in ("kernel", "overlay", "scenario", "sim"):
+    for package in ("kernel", "overlay", "transport", "scenario", "sim"):
         root = importlib.import_module(f"{penstock.__name__}.{package}")
-        for module in pkgutil.iter_modules(root.__path__):
-            importlib.import_module(f"{root.__name__}.{module.name}")
-    assert set(all_subclasses(Record)) == set(KINDS)
+        for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
+            importlib.import_module(module.name)
+    assert set(own_subclasses(Record)) == set(KINDS)
+
+
+def test_the_list_is_what_all_share_and_what_each_service_adds_in_order() -> None:
+    assert KINDS[: len(SHARED_KINDS)] == SHARED_KINDS
+    assert list(KINDS[len(SHARED_KINDS) :]) == [kind for service in SERVICES for kind in service.records]
 
 
 def test_no_two_kinds_share_a_name_on_the_wire() -> None:
@@ -43,7 +51,7 @@ def test_no_two_kinds_share_a_name_on_the_wire() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_columns_are_of_plain_types_and_every_kind_is_explained(kind: type[Record]) -> None:
-    hints = typing.get_type_hints(kind, vars(trace))
+    hints = typing.get_type_hints(kind)
     assert {name: hints[name] for name in kind.__struct_fields__ if hints[name] not in (bool, int, float, str)} == {}
     assert kind.__doc__
 

@@ -13,28 +13,41 @@ from hypothesis import strategies as st
 from penstock.content.bloom import EncodingScheme
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Identity, make_message
-from penstock.kernel.machine import Accepted, Effect, Lane, Refused, Send
+from penstock.kernel.machine import Accepted, Effect, Refused, Send
+from penstock.kernel.packet import DATA_LANES, Lane
 from penstock.kernel.trace import Dropped, InputRefused
-from penstock.overlay.broker import Broker, BrokerConfig
-from penstock.overlay.node import BrokerNode, NodeConfig
+from penstock.overlay.assembly import NodeConfig
+from penstock.overlay.broker import Broker
+from penstock.overlay.config import BrokerConfig, RoutingConfig
+from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Attach, Delivery, Publication, Publish, Subscribe, Unsubscribe
-from penstock.overlay.routing import RoutingConfig
-from pump import Pump, a_broker, a_message, attach, broker_name, broker_network, publish
+from penstock.overlay.routing import Routing
+from penstock.testing import Pump, a_broker, a_message, attach, broker_name, broker_network, publish
 
 CHAIN = [(0, 1), (1, 2)]
 STAR = [(0, 1), (0, 2), (0, 3)]
+# Hellos are made rare, so that learning the map takes no more time than it must.
+RARE_HELLOS = NodeConfig(
+    services={"routing": RoutingConfig(hello_interval=20.0, dead_after=100.0, forget_after=1000.0)}
+)
+
+
+def node(pump: Pump, number: int = 0) -> Node:
+    machine = pump.machines[broker_name(number)]
+    assert isinstance(machine, Node)
+    return machine
 
 
 def broker(pump: Pump, number: int = 0) -> Broker:
-    node = pump.machines[broker_name(number)]
-    assert isinstance(node, BrokerNode)
-    return node.broker
+    return node(pump, number).machine(Broker)
+
+
+def routing(pump: Pump, number: int = 0) -> Routing:
+    return node(pump, number).machine(Routing)
 
 
 def interest(pump: Pump, number: int = 0) -> list[int]:
-    node = pump.machines[broker_name(number)]
-    assert isinstance(node, BrokerNode)
-    return sorted(node.routing.own._wanted.items())  # type: ignore[arg-type]
+    return sorted(routing(pump, number).own._wanted.items())  # type: ignore[arg-type]
 
 
 def copies(effects: list[Effect]) -> dict[int, Publication]:
@@ -159,8 +172,8 @@ def test_beyond_the_hop_limit_a_copy_is_dropped_but_still_delivered_here() -> No
 
 def test_copies_that_run_in_circles_come_to_an_end() -> None:
     pump = broker_network([(0, 1)])
-    first, second = (pump.machines[name].routing for name in ("b0", "b1"))  # type: ignore[attr-defined]
-    first._exits, second._exits = {9: 0}, {9: 0}  # two maps that disagree for good
+    for number in (0, 1):
+        routing(pump, number)._exits = {9: 0}  # two maps that disagree for good
     pump.receive("b0", Publication((9,), 7, a_message()), sender=0)
     pump.run()
     drops = [record for _, record in pump.records if isinstance(record, Dropped)]
@@ -199,6 +212,45 @@ def test_a_message_whose_encoding_is_too_full_is_refused() -> None:
     effects = pump.receive("b0", Publish(message), Publish(a_message(2)), sender=pump.link("b0", "p"))
     assert [type(effect) for effect in effects] == [InputRefused]
     assert "fill_limit" in effects[0].problem  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("lane", DATA_LANES)
+def test_a_message_keeps_its_lane_on_the_whole_way(lane: Lane) -> None:
+    pump = broker_network(CHAIN)
+    attach(pump, "near", "b0", "n = 1")
+    attach(pump, "far", "b2", "n = 1")
+    attach(pump, "p", "b0")
+    pump.advance(0.5)
+    seen: list[tuple[str, Lane, Lane]] = []
+    pump.loses = lambda flight: bool(seen.append((flight.kind, flight.lane, flight.packet.lane)))  # type: ignore[attr-defined]
+    pump.receive("b0", Publish(a_message(1), lane), sender=pump.link("b0", "p"))
+    pump.run()
+    assert sorted(seen) == [(kind, lane, lane) for kind in ("Delivery", "Delivery", "Publication", "Publication")]
+    assert pump.got("near") == pump.got("far") == [(1, a_message(1))]
+
+
+def test_what_is_dropped_on_the_way_is_recorded_in_its_lane() -> None:
+    pump = broker_network(CHAIN)
+    (record,) = pump.receive("b1", Publication((40,), 5, a_message(), Lane.STREAM), sender=pump.link("b1", "b0"))
+    assert isinstance(record, Dropped)
+    assert (record.cause, record.lane) == ("no way", Lane.STREAM)
+
+
+def test_a_new_map_is_used_for_sets_of_brokers_that_were_split_before() -> None:
+    pump = broker_network([(0, 1), (1, 2), (0, 3), (3, 2)])
+    attach(pump, "c", "b2", "EXISTS n")
+    attach(pump, "p", "b0")
+    pump.advance(0.5)
+    ways: list[str] = []
+    for count in (1, 2):
+        publish(pump, "p", a_message(count))
+        pump.deliver()
+        ways += [flight.receiver for flight in pump.flights if isinstance(flight.packet, Publication)]
+        pump.run()
+        pump.change("b0", ways[0], up=False)
+        pump.advance(0.5)
+    assert sorted(ways) == ["b1", "b3"]
+    assert [message.identity.count for _, message in pump.got("c")] == [1, 2]
 
 
 # Senders that nobody knows.
@@ -243,7 +295,7 @@ def test_a_subscription_is_answered_and_wanted_in_the_network() -> None:
     assert answers(pump, effects) == [Answer(5)]
     assert len(interest(pump)) == 1
     pump.advance(0.1)
-    assert len(pump.machines["b1"].routing.index) == 1  # type: ignore[attr-defined]
+    assert len(routing(pump, 1).index) == 1
 
 
 def test_a_bad_subscription_is_answered_with_the_reason_and_changes_nothing() -> None:
@@ -301,7 +353,7 @@ def test_a_client_that_disconnects_takes_its_interest_with_it() -> None:
     pump.change("c", "b0", up=False)
     pump.advance(0.1)
     assert len(interest(pump)) == 1
-    assert len(pump.machines["b1"].routing.index) == 1  # type: ignore[attr-defined]
+    assert len(routing(pump, 1).index) == 1
 
 
 def test_a_client_that_attaches_again_begins_without_subscriptions() -> None:
@@ -320,7 +372,7 @@ def test_a_neighbours_link_cannot_turn_into_a_clients() -> None:
 
 
 def test_one_client_too_many_is_refused_and_its_subscriptions_say_why() -> None:
-    config = NodeConfig(broker=BrokerConfig(clients_max=1))
+    config = NodeConfig(services={"forwarding": BrokerConfig(clients_max=1)})
     pump = broker_network([(0, 1)], config=config)
     attach(pump, "first", "b0", "n = 1")
     before = state(pump)
@@ -333,7 +385,7 @@ def test_one_client_too_many_is_refused_and_its_subscriptions_say_why() -> None:
 
 
 def test_one_subscription_too_many_is_refused_but_replacing_one_is_not() -> None:
-    config = NodeConfig(broker=BrokerConfig(subscriptions_per_client_max=2))
+    config = NodeConfig(services={"forwarding": BrokerConfig(subscriptions_per_client_max=2)})
     pump = broker_network([(0, 1)], config=config)
     attach(pump, "c", "b0", "n = 1", "n = 2", "n = 3")
     outcomes = [done.outcome for _, done in pump.done]
@@ -381,9 +433,7 @@ def networks(draw: st.DrawFn) -> nx.Graph:
 def test_copies_split_the_set_and_reach_each_destination_once_on_a_shortest_path(
     graph: nx.Graph, data: st.DataObject
 ) -> None:
-    # Hellos are made rare, so that learning the map takes no more time than it must.
-    config = NodeConfig(routing=RoutingConfig(hello_interval=20.0, dead_after=100.0, forget_after=1000.0))
-    pump = broker_network(sorted(graph.edges), config=config, settle=1.0)
+    pump = broker_network(sorted(graph.edges), config=RARE_HELLOS, settle=1.0)
     home = data.draw(st.sampled_from(sorted(graph)))
     strangers = [100, 101]
     wanted = tuple(sorted(data.draw(st.sets(st.sampled_from([*sorted(graph), *strangers]), min_size=1))))
@@ -426,8 +476,7 @@ def assert_split(pump: Pump, expected: set[int]) -> None:
 @settings(max_examples=25)
 @given(networks(), st.data())
 def test_everybody_who_wants_a_message_gets_it_once_and_nobody_else(graph: nx.Graph, data: st.DataObject) -> None:
-    config = NodeConfig(routing=RoutingConfig(hello_interval=20.0, dead_after=100.0, forget_after=1000.0))
-    pump = broker_network(sorted(graph.edges), config=config, settle=0.5)
+    pump = broker_network(sorted(graph.edges), config=RARE_HELLOS, settle=0.5)
     subscriptions = ["n = 1", "n <> 1", "EXISTS m", "n BETWEEN 0 AND 5", "m LIKE 'a%'", "n = 1 OR m = 'b'"]
     for number in sorted(graph):
         attach(

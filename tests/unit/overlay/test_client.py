@@ -10,18 +10,25 @@ from hypothesis import strategies as st
 
 from penstock.content.envelope import FLAG, control_message, wrap
 from penstock.content.message import Identity, Message, Value
-from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Lane, Refused, Send
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Refused, Send
+from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed, Unsubscribed
-from penstock.overlay.client import Client, ClientConfig
-from penstock.overlay.node import NodeConfig
+from penstock.overlay.assembly import Life, NodeConfig, client_node
+from penstock.overlay.broker import Broker
+from penstock.overlay.client import Client
+from penstock.overlay.config import ClientConfig
+from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
-from pump import Pump, a_broker, a_client, a_message, attach, broker_network, publish
+from penstock.overlay.service import FORWARDING
+from penstock.testing import Pump, a_broker, a_client, a_message, attach, broker_network, publish
 
 LINK = 0
 
 
-def a_service(*, up: bool = True, subscriptions_max: int = 1000) -> Client:
-    client = Client("c", 1, ClientConfig(subscriptions_max=subscriptions_max))
+def a_service(*, up: bool = True, subscriptions_max: int = 1000, traced: bool = True) -> Client:
+    life = Life(name="c", incarnation=1, seed=1, traced=traced)
+    config = NodeConfig(services={"forwarding": ClientConfig(subscriptions_max=subscriptions_max)})
+    client = client_node((FORWARDING,), life, {}, config)[0].machine(Client)
     if up:
         client.link_changed(LINK, up=True, now=0.0)
     return client
@@ -46,7 +53,7 @@ def test_the_first_word_on_a_link_is_attach() -> None:
 
 def test_a_publication_is_recorded_sent_and_done() -> None:
     message = a_message(1, {"b": True, "a": 1.5})
-    effects = a_service().publish(message, ticket=9, now=0.0)
+    effects = a_service().publish((message,), tickets=(9,), now=0.0)
     assert effects == [
         Published("p", 1, 1, '{"a":1.5,"b":true}', 0),
         Send((LINK,), Publish(message), Lane.BEST_EFFORT),
@@ -55,7 +62,7 @@ def test_a_publication_is_recorded_sent_and_done() -> None:
 
 
 def test_publishing_while_the_link_is_down_is_refused_at_once() -> None:
-    effects = a_service(up=False).publish(a_message(), ticket=9, now=0.0)
+    effects = a_service(up=False).publish((a_message(),), tickets=(9,), now=0.0)
     assert isinstance(effects[0], Dropped), "nobody could have received it, but it is not lost in silence"
     (done,) = effects[1:]
     assert isinstance(done, Done)
@@ -184,7 +191,7 @@ def test_an_answer_to_nothing_and_a_brokers_hello_are_ignored() -> None:
 def test_another_links_end_is_not_the_home_links_end() -> None:
     client = a_service()
     client.link_changed(7, up=False, now=0.0)
-    assert any(isinstance(effect, Send) for effect in client.publish(a_message(), ticket=1, now=0.0))
+    assert any(isinstance(effect, Send) for effect in client.publish((a_message(),), tickets=(1,), now=0.0))
 
 
 def test_a_client_with_the_most_subscriptions_gets_all_of_them_back_after_a_break() -> None:
@@ -225,7 +232,7 @@ VERBS = st.one_of(
 @given(st.lists(VERBS, max_size=40))
 def test_whatever_happens_every_ticket_is_answered_exactly_once(verbs: list[tuple[object, ...]]) -> None:
     pump = broker_network([], numbers=1)
-    node = a_client("c", config=NodeConfig())
+    node = a_client("c")
     pump.add("c", node)
     pump.join("c", "b0")
     up, ticket = False, 0
@@ -249,9 +256,10 @@ def test_whatever_happens_every_ticket_is_answered_exactly_once(verbs: list[tupl
         pump.change("c", "b0", up=True)
     pump.run()
     assert Counter(done.ticket for _, done in pump.done) == Counter(range(1, ticket + 1))
-    wanted = {number for number, where in node.client._where.items()}
-    served = pump.machines["b0"].broker._clients[0].keys  # type: ignore[attr-defined]
-    assert set(served) == wanted, "client and broker agree in the end"
+    home = pump.machines["b0"]
+    assert isinstance(home, Node)
+    served = home.machine(Broker)._clients[0].keys
+    assert set(served) == set(node.node.machine(Client)._where), "client and broker agree in the end"
 
 
 def test_pumps_of_clients_need_no_time() -> None:
@@ -261,11 +269,25 @@ def test_pumps_of_clients_need_no_time() -> None:
 
 
 def test_messages_without_tickets_go_out_together_and_are_recorded_when_they_cannot() -> None:
-    messages = [a_message(), a_message()]
-    sent = a_service(up=True).publish_all(messages)
-    assert [effect.packet.message for effect in sent] == messages
-    lost = a_service(up=False).publish_all(messages)
-    assert [(type(effect), effect.cause) for effect in lost] == [(Dropped, "not connected")] * 2
+    messages = [a_message(1), a_message(2)]
+    sent = a_service().publish(messages, tickets=(), now=0.0)
+    assert [type(effect) for effect in sent] == [Published, Send] * 2
+    assert [effect.packet.carried() for effect in sent if isinstance(effect, Send)] == messages
+    lost = a_service(up=False).publish(messages, tickets=(), now=0.0)
+    assert [(type(effect), effect.cause) for effect in lost] == [(Dropped, "not connected")] * 2  # type: ignore[union-attr]
+
+
+def test_with_tickets_each_message_is_answered() -> None:
+    messages = [a_message(1), a_message(2)]
+    for up, outcome in ((True, Accepted), (False, Refused)):
+        effects = a_service(up=up).publish(messages, tickets=(7, 8), now=0.0)
+        done = [(effect.ticket, type(effect.outcome)) for effect in effects if isinstance(effect, Done)]
+        assert done == [(7, outcome), (8, outcome)]
+
+
+def test_where_nobody_keeps_records_publications_make_none() -> None:
+    effects = a_service(traced=False).publish([a_message()], tickets=(), now=0.0)
+    assert effects == [Send((LINK,), Publish(a_message()), Lane.BEST_EFFORT)]
 
 
 # Envelopes, without a service that wants them.
@@ -311,25 +333,77 @@ def test_a_flag_that_nobody_sets_is_no_message_of_an_application(flag: Value) ->
 OURS = SERVICE_SUBSCRIPTIONS
 
 
-def test_a_service_takes_all_that_arrives_with_the_numbers_that_are_in_force() -> None:
-    client = a_service()
-    taken: list[tuple[tuple[int, ...], Message, float]] = []
+class Taker:
+    """A service that serves subscriptions: it writes down what comes, and delivers message 99 for each."""
 
-    def taker(numbers: tuple[int, ...], message: Message, now: float) -> list[Effect]:
-        taken.append((numbers, message, now))
-        return [Deliver(1, a_message(99))]
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.taken: list[tuple[tuple[int, ...], Message, float]] = []
+        self.refusals: list[int] = []
 
-    client.taker = taker
-    subscribe(client, 1)
-    client.listen(OURS, "_to = 'c'")
+    def delivered(self, numbers: tuple[int, ...], message: Message, *, now: float) -> list[Effect]:
+        self.taken.append((numbers, message, now))
+        return [Deliver(number, a_message(99)) for number in numbers if number < SERVICE_SUBSCRIPTIONS]
+
+    def refused(self, number: int, *, now: float) -> list[Effect]:
+        self.refusals.append(number)
+        return [InputRefused("taker", str(number))]
+
+
+def with_takers(*ranks: int) -> tuple[Client, list[Taker]]:
+    client, takers = a_service(), [Taker(rank) for rank in ranks]
+    for taker in takers:
+        client.serve(taker.rank, taker)  # type: ignore[arg-type]
+    return client, takers
+
+
+def test_a_service_takes_what_arrives_for_its_own_subscriptions_that_are_in_force() -> None:
+    client, (taker,) = with_takers(3)
+    client.subscribe(1, "n = 1", ticket=1, now=0.0, owner=3)
+    client.listen(OURS, "_to = 'c'", 3)
     effects = client.receive([Delivery((1, 2, OURS), in_an_envelope())], sender=LINK, now=3.0)
-    assert taken == [((1, OURS), in_an_envelope(), 3.0)]
+    assert taker.taken == [((1, OURS), in_an_envelope(), 3.0)]
     assert effects == [Deliver(1, a_message(99))], "what it makes of it is what counts"
+
+
+def test_a_delivery_goes_to_the_application_first_and_then_to_the_owners_in_the_order_of_the_list() -> None:
+    client, (second, first) = with_takers(5, 2)
+    for number, owner in ((1, 5), (2, None), (3, 2), (4, 5)):
+        client.subscribe(number, "n = 1", ticket=number, now=0.0, owner=owner)
+    effects = client.receive([Delivery((1, 2, 3, 4), a_message(7))], sender=LINK, now=0.0)
+    assert effects == [Deliver(2, a_message(7)), *(Deliver(number, a_message(99)) for number in (3, 1, 4))]
+    assert [numbers for numbers, *_ in first.taken] == [(3,)]
+    assert [numbers for numbers, *_ in second.taken] == [(1, 4)]
+
+
+def test_a_subscription_that_is_given_up_has_no_owner_any_more() -> None:
+    client, (taker,) = with_takers(3)
+    client.subscribe(1, "n = 1", ticket=1, now=0.0, owner=3)
+    client.unsubscribe(1, ticket=2, now=0.0)
+    subscribe(client, 1, ticket=3)
+    effects = client.receive([Delivery((1,), a_message())], sender=LINK, now=0.0)
+    assert effects == [Deliver(1, a_message())]
+    assert taker.taken == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_owner_of_a_refused_subscription_is_told_now_or_after_a_reconnection(later: bool) -> None:
+    client, (taker, other) = with_takers(3, 4)
+    client.subscribe(1, "n = 1", ticket=7, now=0.0, owner=3)
+    if later:
+        assert answer(client, 1) == [Done(7, Accepted())]
+        client.link_changed(LINK, up=False, now=0.0)
+        client.link_changed(LINK, up=True, now=0.0)
+    effects = answer(client, 2 if later else 1, "no good")
+    done = [] if later else [Done(7, Refused("no good"))]
+    assert effects == [InputRefused("c", "no good"), Unsubscribed(1), InputRefused("taker", "1"), *done]
+    assert (taker.refusals, other.refusals) == ([1], [])
+    assert client.receive([Delivery((1,), a_message())], sender=LINK, now=0.0) == []
 
 
 def test_a_service_listens_without_a_ticket_and_without_a_place_in_the_trace() -> None:
     client = a_service()
-    assert client.listen(OURS, "_to = 'c'") == [Send((LINK,), Subscribe(1, OURS, "_to = 'c'"), Lane.CONTROL)]
+    assert client.listen(OURS, "_to = 'c'", 3) == [Send((LINK,), Subscribe(1, OURS, "_to = 'c'"), Lane.CONTROL)]
     assert answer(client, 1) == []
     assert client.ignore(OURS) == [Send((LINK,), Unsubscribe(0, OURS), Lane.CONTROL)]
     assert client.ignore(OURS) == []
@@ -337,7 +411,7 @@ def test_a_service_listens_without_a_ticket_and_without_a_place_in_the_trace() -
 
 def test_a_service_subscription_outlives_the_connection_too() -> None:
     client = a_service(up=False)
-    assert client.listen(OURS, "_to = 'c'") == []
+    assert client.listen(OURS, "_to = 'c'", 3) == []
     for _ in range(2):
         effects = client.link_changed(LINK, up=True, now=0.0)
         asked = [effect.packet for effect in effects if isinstance(effect, Send)][1:]
@@ -348,10 +422,10 @@ def test_a_service_subscription_outlives_the_connection_too() -> None:
 
 
 def test_a_service_subscription_that_is_refused_is_recorded_and_no_application_is_told() -> None:
-    client = a_service()
-    client.listen(OURS, "too large")
-    assert answer(client, 1, "no good") == [InputRefused("c", "no good")]
-    assert client._where == {}
+    client, _ = with_takers(3)
+    client.listen(OURS, "too large", 3)
+    assert answer(client, 1, "no good") == [InputRefused("c", "no good"), InputRefused("taker", str(OURS))]
+    assert client._where == client._owners == {}
 
 
 def test_an_application_cannot_take_a_number_of_a_service() -> None:
@@ -363,7 +437,15 @@ def test_an_application_cannot_take_a_number_of_a_service() -> None:
     assert state(client) == before
 
 
-def test_what_a_service_carries_is_recorded_only_if_it_is_dropped() -> None:
-    assert a_service().carry(a_message()) == [Send((LINK,), Publish(a_message()), Lane.BEST_EFFORT)]
-    (lost,) = a_service(up=False).carry(a_message())
+@pytest.mark.parametrize("lane", [Lane.STREAM, Lane.TRANSPORT])
+def test_what_a_service_carries_is_recorded_only_if_it_is_dropped(lane: Lane) -> None:
+    assert a_service().carry(a_message(), lane) == [Send((LINK,), Publish(a_message(), lane), lane)]
+    (lost,) = a_service(up=False).carry(a_message(), lane)
     assert isinstance(lost, Dropped)
+    assert (lost.place, lost.cause, lost.lane) == ("egress", "not connected", lane)
+
+
+def test_messages_of_the_application_leave_in_the_lane_of_the_service_that_sends_them() -> None:
+    published, send = a_service().sent([a_message()], Lane.TRANSPORT)
+    assert isinstance(published, Published)
+    assert send == Send((LINK,), Publish(a_message(), Lane.TRANSPORT), Lane.TRANSPORT)

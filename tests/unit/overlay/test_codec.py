@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
 import msgspec
@@ -12,37 +11,33 @@ from hypothesis import strategies as st
 
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Identity, Message, MessageLimits, make_message
 from penstock.errors import InvalidPacket
-from penstock.kernel.machine import Packet
-from penstock.overlay.codec import (
+from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, DATA_LANES, Lane, Packet
+from penstock.overlay.codec import BATCH_BYTES_MAX, PACKET_BYTES_MAX, Codec, encode, encode_batch
+from penstock.overlay.credit import Credit
+from penstock.overlay.packets import (
     BROKER_ID_MAX,
-    CLIENT_NAME_BYTES_MAX,
     DESTINATIONS_MAX,
     HOPS_MAX,
-    PACKET_BYTES_MAX,
-    decode,
-    encode,
-)
-from penstock.overlay.packets import (
     Answer,
-    AnyPacket,
     Attach,
     Delivery,
     Hello,
     Interest,
     LinkState,
-    Losses,
     Publication,
     Publish,
-    Status,
-    StatusRequest,
     Subscribe,
     Summary,
     Unsubscribe,
 )
-from pump import a_message
+from penstock.overlay.status import Losses, Status, StatusRequest
+from penstock.services import SERVICES, codec
+from penstock.testing import a_message
 
+decode = codec().decode
 counts = st.integers(0, 2**64 - 1)
 brokers = st.integers(0, BROKER_ID_MAX)
+lanes = st.sampled_from(DATA_LANES)
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 client_names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 encodings = st.lists(st.binary(max_size=64), max_size=5).map(tuple)
@@ -90,17 +85,18 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
         ),
     ),
     Publication: st.builds(
-        Publication, increasing(brokers, min_size=1, max_size=20), st.integers(0, HOPS_MAX), messages
+        Publication, increasing(brokers, min_size=1, max_size=20), st.integers(0, HOPS_MAX), messages, lanes
     ),
     Attach: st.builds(Attach, client_names, counts),
     Subscribe: st.builds(Subscribe, counts, counts, texts),
     Unsubscribe: st.builds(Unsubscribe, counts, counts),
     Answer: st.builds(Answer, counts, texts),
-    Publish: st.builds(Publish, messages),
-    Delivery: st.builds(Delivery, increasing(counts, max_size=20), messages),
+    Publish: st.builds(Publish, messages, lanes),
+    Delivery: st.builds(Delivery, increasing(counts, max_size=20), messages, lanes),
     StatusRequest: st.builds(StatusRequest, counts),
     Status: st.builds(Status, counts, st.binary(max_size=100)),
     Losses: st.builds(Losses, counts),
+    Credit: st.builds(Credit, lanes, counts),
 }
 MESSAGE = a_message()
 
@@ -116,7 +112,8 @@ def raw_message(**changes: object) -> list[object]:
 
 
 def test_every_kind_of_packet_is_tested_here() -> None:
-    assert set(PACKETS) == set(typing.get_args(AnyPacket))
+    assert set(PACKETS) == {kind for service in SERVICES for kind in service.packets}
+    assert set(PACKETS) == set(codec().kinds)
 
 
 @pytest.mark.parametrize("kind", PACKETS, ids=lambda kind: kind.__name__)
@@ -212,6 +209,13 @@ BAD = {
     "summary of no broker": raw(Summary(()), known=[(-1, 1, 1, 1)]),
     "summary of a broker over the limit": raw(Summary(()), known=[(BROKER_ID_MAX + 1, 1, 1, 1)]),
     "summary with a negative version": raw(Summary(()), known=[(1, 1, -1, 1)]),
+    "message in the control lane": raw(COPY, lane=0),
+    "publication in the control lane": raw(Publish(MESSAGE), lane=0),
+    "delivery in the control lane": raw(DELIVERY, lane=0),
+    "unknown lane": raw(COPY, lane=len(Lane)),
+    "credit for control": raw(Credit(Lane.STREAM, 1), lane=0),
+    "credit below zero": raw(Credit(Lane.STREAM, 1), bytes_in_all=-1),
+    "credit for no lane": raw(Credit(Lane.STREAM, 1), lane=len(Lane)),
     "no destinations": raw(COPY, destinations=[]),
     "a destination twice": raw(COPY, destinations=[1, 1]),
     "destinations unsorted": raw(COPY, destinations=[2, 1]),
@@ -278,3 +282,26 @@ def test_a_message_that_was_decoded_is_a_message_and_its_attributes_keep_their_t
     assert isinstance(packet, Publish)
     assert isinstance(packet.message, Message)
     assert [type(value) for value in packet.message.attributes.values()] == [bool, int, float, str]
+
+
+def test_a_message_without_a_lane_goes_by_best_effort() -> None:
+    packet = decode(msgspec.msgpack.encode(["Publish", MESSAGE]))
+    assert packet == Publish(MESSAGE, Lane.BEST_EFFORT)
+
+
+def test_a_batch_survives_the_wire_and_one_bad_packet_spoils_it() -> None:
+    packets = [HELLO, COPY, DELIVERY]
+    assert codec().decode_batch(encode_batch(packets)) == packets
+    assert codec().decode_batch(encode_batch([])) == []
+    with pytest.raises(InvalidPacket, match="hops_left"):
+        codec().decode_batch(encode_batch([HELLO, Publication((1,), HOPS_MAX + 1, MESSAGE)]))
+    for bad in (encode(HELLO), b"", bytes(BATCH_BYTES_MAX + 1)):
+        with pytest.raises(InvalidPacket):
+            codec().decode_batch(bad)
+
+
+def test_a_codec_knows_the_kinds_of_the_services_in_use_and_no_others() -> None:
+    small = Codec([Hello, Attach])
+    assert small.decode(encode(HELLO)) == HELLO
+    with pytest.raises(InvalidPacket, match="no packet of this protocol"):
+        small.decode(encode(COPY))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.kernel.machine import Accepted, Done, Effect, Lane, Packet, Send
+from penstock.kernel.link import LinkInfo, LinkKind
+from penstock.kernel.machine import Accepted, Done, Effect, Send
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import LaneBounds, QueueConfig
 from penstock.kernel.trace import Dropped
-from penstock.overlay.egress import Egress, LinkInfo, LinkKind, dropped
+from penstock.overlay.egress import Egress, dropped
 from penstock.overlay.packets import Answer, Delivery, Hello, Publication, Publish
-from pump import a_message
+from penstock.testing import a_message
 
 DATAGRAM, SHAPED, RELIABLE = 0, 1, 2
 LINKS = {

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from penstock.content.bloom import EncodingScheme
-from penstock.kernel.machine import Lane, Send
-from penstock.kernel.trace import InputRefused, LimitReached, NeighbourChanged
-from penstock.overlay.egress import LinkInfo
+from penstock.kernel.link import LinkInfo
+from penstock.kernel.machine import Send
+from penstock.kernel.packet import Lane
+from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.overlay.assembly import NodeConfig
+from penstock.overlay.config import RoutingConfig
 from penstock.overlay.interest import ENCODINGS_PER_PACKET
-from penstock.overlay.node import BrokerNode, NodeConfig
+from penstock.overlay.node import Node
 from penstock.overlay.packets import Hello, Interest, LinkState, Summary
-from penstock.overlay.routing import Routing, RoutingConfig
+from penstock.overlay.records import NeighbourChanged
+from penstock.overlay.routing import Routing
 from penstock.overlay.topology import Way
-from pump import Pump, a_broker, attach, broker_name, broker_network
+from penstock.testing import Pump, a_broker, attach, broker_name, broker_network
 
 CONFIG = RoutingConfig()
 SCHEME = EncodingScheme()
@@ -23,10 +26,14 @@ CHAIN = [(0, 1), (1, 2)]
 SQUARE = [(0, 1), (1, 2), (2, 3), (3, 0)]
 
 
+def configured(config: RoutingConfig) -> NodeConfig:
+    return NodeConfig(services={"routing": config})
+
+
 def routing(pump: Pump, number: int) -> Routing:
     node = pump.machines[broker_name(number)]
-    assert isinstance(node, BrokerNode)
-    return node.routing
+    assert isinstance(node, Node)
+    return node.machine(Routing)
 
 
 def reaches(pump: Pump, number: int) -> list[int]:
@@ -53,8 +60,8 @@ def picture(pump: Pump, number: int) -> object:
     return origins, dict(part.exits()), part.is_neighbour(0), len(part.index)
 
 
-def hello(number: int, incarnation: int = 1, *, scheme: str = SCHEME.fingerprint, digest: int = 0) -> Hello:
-    return Hello(number, incarnation, scheme, digest)
+def hello(number: int, incarnation: int = 1, *, scheme: str = SCHEME.fingerprint, versions_hash: int = 0) -> Hello:
+    return Hello(number, incarnation, scheme, versions_hash)
 
 
 def as_bytes(*encodings: int) -> tuple[bytes, ...]:
@@ -243,14 +250,14 @@ def test_a_clients_link_cannot_turn_into_a_brokers() -> None:
 
 
 def test_one_neighbour_too_many_is_refused() -> None:
-    config = NodeConfig(routing=RoutingConfig(neighbours_max=1))
+    config = configured(RoutingConfig(neighbours_max=1))
     pump = broker_network([(0, 1), (0, 2)], config=config)
     assert reaches(pump, 0) == [1]
     assert "neighbours_max is 1" in pump.records_of("b0", InputRefused)[0].problem  # type: ignore[attr-defined]
 
 
 def test_one_broker_too_many_is_left_out_and_recorded() -> None:
-    pump = broker_network(CHAIN, config=NodeConfig(routing=RoutingConfig(brokers_max=2)))
+    pump = broker_network(CHAIN, config=configured(RoutingConfig(brokers_max=2)))
     before = picture(pump, 1)
     effects = pump.receive("b1", LinkState(3, 1, 1, ((2, 1),)), sender=1)
     assert effects == [LimitReached("brokers_max", 2)]
@@ -311,7 +318,7 @@ def test_news_is_flooded_to_all_neighbours_but_the_one_it_came_from() -> None:
     assert pump.receive("b0", news, sender=1) == []
 
 
-def test_a_lost_flood_is_repaired_by_the_digests_of_hellos() -> None:
+def test_a_lost_flood_is_repaired_by_the_hashes_in_hellos() -> None:
     pump = broker_network(CHAIN)
     pump.loses = lambda flight: isinstance(flight.packet, Interest)
     wants(pump, 2, [1])
@@ -336,8 +343,8 @@ def test_a_lost_link_state_is_repaired_too() -> None:
 
 def test_one_difference_is_not_enough_for_a_summary_because_news_may_be_under_way() -> None:
     pump = broker_network([(0, 1)])
-    assert pump.receive("b0", hello(1, digest=1), sender=0) == []
-    effects = pump.receive("b0", hello(1, digest=1), sender=0)
+    assert pump.receive("b0", hello(1, versions_hash=1), sender=0) == []
+    effects = pump.receive("b0", hello(1, versions_hash=1), sender=0)
     assert [type(effect.packet) for effect in effects if isinstance(effect, Send)] == [Summary]
 
 
@@ -405,7 +412,7 @@ def test_a_bad_encoding_is_refused_and_changes_nothing() -> None:
 
 
 def limited(encodings_max: int) -> NodeConfig:
-    return NodeConfig(routing=RoutingConfig(encodings_per_broker_max=encodings_max))
+    return configured(RoutingConfig(encodings_per_broker_max=encodings_max))
 
 
 def test_more_encodings_than_a_broker_may_have_are_left_out_and_recorded() -> None:
@@ -482,7 +489,7 @@ def test_a_partition_heals_and_both_sides_learn_what_they_missed() -> None:
 
 
 def quick_to_forget() -> NodeConfig:
-    return NodeConfig(routing=replace(CONFIG, forget_after=5.0))
+    return configured(replace(CONFIG, forget_after=5.0))
 
 
 def test_an_unreachable_broker_is_remembered_for_a_while_and_then_forgotten() -> None:
@@ -502,7 +509,7 @@ def test_nobody_brings_a_forgotten_broker_back_from_the_dead() -> None:
     wants(pump, 2, [1])
     pump.advance(0.1)
     slow = a_broker(3, 1)  # the same broker with the default patience: it remembers ten times as long
-    routing(pump, 3)._config = slow.routing._config
+    routing(pump, 3)._config = slow.machine(Routing)._config
     pump.change("b1", "b2", up=False)
     pump.advance(20.0)
     assert 2 in routing(pump, 3)._origins

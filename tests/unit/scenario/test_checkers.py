@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import InvalidScenario
-from penstock.kernel.machine import Lane
+from penstock.kernel.packet import Lane
 from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Delivery, Publication
 from penstock.scenario.checkers import (
@@ -23,7 +23,7 @@ from penstock.scenario.checkers import (
     make_checkers,
 )
 from penstock.scenario.spec import BrokerSpec, Scenario
-from pump import a_message
+from penstock.testing import a_message
 
 SCENARIO = Scenario(name="s", duration=10.0, broker=(BrokerSpec(name="a"),), settled_after=5.0, settle=1.0)
 M1, M2 = a_message(1), a_message(2)

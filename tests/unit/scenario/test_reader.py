@@ -9,11 +9,17 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.errors import InvalidScenario
-from penstock.scenario.reader import FILE_BYTES_MAX, parse_scenario, read_scenario
+from penstock.kernel.packet import Lane
+from penstock.kernel.queue import LaneBounds, Overflow, QueueConfig
+from penstock.overlay.config import BrokerConfig, RoutingConfig
+from penstock.scenario.node_config import broker_config, client_config
+from penstock.scenario.reader import FILE_BYTES_MAX, parse_scenario, read_scenario, typed
 from penstock.scenario.spec import BrokerSpec, Scenario
 from penstock.scenario.validate import BROKERS_MAX, validate
+from penstock.transport.config import TransportConfig
 
 ROOT = Path(__file__).parents[3]
 GOOD = """
@@ -59,6 +65,44 @@ def test_a_good_scenario_is_read() -> None:
     assert scenario.client[0].publish[0].attributes == {"n": 1}
 
 
+def test_settings_and_options_of_services_are_read_as_their_services_want_them() -> None:
+    text = changed("duration = 10", "duration = 10\nservices.routing.hello_interval = 0.25")
+    text = text.replace('where = "n > 1"', 'where = "n > 1"\nordered = true\nreads_messages_per_s = 5\nqueue_max = 7')
+    text = text.replace('broker = "a"\n', 'broker = "a"\ntransport = {latch = "static"}\n')
+    scenario = parse_scenario(text.encode())
+    assert scenario.services == {"routing": RoutingConfig(hello_interval=0.25)}
+    assert scenario.client[0].services == {"transport": TransportConfig(latch="static")}
+    (subscription,) = scenario.client[0].subscribe
+    assert (subscription.options, subscription.reads_messages_per_s, subscription.queue_max) == (
+        {"ordered": True},
+        5,
+        7,
+    )
+
+
+def test_settings_from_python_may_be_plain_data_or_what_their_services_want() -> None:
+    given = {"routing": {"hello_interval": 0.25}, "forwarding": BrokerConfig(clients_max=3)}
+    scenario = Scenario(name="x", duration=1.0, broker=(BrokerSpec(name="a"),), services=given)
+    validate(scenario)
+    routing = RoutingConfig(hello_interval=0.25)
+    assert typed(scenario).services == {"routing": routing, "forwarding": BrokerConfig(clients_max=3)}
+    assert typed(typed(scenario)) == typed(scenario)
+    with pytest.raises(InvalidScenario, match=r"services\.routing"):
+        validate(replace(scenario, services={"routing": BrokerConfig()}))
+
+
+def test_lanes_of_a_file_are_those_of_all_nodes() -> None:
+    text = changed(
+        "duration = 10", "duration = 10\nlanes.priced = {overflow = 'hold', weight = 3, bytes_max = 2097152}"
+    )
+    scenario = parse_scenario(text.encode())
+    for config in (broker_config(scenario), client_config(scenario, scenario.client[0])):
+        assert config.queues.held_lanes == (Lane.PRICED,)
+        assert config.queues.lanes[Lane.PRICED] == LaneBounds(overflow=Overflow.HOLD, weight=3, bytes_max=2 << 20)
+        assert config.queues.lanes[Lane.STREAM] == LaneBounds()
+        assert config.queues.lanes[Lane.CONTROL] == QueueConfig().lanes[Lane.CONTROL]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "networks").glob("*.toml")), ids=lambda path: path.name)
 def test_every_network_that_comes_with_penstock_is_read(path: Path) -> None:
     assert read_scenario(path).name == path.stem
@@ -88,6 +132,22 @@ def test_a_mistake_in_a_file_is_named_with_the_file(tmp_path: Path) -> None:
         ("at = 1\n", "at = 1\nbrokr = 'b'\n", "fault[0]", "did you mean 'broker'?"),
         ("duration = 10", "duration = 10\nencoding = {bit = 3}", "encoding", "did you mean 'bits'?"),
         ("duration = 10", "duration = 10\nzzz = 3", "", "the keys here are name, duration"),
+        (
+            "duration = 10",
+            "duration = 10\nservices = {routing = {helo_interval = 1.0}}",
+            "services.routing",
+            "did you mean 'hello_interval'?",
+        ),
+        (
+            'broker = "a"',
+            'broker = "a"\ntransport = {latchh = "static"}',
+            "client[0] (c).transport",
+            "did you mean 'latch'?",
+        ),
+        ("duration = 10", "duration = 10\nlanes = {priced = {over = 'hold'}}", "lanes", "did you mean 'overflow'?"),
+        ('where = "n > 1"', 'where = "n > 1"\nordred = true', "client[0].subscribe[0]", "did you mean 'ordered'?"),
+        ('broker = "a"', 'broker = "a"\ntransprt = {}', "client[0]", "did you mean 'transport'?"),
+        ('where = "n > 1"', 'where = "n > 1"\nxyz = 1', "client[0].subscribe[0]", "ordered, recover, priority"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
@@ -201,8 +261,68 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
             "fault[0].link",
             "no link joins 'a' and 'a'",
         ),
-        ('where = "n > 1"', 'where = "n > 1"\npriority = 0', "client[0] (c).subscribe[0].priority", "more than 0"),
-        ('where = "n > 1"', 'where = "n > 1"\npriority = inf', "client[0] (c).subscribe[0].priority", ""),
+        (
+            'where = "n > 1"',
+            'where = "n > 1"\npriority = 0',
+            "client[0] (c).subscribe[0].priority",
+            "expected `float` > 0",
+        ),
+        (
+            'where = "n > 1"',
+            'where = "n > 1"\npriority = inf',
+            "client[0] (c).subscribe[0].priority",
+            "expected `float` <= 1000000",
+        ),
+        (
+            'where = "n > 1"',
+            'where = "n > 1"\nordered = 3',
+            "client[0] (c).subscribe[0].ordered",
+            "expected `bool`, got `int`",
+        ),
+        (
+            'where = "n > 1"',
+            'where = "n > 1"\nreads_messages_per_s = 0',
+            "client[0] (c).subscribe[0].reads_messages_per_s",
+            "more than 0",
+        ),
+        ('where = "n > 1"', 'where = "n > 1"\nqueue_max = 0', "client[0] (c).subscribe[0].queue_max", "between 1"),
+        ('where = "n > 1"', 'where = "n > 1"\noptions = {ordered = true}', "", "is no key of a file"),
+        ('broker = "a"', 'broker = "a"\nservices = {transport = {}}', "", "is no key of a file"),
+        ('broker = "a"', 'broker = "a"\ntransport = 3', "client[0] (c).transport", "expected `object`"),
+        ('broker = "a"', 'broker = "a"\ntransport = {latch = "x"}', "client[0] (c).transport.latch", "enum value 'x'"),
+        (
+            'broker = "a"',
+            'broker = "a"\nforwarding = {subscriptions_max = 0}',
+            "client[0] (c).forwarding",
+            "subscriptions_max must be at least 1",
+        ),
+        ("duration = 10", "duration = 10\nservices = 3", "services", "expected `object`"),
+        ("duration = 10", "duration = 10\nservices.routing = 3", "services.routing", "expected `object`"),
+        (
+            "duration = 10",
+            "duration = 10\nservices.routing.hello_interval = 3.0",
+            "services.routing",
+            "intervals must grow",
+        ),
+        (
+            "duration = 10",
+            "duration = 10\nservices.rooting.hello_interval = 3.0",
+            "services.rooting",
+            "no service 'rooting' has settings; did you mean 'routing'?",
+        ),
+        (
+            "duration = 10",
+            "duration = 10\nservices.transport.latch = 'static'",
+            "services.transport",
+            "no service 'transport' has settings",
+        ),
+        ("duration = 10", "duration = 10\nlanes.priced.overflow = 'x'", "lanes", "invalid enum value 'x'"),
+        ("duration = 10", "duration = 10\nlanes.priced.weight = 0", "lanes.priced.weight", "between 1 and 1000"),
+        ("duration = 10", "duration = 10\nlanes.priced.bytes_max = 9", "lanes.priced.bytes_max", "between 1048576"),
+        ("duration = 10", "duration = 10\nlanes.control.weight = 2", "", "invalid enum value 'control'"),
+        ('kind = "crash"', 'kind = "crash"\ntail = "half"', "fault[0].tail", "invalid enum value 'half'"),
+        ('kind = "crash"\nbroker = "b"', 'kind = "disk_full"', "fault[0].broker", "needs the name of a broker"),
+        ('kind = "crash"', 'kind = "disk_slow"\nseconds = -1', "fault[0].seconds", "at least 0"),
         ('kind = "crash"\nbroker = "b"', 'kind = "partition"', "fault[0].group", "group = [...]"),
         ('kind = "crash"\nbroker = "b"', 'kind = "partition"\ngroup = ["x"]', "fault[0].group", "no broker 'x'"),
         (

@@ -16,11 +16,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 QUICK_TO_COMPILE = [
     "content/matching/vocabulary.py",
+    "kernel/driver.py",
     "kernel/queue.py",
     "kernel/timers.py",
     "overlay/client.py",
     "overlay/egress.py",
+    "overlay/node.py",
     "overlay/topology.py",
+    "overlay/verbs.py",
     "sim/engine.py",
     "sim/pipes.py",
 ]
@@ -81,6 +84,24 @@ def test_hot_modules_hold_no_class_that_compiling_would_change(module: str) -> N
     for node in ast.walk(ast.parse((ROOT / "src" / "penstock" / module).read_text())):
         if isinstance(node, ast.ClassDef):
             assert not node.keywords, f"{module}: class {node.name} has options, and mypyc would ignore them"
+
+
+def test_no_plain_class_derives_from_a_compiled_one() -> None:
+    """An interpreted class cannot inherit from one that mypyc compiled: the whole package would not import."""
+    package = ROOT / "src" / "penstock"
+    hot = {(package / module).resolve() for module in hot_modules()}
+    compiled_classes = {
+        node.name
+        for path in hot
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    for path in sorted(package.rglob("*.py")):
+        if path.resolve() not in hot:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    bases = {ast.unparse(base).split(".")[-1].split("[")[0] for base in node.bases}
+                    assert not bases & compiled_classes, f"{path.relative_to(package)}: class {node.name}"
 
 
 def test_modules_compiled_here_are_hot() -> None:

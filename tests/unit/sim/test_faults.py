@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.kernel.machine import Packet
-from penstock.kernel.trace import Dropped, NeighbourChanged, NodeStarted, NodeStopped, Record
-from penstock.overlay.node import BrokerNode
+from penstock.kernel.packet import Packet
+from penstock.kernel.trace import Dropped, NodeStarted, NodeStopped, Record
+from penstock.overlay.records import NeighbourChanged
+from penstock.overlay.routing import Routing
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.engine import Engine
@@ -17,6 +18,8 @@ from penstock.sim.run import RunResult, simulate
 
 class Watch:
     """An observer that keeps the records."""
+
+    watches_packets = False
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -68,9 +71,9 @@ class Bench:
 
     def reaches(self, name: str) -> list[str]:
         machine = self.network.hosts[name].machine
-        assert isinstance(machine, BrokerNode)
+        assert machine is not None
         names = {number: broker for broker, number in self.network.broker_ids.items()}
-        return sorted(names[number] for number in machine.routing.exits())
+        return sorted(names[number] for number in machine.machine(Routing).exits())
 
     def records(self, node: str, kind: type[Record]) -> list[Record]:
         return [record for _, name, record in self.watch.records if name == node and isinstance(record, kind)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from enum import IntEnum
 from random import Random
 from typing import Any, cast
 
@@ -12,21 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.content.message import Message
-from penstock.kernel.machine import Accepted, Deliver, Done, Effect, Lane, Link, Outcome, Packet, Send
+from penstock.kernel.link import Link, LinkInfo, LinkKind
+from penstock.kernel.machine import Accepted, Deliver, Done, Effect, Outcome, Send
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import QueueConfig
-from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.timers import Key, ServiceTimers
 from penstock.kernel.trace import Delivered, Dropped, NodeStarted, NodeStopped, Record
-from penstock.overlay.egress import LinkInfo, LinkKind
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Hello, Publish
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, SimulatedPort
 from penstock.sim.pipes import Pipe
-from pump import a_message
+from penstock.testing import a_message
 
 
 class Watch:
     """An observer that writes everything down."""
+
+    watches_packets = True
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -51,18 +55,21 @@ class Watch:
         return [(time, r.place, r.cause, r.count) for time, _, r in self.records if isinstance(r, Dropped)]
 
 
-class Part:
-    """A service that beats at given local times and remembers when it was woken."""
+class Beat(IntEnum):
+    TICK = 0
 
-    name = "part"
+
+class Part:
+    """A machine that beats at given local times and remembers when it was woken."""
+
     packet_kinds: tuple[type[Packet], ...] = (Publish, Hello)
 
-    def __init__(self, timers: Timers, beats: Sequence[float] = ()) -> None:
+    def __init__(self, timers: ServiceTimers, beats: Sequence[float] = ()) -> None:
         self.woken: list[float] = []
         self.received: list[int] = []
         self.answers: list[Effect] = []
         for number, at in enumerate(beats):
-            timers.set(("part", number), at)
+            timers.set(Beat.TICK, at, number)
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         for packet in packets:
@@ -73,7 +80,7 @@ class Part:
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         return []
 
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
+    def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
         self.woken.append(now)
         return []
 
@@ -96,9 +103,10 @@ class Bench:
         self.came_out: list[tuple[float, int]] = []
 
         def make(incarnation: int) -> Node:
-            timers = Timers()
-            self.parts.append(Part(timers, beats))
-            return Node((self.parts[-1],), {0: LinkInfo("peer", kind)}, timers, QueueConfig())
+            node = Node({0: LinkInfo("peer", kind)}, QueueConfig())
+            self.parts.append(Part(ServiceTimers("part", node.timers), beats))
+            node.install("part", self.parts[-1])
+            return node
 
         self.host = Host(self.engine, "n", "broker", make, self.watch, clock=clock or Clock(), random=Random(1), **spec)
         self.port = self.host.ports[0] = SimulatedPort(self.host, 0, "peer", kind)
@@ -189,7 +197,7 @@ def test_a_clock_set_back_makes_deadlines_wait() -> None:
 def test_a_deadline_that_is_brought_forward_is_met() -> None:
     bench = Bench(beats=[10.0])
     node = cast(Node, bench.host.machine)
-    bench.at(1.0, lambda: (node._timers.set(("part", 0), 2.0), bench.host.apply([])))
+    bench.at(1.0, lambda: (ServiceTimers("part", node.timers).set(Beat.TICK, 2.0, 0), bench.host.apply([])))
     bench.engine.run(3.0)
     assert bench.part.woken == [2.0]
 
@@ -318,7 +326,7 @@ def test_deliveries_answers_and_records_go_where_they_belong() -> None:
 
 
 def test_an_effect_that_nobody_can_carry_out_is_a_broken_invariant() -> None:
-    with pytest.raises(AssertionError, match="no service asks the simulator"):
+    with pytest.raises(AssertionError, match="the node should have carried out"):
         Bench().host.apply([cast(Effect, Answer(1))])
 
 

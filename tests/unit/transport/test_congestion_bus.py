@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import control_message
 from penstock.content.message import Identity, Value
-from penstock.kernel.trace import FlowLimited, InputRefused, MessageWithheld
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
+from penstock.kernel.trace import InputRefused
 from penstock.transport.config import TransportConfig
-from penstock.transport.own_subscriptions import INBOX
+from penstock.transport.records import FlowLimited, MessageWithheld
 from penstock.transport.wire.control_messages import FEEDBACK, TO, Feedback, FlowQuota
 
 
@@ -199,7 +200,7 @@ def test_forged_feedback_is_refused_with_a_record_and_changes_nothing(sender: st
     before = bus.flows()
     assert before
     data = header if isinstance(header, bytes) else msgspec.msgpack.encode(header)
-    bus.hand("p", (INBOX,), control_message(Identity(sender, 1, 1), FEEDBACK, {TO: "p"}, data))
+    bus.hand("p", (SERVICE_SUBSCRIPTIONS,), control_message(Identity(sender, 1, 1), FEEDBACK, {TO: "p"}, data))
     assert bus.flows() == before
     assert len(bus.records_of("p", InputRefused)) == 1
 

@@ -16,6 +16,7 @@ from penstock.content.envelope import kind_of, opened
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import DEFAULT_LIMITS, Attributes, Identity, Message, Value, make_message
 from penstock.errors import InvalidHeader
+from penstock.testing import a_message
 from penstock.transport.config import TransportConfig
 from penstock.transport.wire.control_messages import (
     ANSWER,
@@ -46,7 +47,6 @@ from penstock.transport.wire.control_messages import (
     request_to_publisher,
     requests_where,
 )
-from pump import a_message
 
 SCHEME = TransportConfig().scheme
 KEY = Key("p", 1, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from math import inf
 from random import Random
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from penstock.content.envelope import kind_of, opened, wrap
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
-from penstock.kernel.timers import Timers
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
+from penstock.kernel.randomness import generator
+from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
-from penstock.transport.own_subscriptions import INBOX
 from penstock.transport.receiver.feedback_suppression import GROWS, FeedbackSuppression
 from penstock.transport.receiver.rate_controller import receiver_hash
 from penstock.transport.receiver.receiver_flows import RECEIVER_FLOWS_MAX
@@ -38,6 +40,7 @@ from penstock.transport.wire.header import Control, encode_header
 
 CONFIG = TransportConfig(congestion=True, record_entries=0, publisher_answers=False)
 TRIP = 0.08
+INBOX = SERVICE_SUBSCRIPTIONS  # the first of the transport's own
 
 
 class Subscriber:
@@ -48,7 +51,8 @@ class Subscriber:
     ) -> None:
         self.trip = trip
         self.timers = Timers()
-        self.transport = Transport("s", 1, config, self.timers, Random(1), publishes=False)
+        timers = ServiceTimers("transport", self.timers)
+        self.transport = Transport("s", 1, config, timers, partial(generator, 1, "s"), publishes=False)
         self.now = 0.0
         self.answers = answers
         self.sent: list[tuple[float, Feedback]] = []
@@ -112,8 +116,8 @@ class Subscriber:
     def run(self, until: float) -> None:
         while (deadline := self.timers.deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            while (timer := self.timers.pop_due(self.now)) is not None:
-                self.do(self.transport.expired(timer, now=self.now))
+            while (name := self.timers.pop_due(self.now)) is not None:
+                self.do(self.transport.expired(int(name[1]), name[2:], now=self.now))
         self.now = until
 
 

@@ -15,6 +15,7 @@ from narrow_bus import CONFIG, NarrowBus, Path, a_bus
 from penstock.content.envelope import HEADER_BYTES_MAX, control_message, kind_of, opened
 from penstock.content.message import Identity
 from penstock.errors import InvalidHeader
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.live.wire.udp import DATAGRAM_BYTES_MAX
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, TransportEffect
@@ -29,7 +30,7 @@ from penstock.transport.flow_query import (
     FlowQuery,
     Slowdown,
 )
-from penstock.transport.own_subscriptions import INBOX, OwnSubscriptions
+from penstock.transport.own_subscriptions import OwnSubscriptions
 from penstock.transport.sender.rate_limiter import FlowReport
 from penstock.transport.wire.control_messages import (
     FLOW_LENGTH_MAX,
@@ -393,7 +394,9 @@ def test_a_forged_answer_on_the_bus_is_refused_and_changes_nothing() -> None:
         ("~p", b""),
     ]
     for place, (sender, data) in enumerate(forged, start=1):
-        bus.hand("asker", (INBOX,), control_message(Identity(sender, 1, place), SLOWED, {TO: "asker"}, data))
+        bus.hand(
+            "asker", (SERVICE_SUBSCRIPTIONS,), control_message(Identity(sender, 1, place), SLOWED, {TO: "asker"}, data)
+        )
     transport = bus.members["asker"].transport
     assert transport is not None
     assert transport.flow_query.found(bus.members["asker"].local(bus.now - 0.5)) == before

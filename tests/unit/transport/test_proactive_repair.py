@@ -7,15 +7,17 @@ import pytest
 from foreign_bus import Bus
 from overlay_bus import OverlayBus
 from penstock.content.envelope import DATA, kind_of, opened
-from penstock.kernel.timers import Timers
-from penstock.kernel.trace import LimitReached, Recovered, RequestSent
+from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.kernel.trace import LimitReached
+from penstock.testing import a_message
 from penstock.transport.bearer import BearerPublish
 from penstock.transport.config import TransportConfig
-from penstock.transport.recovery.proactive_repair import EVERYBODY, PROACTIVE_REPAIR_TIMER, ProactiveRepair
+from penstock.transport.records import Recovered, RequestSent
+from penstock.transport.recovery.proactive_repair import EVERYBODY, ProactiveRepair
 from penstock.transport.sender.publication_record import PublicationRecord
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import REPAIR, ControlIdentities, Key, Repair, decode_control
 from penstock.transport.wire.header import decode_header
-from pump import a_message
 
 TWICE = TransportConfig(record_entries=0, proactive_repair_after=0.05)
 
@@ -28,7 +30,7 @@ def copies(proactive_repair: ProactiveRepair, now: float) -> list[Repair]:
 
 def test_the_copy_follows_in_its_time_and_in_order() -> None:
     timers = Timers()
-    proactive_repair = ProactiveRepair(TWICE, timers, ControlIdentities("p", 1))
+    proactive_repair = ProactiveRepair(TWICE, ServiceTimers("transport", timers), ControlIdentities("p", 1))
     for number, now in ((1, 1.0), (2, 1.01), (3, 1.2)):
         assert proactive_repair.left(Key("p", 1, number), a_message(number), now) == []
     assert timers.deadline() == pytest.approx(1.05)
@@ -43,21 +45,20 @@ def test_the_copy_follows_in_its_time_and_in_order() -> None:
 
 def test_without_a_time_there_are_no_copies() -> None:
     timers = Timers()
-    proactive_repair = ProactiveRepair(TransportConfig(), timers, ControlIdentities("p", 1))
+    proactive_repair = ProactiveRepair(TransportConfig(), ServiceTimers("transport", timers), ControlIdentities("p", 1))
     assert proactive_repair.left(Key("p", 1, 1), a_message(1), 1.0) == []
     assert timers.deadline() is None
 
 
 def test_a_queue_of_copies_is_bounded_and_says_so() -> None:
     timers = Timers()
-    proactive_repair = ProactiveRepair(
-        TransportConfig(proactive_repair_after=1.0, published_kept=2), timers, ControlIdentities("p", 1)
-    )
+    config = TransportConfig(proactive_repair_after=1.0, published_kept=2)
+    proactive_repair = ProactiveRepair(config, ServiceTimers("transport", timers), ControlIdentities("p", 1))
     reported = [proactive_repair.left(Key("p", 1, n), a_message(n), float(n) / 10) for n in (1, 2, 3)]
     assert reported == [[], [], [LimitReached("copies", 2)]]
     assert timers.deadline() == pytest.approx(1.2), "the oldest has none"
+    assert timers.pop_due(1.3) == ("transport", TransportTimer.PROACTIVE_REPAIR)
     assert [c.key.sequence for c in copies(proactive_repair, 1.3)] == [2, 3]
-    assert PROACTIVE_REPAIR_TIMER[0] == "transport"
 
 
 @pytest.mark.parametrize("network", [Bus, OverlayBus], ids=["foreign", "ours"])
@@ -95,7 +96,7 @@ def test_a_heartbeat_of_one_span_covers_only_what_is_new() -> None:
     reported = {}
     for spans in (1, 2):
         config = TransportConfig(record_entries=0, heartbeat_interval=0.5, heartbeat_spans=spans)
-        outgoing = PublicationRecord("p", 1, config, Timers(), ControlIdentities("p", 1))
+        outgoing = PublicationRecord("p", 1, config, ServiceTimers("transport", Timers()), ControlIdentities("p", 1))
         sizes = []
         for burst in (4, 3, 0):
             for _ in range(burst):

@@ -9,18 +9,22 @@ from hypothesis import strategies as st
 from penstock.content.envelope import opened
 from penstock.content.message import DEFAULT_LIMITS, Value
 from penstock.errors import InvalidMessage
-from penstock.kernel.timers import Timers
+from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.testing import a_message
 from penstock.transport.bearer import BearerPublish
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
-from penstock.transport.sender.publication_record import HEARTBEAT_NEW, HEARTBEAT_TIMER, LIMITS, PublicationRecord
+from penstock.transport.sender.publication_record import HEARTBEAT_NEW, LIMITS, PublicationRecord
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import FROM, ControlIdentities, Key
 from penstock.transport.wire.header import Header, decode_header
-from pump import a_message
+
+HEARTBEAT_TIMER = ("transport", TransportTimer.HEARTBEAT)
 
 
 def a_publisher(config: TransportConfig | None = None) -> tuple[PublicationRecord, Timers]:
-    timers = Timers()
-    return PublicationRecord("p", 1, config or TransportConfig(), timers, ControlIdentities("p", 1)), timers
+    timers, identities = Timers(), ControlIdentities("p", 1)
+    service_timers = ServiceTimers("transport", timers)
+    return PublicationRecord("p", 1, config or TransportConfig(), service_timers, identities), timers
 
 
 def header_of(config: TransportConfig, data: bytes, attributes: dict[str, Value] | None = None) -> Header:

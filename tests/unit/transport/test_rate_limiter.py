@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from penstock.content.bloom import EncodingScheme
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
-from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
+from penstock.kernel.trace import InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import FlowLimited
 from penstock.transport.sender import rate_limiter as rate_limiter
 from penstock.transport.sender.flow_table import Flow, FlowTable, flow_of
 from penstock.transport.sender.pending_queues import PendingMessage

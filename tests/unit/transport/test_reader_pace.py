@@ -1,6 +1,6 @@
 """A subscriber whose application is slow reports it before anything is lost, over a foreign network and over ours.
 
-The application has a queue with a bound and takes its messages at a pace that a test changes. `live.reader` looks at
+The application has a queue with a bound and takes its messages at a pace that a test changes. `ReaderPace` looks at
 the queue whenever a message is put into it, as a live subscription does, and the transport gets what it reports.
 """
 
@@ -19,8 +19,8 @@ import narrow_bus
 from narrow_bus import NarrowBus, a_bus
 from overlay_bus import OverlayBus
 from penstock.content.message import Message
-from penstock.kernel.trace import FlowLimited, MessageWithheld
 from penstock.transport.receiver.reader_pace import AIM, CALM, ReaderPace
+from penstock.transport.records import FlowLimited, MessageWithheld
 from penstock.transport.wire.control_messages import FEEDBACK
 
 CONFIG = replace(narrow_bus.CONFIG, flow_queue=10)  # what waits when a flow becomes free is no burst to speak of

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from penstock.content.envelope import kind_of, opened
 from penstock.content.message import Identity, Message, Value, make_message
-from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, InputRefused, LimitReached, Record, RepairSent, RequestReceived
+from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.kernel.trace import Counted, InputRefused, LimitReached, Record
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import RepairSent, RequestReceived
 from penstock.transport.recovery.distance_estimator import DISTANCE_MIN, DistanceEstimator
 from penstock.transport.recovery.repairs import Repairs
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import (
     ECHO,
     REPAIR,
@@ -45,7 +47,8 @@ class Client:
         config = TransportConfig(**settings)
         self.timers, identities = Timers(), ControlIdentities("me", 1)
         self.distances = DistanceEstimator("me", config, identities)
-        self.repairs = Repairs("me", config, self.timers, Random(seed), self.distances, identities)
+        timers = ServiceTimers("transport", self.timers)
+        self.repairs = Repairs("me", config, timers, Random(seed), self.distances, identities)
         self.repairs.keep(KEY, MESSAGE, 4.5, 0.0)
         self.repairs.keep_published(OWN, OWN_MESSAGE, 4.5)
 
@@ -57,9 +60,10 @@ class Client:
     def run_to_timer(self) -> tuple[float, list[TransportEffect]]:
         now = self.timers.deadline()
         assert now is not None
-        timer = self.timers.pop_due(now)
-        assert timer is not None
-        return now, self.repairs.expired(timer, now=now)
+        name = self.timers.pop_due(now)
+        assert name is not None
+        assert name[:2] == ("transport", TransportTimer.REPAIR)
+        return now, self.repairs.expired(name[2:], now=now)
 
 
 def a_request(key: Key = KEY, requester: str = "other", attempt: int = 1, distance: float = 0.1) -> Request:
@@ -368,6 +372,6 @@ def test_whatever_happens_there_is_one_timer_per_key_that_waits(
             client.repairs.tune(now)
         else:
             client.repairs.request_received(a_request(key, requester), now, direct=verb == "direct")
-        while (timer := client.timers.pop_due(now)) is not None:
-            client.repairs.expired(timer, now)
+        while (name := client.timers.pop_due(now)) is not None:
+            client.repairs.expired(name[2:], now)
         assert len(client.timers) == len(client.repairs) <= 3

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from penstock.content.envelope import kind_of, opened
 from penstock.content.message import Message
-from penstock.kernel.timers import Timers
-from penstock.kernel.trace import GaveUp, LimitReached, RequestSent
+from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import GaveUp, RequestSent
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.recovery.requests import RequestOutcome, Requests
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import (
     ABOUT,
     DOMAIN,
@@ -43,7 +45,8 @@ class Client:
         config = TransportConfig(**settings)
         self.timers, identities = Timers(), ControlIdentities("me", 1)
         self.distances = DistanceEstimator("me", config, identities)
-        self.requests = Requests("me", config, self.timers, Random(seed), self.distances, identities)
+        timers = ServiceTimers("transport", self.timers)
+        self.requests = Requests("me", config, timers, Random(seed), self.distances, identities)
 
     def next_wait(self, now: float) -> float:
         deadline = self.timers.deadline()
@@ -54,10 +57,10 @@ class Client:
         """Let the next timer expire; when, and what came of it."""
         now = self.timers.deadline()
         assert now is not None
-        timer = self.timers.pop_due(now)
-        assert timer is not None
-        assert timer[:2] == ("transport", "request")
-        return now, self.requests.expired(timer, now=now)
+        name = self.timers.pop_due(now)
+        assert name is not None
+        assert name[:2] == ("transport", TransportTimer.REQUEST)
+        return now, self.requests.expired(name[2:], now=now)
 
 
 def from_another(key: Key = KEY, requester: str = "other", attempt: int = 1) -> Request:
@@ -211,8 +214,8 @@ def test_nobody_can_silence_a_client_for_ever() -> None:
     while client.requests.pending(KEY):
         now += 0.01
         client.requests.request_received(from_another(requester="forger"), now)
-        while (timer := client.timers.pop_due(now)) is not None:
-            requests += any(isinstance(effect, RequestSent) for effect in client.requests.expired(timer, now))
+        while (name := client.timers.pop_due(now)) is not None:
+            requests += any(isinstance(effect, RequestSent) for effect in client.requests.expired(name[2:], now))
         assert now < 200.0
     assert requests == 3
 
@@ -316,7 +319,7 @@ def test_whatever_happens_there_is_one_timer_per_key_that_is_asked_for(
             client.requests.request_received(from_another(key), now)
         elif verb == "received":
             client.requests.received(key, now)
-        while (timer := client.timers.pop_due(now)) is not None:
-            client.requests.expired(timer, now)
+        while (name := client.timers.pop_due(now)) is not None:
+            client.requests.expired(name[2:], now)
         assert len(client.timers) == len(client.requests) <= 3
         assert sum(client.requests.pending(Key("p", 1, number)) for number in range(1, 5)) == len(client.requests)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -13,16 +13,17 @@ from penstock.content.envelope import DATA, kind_of, opened
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel import machine
-from penstock.kernel.machine import Accepted, Done, Refused
-from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, InputRefused, MessageWithheld, Published, RepairSent
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Done, Refused, Send
+from penstock.kernel.randomness import generator
+from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.kernel.trace import Counted, InputRefused, Published
 from penstock.overlay.client import NOT_CONNECTED
-from penstock.overlay.node import NodeConfig
+from penstock.overlay.packets import Delivery, Subscribe
+from penstock.testing import a_client
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.client_service import TransportClientNode
 from penstock.transport.config import TransportConfig
-from penstock.transport.own_subscriptions import INBOX
 from penstock.transport.receiver.rate_controller import receiver_hash
+from penstock.transport.records import MessageWithheld, RepairSent
 from penstock.transport.sender.flow_table import flow_of
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import (
@@ -42,6 +43,7 @@ from penstock.transport.wire.header import Control, Header, decode_header
 
 DROP = TransportConfig(congestion=True, when_full="drop", flow_queue=3, record_entries=2, quota_floor=0.1)
 WAIT = TransportConfig(congestion=True, when_full="wait", record_entries=2, quota_floor=0.1)
+INBOX = SERVICE_SUBSCRIPTIONS  # the first of the transport's own
 
 
 class Publisher:
@@ -50,13 +52,14 @@ class Publisher:
     def __init__(self, config: TransportConfig = DROP) -> None:
         self.config = config
         self.timers = Timers()
-        self.transport = Transport("p", 1, config, self.timers, Random(1), publishes=True)
+        timers = ServiceTimers("transport", self.timers)
+        self.transport = Transport("p", 1, config, timers, partial(generator, 1, "p"), publishes=True)
         self.identities: dict[str, ControlIdentities] = {}
         self.count = 0
         self.now = 0.0
         self.left: list[tuple[float, Message]] = []
         self.control_messages: list[Message] = []
-        self.outcomes: dict[int, list[machine.RequestOutcome]] = {}
+        self.outcomes: dict[int, list[machine.Outcome]] = {}
         self.records: list[object] = []
 
     def do(self, effects: list[TransportEffect]) -> None:
@@ -91,8 +94,8 @@ class Publisher:
     def run(self, until: float) -> None:
         while (deadline := self.timers.deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            while (timer := self.timers.pop_due(self.now)) is not None:
-                self.do(self.transport.expired(timer, now=self.now))
+            while (name := self.timers.pop_due(self.now)) is not None:
+                self.do(self.transport.expired(int(name[1]), name[2:], now=self.now))
         self.now = until
 
     def headers(self) -> list[Header]:
@@ -248,11 +251,14 @@ def test_when_the_network_goes_away_those_who_wait_are_refused() -> None:
 
 
 def test_a_client_that_loses_its_broker_answers_those_who_wait() -> None:
-    node = TransportClientNode("p", 1, {}, NodeConfig(), transport=WAIT, random=Random(1))
+    node = a_client("p", settings={"transport": WAIT})
     node.link_changed(0, up=True, now=0.0)
+    asked = [effect.packet for effect in node.link_ready(0, room_bytes=1 << 30, now=0.0) if isinstance(effect, Send)]
+    inbox = min(packet.subscription for packet in asked if isinstance(packet, Subscribe))
     encoding = flow_of(parse_predicate("a"), WAIT.scheme, exact=False).encoding
     feedback = Feedback("s", 0.0, (FlowQuota(10.0, WAIT.scheme.to_bytes(encoding)),))
-    node.transport.arrived((INBOX,), feedback_message(ControlIdentities("s", 1), "p", feedback), now=0.0)
+    message = feedback_message(ControlIdentities("s", 1), "p", feedback)
+    node.receive([Delivery((inbox,), message)], sender=0, now=0.0)
     for count in range(1, 5):
         node.publish(make_message(Identity("p", 1, count), {"a": True}), ticket=count, now=0.0)
     effects = node.link_changed(0, up=False, now=0.05)

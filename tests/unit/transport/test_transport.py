@@ -16,8 +16,8 @@ from foreign_bus import Bus
 from overlay_bus import OverlayBus
 from penstock.content.envelope import DATA
 from penstock.content.message import Message, Value
-from penstock.kernel.trace import GaveUp, LossDetected, Recovered, RepairSent, RequestReceived, RequestSent
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import GaveUp, LossDetected, Recovered, RepairSent, RequestReceived, RequestSent
 from penstock.transport.report import TransportReport
 from penstock.transport.wire.control_messages import ANSWER, ECHO, HEARTBEAT, REPAIR, REQUEST
 

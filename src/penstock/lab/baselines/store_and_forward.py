@@ -23,9 +23,17 @@ from dataclasses import dataclass
 from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import Identity, Message, Value, make_message
-from penstock.kernel.facts import published_record
-from penstock.kernel.randomness import stream
-from penstock.kernel.trace import Counted, Delivered, NodeStarted, NodeStopped, Record, Subscribed, Trace
+from penstock.kernel.randomness import generator
+from penstock.kernel.trace import (
+    Counted,
+    Delivered,
+    NodeStarted,
+    NodeStopped,
+    Record,
+    Subscribed,
+    Trace,
+    published_record,
+)
 from penstock.overlay.topology import Topology
 from penstock.scenario.spec import Scenario
 from penstock.scenario.workload import attribute_source, publication_times
@@ -125,7 +133,7 @@ class StoreAndForward:
                 self._index.add(len(self._subscribers), parse_predicate(subscription.where))
                 self._subscribers.append((home, client.name, number))
             for number, spec in enumerate(client.publish):
-                random = stream(seed, client.name, "publish", number)
+                random = generator(seed, client.name, "publish", number)
                 times = publication_times(spec, self._scenario.duration, random)
                 draw = attribute_source(spec, random)
                 self._schedule(_Publisher(client.name, home, times, draw, bytes(spec.body_bytes)))

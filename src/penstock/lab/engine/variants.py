@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import InvalidScenario, NotPossibleHere
+from penstock.errors import InvalidScenario, NotPossibleHere, did_you_mean
 from penstock.kernel.trace import Delivered, Record
 from penstock.lab.engine.experiment import Scale
 from penstock.lab.engine.registry import find
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
-from penstock.scenario.validate import did_you_mean, validate
+from penstock.scenario.validate import validate
 from penstock.sim.run import simulate
 
 OF_SCENARIO = ("duration", "drain")

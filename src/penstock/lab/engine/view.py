@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.lab.engine.replay import Instance
-from penstock.lab.engine.replay_runs import Replayed, replay_run
+from penstock.lab.engine.trace_ordering import Instance
+from penstock.lab.engine.trace_ordering_runs import OrderedTraces, order_run
 from penstock.pipeline import metrics
 from penstock.pipeline.read import Tables, read_runs
 from penstock.pipeline.truth import truth_of
@@ -36,7 +36,7 @@ class View:
         self.scenario = scenario
         self.tables: Tables = read_runs(spark, [folder])
         self._kept: list[DataFrame] = []
-        self._replayed: dict[tuple[Instance, ...], Replayed] = {}
+        self._ordered_traces: dict[tuple[Instance, ...], OrderedTraces] = {}
 
     def close(self) -> None:
         """Let Spark forget what it keeps for this run."""
@@ -173,12 +173,12 @@ class View:
         rows = zip(use["node"].to_pylist(), use["peer"].to_pylist(), use["sum(bytes)"].to_pylist(), strict=True)
         return float(sum(size for node, peer, size in rows if node in brokers and peer in brokers))
 
-    def replayed(self, instances: Sequence[Instance]) -> Replayed:
+    def ordered_traces(self, instances: Sequence[Instance]) -> OrderedTraces:
         """How every pair of publisher and client fares under these instances of ordering."""
         key = tuple(instances)
-        if key not in self._replayed:
-            self._replayed[key] = Replayed(replay_run(self.tables, key).toArrow())
-        return self._replayed[key]
+        if key not in self._ordered_traces:
+            self._ordered_traces[key] = OrderedTraces(order_run(self.tables, key).toArrow())
+        return self._ordered_traces[key]
 
     def _seconds(self, frame: DataFrame, column: str) -> Floats:
         rows = frame.select("second", column).toArrow()

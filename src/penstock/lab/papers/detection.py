@@ -24,14 +24,15 @@ from random import Random
 
 from penstock.content.envelope import opened
 from penstock.content.message import Identity, make_message
-from penstock.kernel.randomness import stream
-from penstock.kernel.timers import Timers
+from penstock.kernel.randomness import generator
+from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.pages import style
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.latch import make_latch
 from penstock.transport.ordering.reorder_buffer import ReorderBuffer
 from penstock.transport.sender.publication_record import PublicationRecord
+from penstock.transport.service import TRANSPORT
 from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.header import decode_header
 
@@ -84,7 +85,9 @@ class _Channel:
     def __init__(self, size: int, subscribers: int) -> None:
         # No latch: what is missing is lost at once.
         self._config = TransportConfig(record_entries=size, window=max(256, 2 * size), latch="static", static_latch=0.0)
-        self._out = PublicationRecord("p", 1, self._config, Timers(), ControlIdentities("p", 1))
+        self._out = PublicationRecord(
+            "p", 1, self._config, ServiceTimers(TRANSPORT.name, Timers()), ControlIdentities("p", 1)
+        )
         self._wanted_by: dict[int, int] = {}  # encoding -> set of subscribers as bits
         self._orders: list[ReorderBuffer[None]] = [
             ReorderBuffer(self._config, make_latch(self._config, 2)) for _ in range(subscribers)
@@ -220,7 +223,7 @@ def _shared(scale: Scale, seed: int) -> dict[tuple[float, int, int], float]:
 
 
 def _share(scale: Scale, seed: int, match: float, size: int, others: int) -> float:
-    random = stream(seed, "detection", f"{match:g}", size, others)
+    random = generator(seed, "detection", f"{match:g}", size, others)
     return detected_share(match, size, others, _trials(scale, size), random)
 
 

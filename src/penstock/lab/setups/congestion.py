@@ -21,8 +21,9 @@ from __future__ import annotations
 from random import Random
 
 from penstock.content.message import Value
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.lab.setups.dumbbell import ACCESS_DELAY, CONTROL, DELAY, PUBLISHING_STARTS, QUEUE_PACKETS, body_bytes
+from penstock.lab.setups.transported import with_transport_settings
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.transport.config import TransportConfig
@@ -69,7 +70,7 @@ def large_network(*, duration: float, rate: float, subscribers: int, controlled:
 
 def large_subscriptions(subscribers: int) -> list[str]:
     """A filter for each, in random order."""
-    random = stream(0, "congestion", "large", subscribers)
+    random = generator(0, "congestion", "large", subscribers)
     filters = [_filter(TOP_MATCH / rank**STEEPNESS, random) for rank in range(1, subscribers + 1)]
     random.shuffle(filters)
     return filters
@@ -131,7 +132,7 @@ def covered(*, duration: float, controlled: bool, name: str) -> Scenario:
 
 def nested(subscribers: int, *, duration: float, name: str) -> Scenario:
     """One publisher with 400 messages/s; filters of one to three levels, the deeper the more of them."""
-    random = stream(0, "congestion", "nested", subscribers)
+    random = generator(0, "congestion", "nested", subscribers)
     levels = {"topic": 20, "place": 5, "leaf": 4}
     attributes: Attributes = {k: Recipe(choose=tuple(f"v{i:02}" for i in range(n))) for k, n in levels.items()}
     clients = [_publisher("p", "left", attributes, dict.fromkeys(levels, "v00"), 400.0, duration, CONTROL)]
@@ -167,20 +168,26 @@ def _publisher(
         attributes=attributes,
         body_bytes=body_bytes(sample, name, header=transport is not None),
     )
-    return ClientSpec(name=name, broker=broker, access_delay=ACCESS_DELAY, publish=(flow,), transport=transport)
+    return ClientSpec(
+        name=name,
+        broker=broker,
+        access_delay=ACCESS_DELAY,
+        publish=(flow,),
+        services=with_transport_settings(transport),
+    )
 
 
 def _subscriber(
     name: str, broker: str, where: str, transport: TransportConfig | None, *, recover: bool = False
 ) -> ClientSpec:
-    subscription = SubscriptionSpec(where=where, recover=recover)
+    subscription = SubscriptionSpec(where=where, options={"recover": recover})
     return ClientSpec(
         name=name,
         broker=broker,
         access_delay=ACCESS_DELAY,
         queue_packets=100_000,
         subscribe=(subscription,),
-        transport=transport,
+        services=with_transport_settings(transport),
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.content.message import Identity, Value, make_message
+from penstock.lab.setups.transported import with_transport_settings
 from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
@@ -124,8 +125,18 @@ def _pair(number: int, pair: DumbbellPair, transport: TransportConfig | None) ->
     )
     subscription = SubscriptionSpec(where=f"source = '{source}' AND wanted")
     return (
-        ClientSpec(name=publisher, broker="left", access_delay=ACCESS_DELAY, publish=publish, transport=transport),
         ClientSpec(
-            name=source, broker="right", access_delay=ACCESS_DELAY, subscribe=(subscription,), transport=transport
+            name=publisher,
+            broker="left",
+            access_delay=ACCESS_DELAY,
+            publish=publish,
+            services=with_transport_settings(transport),
+        ),
+        ClientSpec(
+            name=source,
+            broker="right",
+            access_delay=ACCESS_DELAY,
+            subscribe=(subscription,),
+            services=with_transport_settings(transport),
         ),
     )

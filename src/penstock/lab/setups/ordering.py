@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.lab.engine.experiment import Scale
 from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_SUBSCRIPTION, attributes, thin_subscriptions
 from penstock.lab.setups.trees import grown_tree
@@ -104,7 +104,7 @@ def forty_six_brokers(scale: Scale) -> Scenario:
         duration=duration,
         drain=10.0 if scale == "paper" else 3.0,
         broker=_brokers(BROKERS_FORTY_SIX, SERVICE_MEAN_FORTY_SIX),
-        link=_links(grown_tree(BROKERS_FORTY_SIX, DIAMETER_FORTY_SIX, stream(0, "forty-six-brokers", "tree"))),
+        link=_links(grown_tree(BROKERS_FORTY_SIX, DIAMETER_FORTY_SIX, generator(0, "forty-six-brokers", "tree"))),
         client=_clients(_subscriptions_forty_six(), _publishers_forty_six(fast_starts)),
         check=("at-most-once",),
     )
@@ -195,7 +195,7 @@ def _subscriptions() -> list[list[str]]:
     for broker in range(BROKERS):
         heavy = broker in HEAVY_BROKERS
         share = (even - (heavy_rate if heavy else 0.0)) / thin_rate
-        random = stream(0, "eight-brokers", broker)
+        random = generator(0, "eight-brokers", broker)
         thin = thin_subscriptions(
             CLIENTS_PER_BROKER - heavy, random, slow=RECEIVERS_SLOW * share, fast=thin_fast * share
         )
@@ -224,7 +224,7 @@ def _subscriptions_forty_six() -> list[list[str]]:
     """
     sharing = CLIENTS_PER_BROKER_FORTY_SIX // 2
     thin_fast = RECEIVERS_FAST - HEAVY_MATCH * len(HEAVY_BROKERS_FORTY_SIX)
-    random = stream(0, "forty-six-brokers", "wishes")  # the label decides what is drawn: it stays
+    random = generator(0, "forty-six-brokers", "wishes")  # the label decides what is drawn: it stays
     drawn = thin_subscriptions(2 * BROKERS_FORTY_SIX, random, slow=RECEIVERS_SLOW / sharing, fast=thin_fast / sharing)
     subscriptions = [
         [either] * sharing + [slow_only] * sharing

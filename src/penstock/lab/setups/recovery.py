@@ -23,7 +23,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from penstock.content.message import Value
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.lab.engine.experiment import Scale
 from penstock.lab.setups.transported import with_transport
 from penstock.lab.setups.trees import grown_tree
@@ -82,7 +82,7 @@ def recovery_network(
 
     `wanted` replaces the network's own table of how many subscribers want how many classes.
     """
-    random = stream(0, "recovery", brokers, "network")
+    random = generator(0, "recovery", brokers, "network")
     links = tuple(
         LinkSpec(
             between=(f"b{a}", f"b{b}"),
@@ -172,7 +172,7 @@ def _text(classes: list[int]) -> str:
 
 def _subscriptions(brokers: Size, wanted: ClassesWanted) -> list[list[int]]:
     """The classes that each subscriber wants."""
-    random = stream(0, "recovery", brokers, "wishes")  # the label decides what is drawn: it stays
+    random = generator(0, "recovery", brokers, "wishes")  # the label decides what is drawn: it stays
     left = [classes for classes, wanting in wanted.items() for _ in range(wanting)]
     assert len(left) == brokers * CLIENTS_PER_BROKER - NETWORKS[brokers].publishers, "who wants how many: not all given"
     random.shuffle(left)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.transport.config import TransportConfig
+from penstock.transport.service import TRANSPORT
 
 
 def with_transport(
@@ -21,5 +22,11 @@ def with_transport(
 
 
 def _with_transport(client: ClientSpec, transport: TransportConfig, ordered: bool, recover: bool) -> ClientSpec:
-    subscriptions = tuple(replace(subscription, ordered=ordered, recover=recover) for subscription in client.subscribe)
-    return replace(client, transport=transport, subscribe=subscriptions)
+    options = {"ordered": ordered, "recover": recover}
+    subscriptions = tuple(replace(subscription, options=options) for subscription in client.subscribe)
+    return replace(client, services=with_transport_settings(transport), subscribe=subscriptions)
+
+
+def with_transport_settings(transport: TransportConfig | None) -> dict[str, TransportConfig]:
+    """The settings of a client's services: this transport, or none."""
+    return {} if transport is None else {TRANSPORT.name: transport}

@@ -9,27 +9,13 @@ State: an entry for each link. Bound: `connections_max`, for each link has a con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from penstock.kernel.machine import Link, Packet
+from penstock.kernel.link import Link, LinkInfo, LinkKind
+from penstock.kernel.packet import BROKER, CLIENT, Packet
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.wire.frames import Handshake
-from penstock.overlay.egress import LinkInfo, LinkKind
-from penstock.overlay.packets import (
-    Attach,
-    Hello,
-    Interest,
-    LinkState,
-    Publication,
-    Publish,
-    StatusRequest,
-    Subscribe,
-    Summary,
-    Unsubscribe,
-)
-
-CLIENT_MAY_SEND = frozenset([Attach, Subscribe, Unsubscribe, Publish, StatusRequest])
-BROKER_MAY_SEND = frozenset([Hello, LinkState, Interest, Summary, Publication])
+from penstock.services import sent_by
 
 
 class Admission:
@@ -46,6 +32,12 @@ class Admission:
         self._client_queue_packets = client_queue_packets
         self._by_peer: dict[str, Link] = {info.peer: link for link, info in self.links.items()}
         self._next_link = len(plan.neighbours)
+        self._allowed: dict[str, frozenset[type[Packet]]] = {BROKER: frozenset(), CLIENT: frozenset()}
+
+    def allow(self, taken: Iterable[type[Packet]]) -> None:
+        """The broker takes packets of these kinds; each role may send those of them that are for it to send."""
+        kinds = frozenset(taken)
+        self._allowed = {role: kinds & sent_by(role) for role in (BROKER, CLIENT)}
 
     def link_of(self, peer: str) -> Link | None:
         """The link to the peer of this name."""
@@ -72,7 +64,8 @@ class Admission:
 
     def packets_refusal(self, link: Link, packets: Sequence[Packet]) -> str:
         """Why these packets may not come in on this link: they are not for this role to send."""
-        role, allowed = ("broker", BROKER_MAY_SEND) if link in self.neighbours else ("client", CLIENT_MAY_SEND)
+        role = BROKER if link in self.neighbours else CLIENT
+        allowed = self._allowed[role]
         if allowed.issuperset(map(type, packets)):
             return ""
         kinds = sorted({type(packet).__name__ for packet in packets if type(packet) not in allowed})

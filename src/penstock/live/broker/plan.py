@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.content.bloom import EncodingScheme
-from penstock.errors import InvalidScenario
+from penstock.errors import InvalidScenario, did_you_mean
+from penstock.kernel.link import LinkKind
 from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.wire.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
-from penstock.overlay.egress import LinkKind
+from penstock.overlay.assembly import NodeConfig
+from penstock.scenario.node_config import broker_config
 from penstock.scenario.spec import ClientSpec, LinkSpec, Scenario
-from penstock.scenario.validate import did_you_mean
 
 DEFAULT_ADDRESS = Address(LOOPBACK, DEFAULT_PORT)
 
@@ -53,7 +53,7 @@ class BrokerPlan:
     broker: int = 0
     listen: Address = DEFAULT_ADDRESS
     neighbours: tuple[Neighbour, ...] = ()
-    scheme: EncodingScheme = field(default_factory=EncodingScheme)
+    config: NodeConfig = field(default_factory=NodeConfig)
     clients: Mapping[str, ClientSpec] = field(default_factory=dict)  # those of the file, for their rates and queues
 
 
@@ -74,7 +74,7 @@ def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) ->
         broker=numbers[name],
         listen=addresses[name],
         neighbours=tuple(neighbours),
-        scheme=EncodingScheme(bits=scenario.encoding.bits, hashes=scenario.encoding.hashes),
+        config=broker_config(scenario),
         clients={client.name: client for client in scenario.client if client.broker == name},
     )
 

@@ -37,6 +37,7 @@ class Orders(Struct, frozen=True, kw_only=True):
     scenario: Scenario
     addresses: dict[str, str]
     trace: str | None = None  # the folder of the run
+    data: str | None = None  # the folder in which services keep what must survive a crash
     began: float = 0.0  # wall clock at the run's time 0
     verbose: bool = False
 
@@ -51,7 +52,8 @@ async def serve(orders: Orders, reader: asyncio.StreamReader) -> int:
         trace = None
         if orders.trace is not None:
             trace = open_trace(Path(orders.trace), f"{orders.name}-{time.time_ns() // 1_000_000}", began=orders.began)
-        server = BrokerServer(plan, trace=trace)
+        data = Path(orders.data) if orders.data is not None else None
+        server = BrokerServer(plan, trace=trace, data=data)
         await server.start()
     except NotPossibleHere as error:
         _say({"problem": error.problem, "remedy": error.remedy})

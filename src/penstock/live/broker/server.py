@@ -5,9 +5,8 @@ connections that the plan tells this broker to dial. A new connection of a neigh
 neighbour has evidently given up. Whatever goes wrong on one connection stays there: it is closed with a reason, and
 recorded.
 
-Once a second a sweep checks the liveness of all connections, reports to clients what was dropped on the way to them
-(`loss_reports`), and writes counts to the trace. `stop` is what SIGTERM leads to: accept nothing, read nothing, drain
-the queues for a bounded time, close.
+Once a second a sweep checks the liveness of all connections and writes counts to the trace. `stop` is what SIGTERM
+leads to: accept nothing, read nothing, drain the queues for a bounded time, close.
 """
 
 from __future__ import annotations
@@ -19,18 +18,20 @@ import threading
 import time
 from dataclasses import dataclass, field
 from errno import EADDRINUSE, EADDRNOTAVAIL
+from pathlib import Path
 
 from penstock.content.matching import compiled as kernels
 from penstock.errors import NotPossibleHere
-from penstock.kernel.machine import Lane, Link, Packet, Send
-from penstock.kernel.randomness import stream
-from penstock.kernel.trace import Counted, Dropped, InputRefused, NeighbourChanged, Record
+from penstock.kernel.link import Link, LinkKind
+from penstock.kernel.packet import Packet
+from penstock.kernel.randomness import generator
+from penstock.kernel.trace import Counted, InputRefused, Record
 from penstock.live.broker.admission import Admission
 from penstock.live.broker.dialer import Dialer
-from penstock.live.broker.loss_reports import LossReports
 from penstock.live.broker.plan import BrokerPlan, Neighbour
-from penstock.live.broker.status import StatusService, broker_status
+from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
+from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import Connection, ConnectionConfig
@@ -38,9 +39,9 @@ from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import Handshake
 from penstock.live.wire.tcp_port import BROKER_ROOM_BYTES, CLIENT_ROOM_BYTES, TcpPort
 from penstock.live.wire.udp import DatagramEndpoint, datagram_socket
-from penstock.overlay.egress import LinkKind
-from penstock.overlay.node import BrokerNode, NodeConfig
-from penstock.overlay.packets import Losses
+from penstock.overlay.assembly import Life, broker_node
+from penstock.overlay.records import NeighbourChanged
+from penstock.services import services
 
 log = logging.getLogger("penstock.broker")
 
@@ -60,7 +61,14 @@ class ServerConfig:
 class BrokerServer:
     """A broker that listens."""
 
-    def __init__(self, plan: BrokerPlan, config: ServerConfig | None = None, *, trace: LiveTrace | None = None) -> None:
+    def __init__(
+        self,
+        plan: BrokerPlan,
+        config: ServerConfig | None = None,
+        *,
+        trace: LiveTrace | None = None,
+        data: Path | None = None,  # the folder in which services keep what must survive a crash
+    ) -> None:
         self.plan = plan
         self.config = config or ServerConfig()
         self.address = plan.listen
@@ -77,31 +85,40 @@ class BrokerServer:
         self._tokens: dict[Link, int] = {  # what datagrams from a neighbour must carry
             link: 0 for link, neighbour in self.neighbours.items() if neighbour.kind is LinkKind.DATAGRAM
         }
-        self._losses = LossReports()
+        self._data = data
+        self._store: SqliteStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
     # Life.
 
     async def start(self) -> None:
-        """Listen, and dial the neighbours; raises NotPossibleHere if the address cannot be had."""
+        """Listen, and dial the neighbours; raises NotPossibleHere if the address, or the folder, cannot be had."""
         kernels.prepare_beside(lambda job: threading.Thread(target=job, name="kernels", daemon=True).start())
         self._loop = asyncio.get_running_loop()
         self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self._trace)
         self.host.on_record = self._recorded
         self.endpoint = DatagramEndpoint(self.host.note)
-        await self._listen()
-        random = stream(self.incarnation, self.plan.name, "routing")
-        config = NodeConfig(scheme=self.plan.scheme)
-        self.node = BrokerNode(
-            self.plan.broker,
-            self.incarnation,
-            self.links,
-            random,
-            config,
-            (StatusService(lambda: broker_status(self)),),
+        life = Life(
+            name=self.plan.name,
+            incarnation=self.incarnation,
+            seed=int.from_bytes(os.urandom(8), "big"),
+            number=self.plan.broker,
+            traced=self._trace is not None,
+            storage=self._data is not None,
+            host_view=lambda: broker_status(self),
         )
-        self.host.start(self.node)
+        self.node = broker_node(services(), life, self.links, self.plan.config)
+        self.admission.allow(self.node.takes())
+        if self._data is not None:
+            self._store = SqliteStore(self._data / f"{self.plan.name}.sqlite", self.host.completed)
+        self.host.start(self.node, self._store)  # before anybody can connect
+        try:
+            await self._listen()
+        except NotPossibleHere:
+            self.host.stop("cannot listen")
+            await self._close_files()
+            raise
         for link, neighbour in self.neighbours.items():
             if neighbour.dials is not None:
                 self._tasks.append(self._loop.create_task(self._dialer(link, neighbour, neighbour.dials).run()))
@@ -123,8 +140,13 @@ class BrokerServer:
             await asyncio.wait([connection.closed for connection in self.connections], timeout=self.config.drain_within)
         self.endpoint.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._trace is not None:
-            await self._loop.run_in_executor(None, self._trace.close)
+        await self._close_files()
+
+    async def _close_files(self) -> None:
+        """What was asked of storage and written to the trace is on disk afterwards."""
+        for beside in (self._store, self._trace):
+            if beside is not None:
+                await self._loop.run_in_executor(None, beside.close)
 
     async def _listen(self) -> None:
         host, port = self.plan.listen
@@ -133,10 +155,14 @@ class BrokerServer:
                 lambda: Connection(self, self.config.connection), host, port, backlog=self.config.backlog
             )
             self.address = Address(host, self._server.sockets[0].getsockname()[1])
+        except OSError as error:
+            raise _cannot_listen(self.plan.listen, error) from None
+        try:
             if self._tokens:
                 sock = datagram_socket(host, self.address.port)
                 await self._loop.create_datagram_endpoint(lambda: self.endpoint, sock=sock)
         except OSError as error:
+            self._server.close()
             raise _cannot_listen(self.plan.listen, error) from None
 
     async def _drain(self) -> None:
@@ -147,7 +173,7 @@ class BrokerServer:
 
     def _queued(self) -> int:
         egress = self.node.egress
-        waiting = sum(egress.waiting_packets(link) for link in self.host.ports)
+        waiting = sum(map(egress.waits_for_room, self.host.ports))  # no credit comes while we read nothing
         for port in self.host.ports.values():
             if isinstance(port, DatagramPort):
                 waiting += port.queued_packets()
@@ -204,7 +230,6 @@ class BrokerServer:
             if isinstance(port, DatagramPort):
                 self.endpoint.ports.pop(port.own_token, None)
         if link not in self.neighbours:
-            self._losses.forget(link)
             self.host.forget_peer(self.admission.forget_client(link))
 
     def _admit_client(self, connection: Connection, handshake: Handshake) -> None:
@@ -280,21 +305,17 @@ class BrokerServer:
             handshake = self._handshake(link)
             return Connection(self, self.config.connection, handshake=handshake, dialled=neighbour.name)
 
-        random = stream(self.incarnation, self.plan.name, "dialling", neighbour.name)
+        random = generator(self.incarnation, self.plan.name, "dialling", neighbour.name)
         names = (self.plan.name, neighbour.name)
         return Dialer(names, address, connect, self.config.connection.handshake_within, random)
 
     def _recorded(self, record: Record) -> None:
-        """A neighbour that has fallen silent is dialled anew; what a client missed is counted for its report."""
+        """A neighbour that has fallen silent is dialled anew."""
         if type(record) is NeighbourChanged and not record.up and record.cause == "silent":
             for link, neighbour in self.neighbours.items():
                 port = self.host.ports.get(link)
                 if neighbour.broker == record.neighbour and isinstance(port, TcpPort | DatagramPort):
                     port.connection.abort("silent")
-        elif type(record) is Dropped and record.kind == "Delivery":
-            link_to = self.admission.link_of(record.peer)
-            if link_to is not None:
-                self._losses.count(link_to)
 
     # Once a second.
 
@@ -304,8 +325,6 @@ class BrokerServer:
             now = self._loop.time()
             for connection in list(self.connections):
                 connection.check_liveness(now)
-            for link, count in self._losses.due(self.host.ports):
-                self.host.apply(self.node.egress.route([Send((link,), Losses(count), Lane.CONTROL)]))
             if self._trace is not None:
                 self.host.count()
                 self._count_missing()

@@ -1,20 +1,14 @@
-"""What a live broker reports of itself, and how a client asks: two small services beside those of the protocol.
+"""What a live broker sees of itself: links, queues, clients, drops. The host's part of a report.
 
-`StatusService` lives in a broker's node and answers `StatusRequest` with what its host sees, as JSON. `NoticeService`
-lives in a client's node and takes the answers, and `Losses`: once a second a broker reports to a client how many
-deliveries it had to drop because the client was too slow. `broker_status` is
-the picture itself, plain data with the same names in JSON.
+`overlay.status` answers whoever asks, with this and with what each service reports of itself. Plain data, with the same
+names in JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
-from penstock.kernel.machine import Effect, Lane, Link, Packet, Send
-from penstock.kernel.timers import TimerName
+from penstock.kernel.link import Link, LinkInfo
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address
@@ -23,64 +17,11 @@ from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import VERSION
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.live.wire.udp import DatagramEndpoint
-from penstock.overlay.egress import LinkInfo
-from penstock.overlay.node import BrokerNode
-from penstock.overlay.packets import Losses, Status, StatusRequest
+from penstock.overlay.broker import Broker
+from penstock.overlay.node import Node
+from penstock.overlay.routing import Routing
 
 CLIENTS_SHOWN = 200  # in a report; all are counted
-
-
-class StatusService:
-    """Answers the question what this broker sees."""
-
-    name = "status"
-    packet_kinds: tuple[type[Packet], ...] = (StatusRequest,)
-
-    def __init__(self, look: Callable[[], dict[str, Any]]) -> None:
-        self._look = look
-
-    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
-        report = msgspec.json.encode(self._look())
-        return [
-            Send((sender,), Status(packet.ticket, report), Lane.CONTROL)
-            for packet in packets
-            if isinstance(packet, StatusRequest)
-        ]
-
-    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
-        return []
-
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
-        raise AssertionError(f"the status service sets no timer, yet {timer} expired")
-
-
-class NoticeService:
-    """Takes what a broker reports to a client."""
-
-    name = "notice"
-    packet_kinds: tuple[type[Packet], ...] = (Status, Losses)
-
-    def __init__(self, answered: Callable[[int, dict[str, Any]], None]) -> None:
-        self.losses = 0  # deliveries that our brokers dropped on the way to us
-        self._answered = answered
-
-    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
-        for packet in packets:
-            if isinstance(packet, Losses):
-                self.losses += packet.deliveries
-            elif isinstance(packet, Status):
-                try:
-                    report = msgspec.json.decode(packet.report, type=dict[str, Any])
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    report = {"problem": f"the broker's report cannot be read: {error}"}
-                self._answered(packet.ticket, report)
-        return []
-
-    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
-        return []
-
-    def expired(self, timer: TimerName, *, now: float) -> list[Effect]:
-        raise AssertionError(f"the notice service sets no timer, yet {timer} expired")
 
 
 class StatusSource(Protocol):
@@ -90,7 +31,7 @@ class StatusSource(Protocol):
     address: Address
     incarnation: int
     host: LiveHost
-    node: BrokerNode
+    node: Node
     endpoint: DatagramEndpoint
     connections: dict[Connection, Link | None]
     links: dict[Link, LinkInfo]
@@ -100,7 +41,8 @@ class StatusSource(Protocol):
 def broker_status(server: StatusSource) -> dict[str, Any]:
     """A picture of a broker, as plain data."""
     host, neighbours = server.host, server.neighbours
-    alive, reachable, digest = server.node.routing.view()
+    broker, routing = server.node.machine(Broker), server.node.machine(Routing)
+    alive, reachable, versions_hash = routing.view()
     clients = [link for link in host.ports if link not in neighbours]
     return {
         "broker": server.plan.name,
@@ -110,7 +52,7 @@ def broker_status(server: StatusSource) -> dict[str, Any]:
         "protocol": VERSION,
         "uptime": round(host.now() - server.incarnation / 1000, 3),
         "brokers_reachable": reachable,
-        "digest": f"{digest:016x}",
+        "versions_hash": f"{versions_hash:016x}",
         "links": [
             {
                 "peer": neighbour.name,
@@ -126,7 +68,7 @@ def broker_status(server: StatusSource) -> dict[str, Any]:
         "clients": [
             {
                 "client": server.links[link].peer,
-                "subscriptions": server.node.broker.subscriptions_of(link),
+                "subscriptions": broker.subscriptions_of(link),
                 "queue_max": server.links[link].queue_packets,
                 **_port_status(server, link),
             }

@@ -16,12 +16,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from types import TracebackType
 
 import msgspec
 
 from penstock.errors import NotPossibleHere
+from penstock.kernel.randomness import generator
 from penstock.live.broker.process_main import Orders
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.backoff import Backoff
@@ -44,6 +44,7 @@ class Brokers:
         via: Mapping[tuple[str, str], Address] | None = None,  # (dialer, dialled): where to dial instead
         before: Mapping[str, Sequence[str]] | None = None,  # words before a broker's command: where it is to run
         trace: Path | None = None,
+        data: Path | None = None,  # the folder in which services keep what must survive a crash
         began: float | None = None,
         restart: bool = True,
         verbose: bool = False,
@@ -53,6 +54,7 @@ class Brokers:
         self._via = via or {}
         self._before = before or {}
         self._trace = trace
+        self._data = data
         self._began = time.time() if began is None else began
         self._restart = restart
         self._verbose = verbose
@@ -90,6 +92,7 @@ class Brokers:
                 broker: str(self._via.get((name, broker), address)) for broker, address in self.addresses.items()
             },
             trace=str(self._trace.resolve()) if self._trace is not None else None,
+            data=str(self._data.resolve()) if self._data is not None else None,
             began=self._began,
             verbose=self._verbose,
         )
@@ -153,7 +156,7 @@ class Brokers:
         if self._stopping or not self._restart:
             return
         log.warning("broker %s ended (%s); starting it again", name, _ending(code))
-        backoff = Backoff(Random(self._began))
+        backoff = Backoff(generator(time.time_ns(), name, "restart"))
         while True:
             await asyncio.sleep(backoff.wait())
             try:

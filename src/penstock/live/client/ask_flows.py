@@ -13,18 +13,20 @@ from __future__ import annotations
 import asyncio
 
 from penstock.live.host import LiveHost
-from penstock.transport.client_service import TransportClientNode
+from penstock.overlay.node import Node
+from penstock.transport.client_service import TransportClient
 from penstock.transport.flow_query import Slowdown
 
 ASKED_AT = (0.1, 0.45, 0.8)  # shares of the time in which we listen
 
 
-async def ask_slowed(host: LiveHost, node: TransportClientNode, within: float) -> list[Slowdown]:
+async def ask_slowed(host: LiveHost, node: Node, within: float) -> list[Slowdown]:
     """All flows that are limited, as far as their publishers answered within so many seconds."""
-    query, began, waited = node.transport.flow_query, host.now(), 0.0
+    service = node.machine(TransportClient)
+    query, began, waited = service.transport.flow_query, host.now(), 0.0
     for share in ASKED_AT:
         await asyncio.sleep((share - waited) * within)
         waited = share
-        host.apply(node.egress.route(node.carried_out(query.ask(host.now()))))
+        host.apply(node.route(service.carried_out(query.ask(host.now()))))
     await asyncio.sleep((1.0 - waited) * within)
     return query.found(began)

@@ -7,22 +7,25 @@
                 print(message.attributes)
 
 An event loop runs in a thread of its own, so messages are taken in, and connections mended, while the script does
-something else. Every verb hands its work to that thread and waits for the outcome.
+something else. Every verb hands its work to that thread and waits for the outcome. Functions that the network calls
+(`on_drop`, `on_withheld`) are called in that thread, and can use no verbs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.content.message import Attributes, Identity, Message
+from penstock.errors import NotConnected, PenstockError
 from penstock.live.client import network as client
 from penstock.live.client.subscription import Report, Subscription
-from penstock.transport.config import TransportConfig
+from penstock.live.wire.addresses import Address
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.sender.rate_limiter import FlowReport
 
@@ -33,20 +36,20 @@ def connect_blocking(
     url: str | None = None,
     *,
     name: str | None = None,
-    transport: TransportConfig | bool | None = None,
     connect_within: float = 5.0,
+    **services: Any,
 ) -> BlockingNetwork:
     """A connection to a broker, to be opened with `with`; the arguments are those of `connect`."""
-    return BlockingNetwork(client.connect(url, name=name, transport=transport, connect_within=connect_within))
+    return BlockingNetwork(client.connect(url, name=name, connect_within=connect_within, **services))
 
 
 class BlockingNetwork:
-    """A client's view of the network, without `await`."""
+    """A client's view of the network, without `await`. Made by `connect_blocking`."""
 
     def __init__(self, network: client.Network) -> None:
         self._network = network
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None  # None until it is opened
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> BlockingNetwork:
         return self.open()
@@ -58,6 +61,10 @@ class BlockingNetwork:
 
     def open(self) -> BlockingNetwork:
         """Connect; raises Unreachable."""
+        if self._thread is not None:
+            raise PenstockError("this network was opened before; make another one with connect_blocking()")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock", daemon=True)
         self._thread.start()
         try:
             self._do(self._network.open())
@@ -68,39 +75,31 @@ class BlockingNetwork:
 
     def close(self) -> None:
         """Let out what waits, and end."""
-        if self._thread.is_alive():
+        if self._running():
             try:
                 self._do(self._network.close())
             finally:
                 self._end()
 
-    def publish(self, attributes: Attributes, body: bytes = b"") -> Identity:
+    def publish(self, attributes: Attributes, body: bytes = b"", **options: Any) -> Identity:
         """Send a message to whoever wants it; raises InvalidMessage or NotConnected."""
-        return self._do(self._network.publish(attributes, body))
+        return self._do(self._network.publish(attributes, body, **options))
 
     def subscribe(
         self,
         where: str,
         *,
-        ordered: bool = False,
-        recover: bool = False,
-        priority: float = 1.0,
         queue_max: int = client.QUEUE_MAX,
         on_drop: Callable[[int], None] | None = None,
+        **options: Any,
     ) -> BlockingSubscription:
         """Ask for all messages that match; open it with `with`. `on_drop` is called in the network's thread."""
-        made = self._network.subscribe(
-            where, ordered=ordered, recover=recover, priority=priority, queue_max=queue_max, on_drop=on_drop
-        )
+        made = self._network.subscribe(where, queue_max=queue_max, on_drop=on_drop, **options)
         return BlockingSubscription(self, made)
 
     def flows(self) -> list[FlowReport]:
         """The content that subscribers have asked us to send more slowly."""
-
-        async def asked() -> list[FlowReport]:
-            return self._network.flows()
-
-        return self._do(asked())
+        return self._look(self._network.flows)
 
     def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
         """Ask all other publishers with congestion control who slows them down, and listen for so many seconds."""
@@ -111,16 +110,56 @@ class BlockingNetwork:
         """Messages that did not leave, because their flow had no room."""
         return self._network.withheld
 
-    def broker_report(self) -> dict[str, Any]:
+    def on_withheld(self, call: Callable[[int, str], None]) -> None:
+        """Call this for each of them, in the network's thread."""
+        self._network.on_withheld(call)
+
+    def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
-        return self._do(self._network.broker_report())
+        return self._do(self._network.broker_report(within=within))
+
+    def wait_connected(self) -> None:
+        """Return as soon as there is a connection."""
+        self._do(self._network.wait_connected())
+
+    @property
+    def name(self) -> str:
+        """How this client appears in messages' identities and in reports."""
+        return self._network.name
+
+    @property
+    def incarnation(self) -> int:
+        """Which life of it this is."""
+        return self._network.incarnation
 
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
         return self._network.connected
 
+    @property
+    def address(self) -> Address | None:
+        """Of the broker we are, or were last, connected to."""
+        return self._network.address
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and found again."""
+        return self._network.reconnects
+
+    @property
+    def lost_at_broker(self) -> int:
+        """How many deliveries our brokers report as dropped on the way to us."""
+        return self._network.lost_at_broker
+
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Let the network's thread do it; returns what comes of it."""
+        if self._loop is None or not self._running():
+            work.close()
+            raise NotConnected("open the network first" if self._thread is None else "the network was closed")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise PenstockError("the network's own thread would wait for itself; let another one use its verbs")
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -128,34 +167,71 @@ class BlockingNetwork:
             future.cancel()  # Ctrl-C in the script must not leave the work behind
             raise
 
+    def _look(self, call: Callable[[], T]) -> T:
+        """The same for what needs no network: where it is at work, that is where the counts are in order."""
+        if not self._running() or threading.current_thread() is self._thread:
+            return call()
+
+        async def called() -> T:
+            return call()
+
+        return self._do(called())
+
+    def _running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _ended(self) -> bool:
+        return self._thread is not None and not self._thread.is_alive()
+
     def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
 class BlockingSubscription:
-    """Messages that match, as they come."""
+    """Messages that match, as they come. Made by `BlockingNetwork.subscribe`."""
 
     def __init__(self, network: BlockingNetwork, subscription: Subscription) -> None:
         self._network = network
         self._subscription = subscription
+        self._taken: deque[Message] = deque()  # by an iteration that has not come to them
 
     def __enter__(self) -> BlockingSubscription:
-        self._network._do(self._subscription.open())
-        return self
+        return self.open()
 
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._network._do(self._subscription.close())
+        self.close()
+
+    def open(self) -> BlockingSubscription:
+        """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
+        self._network._do(self._subscription.open())
+        return self
+
+    def close(self) -> None:
+        """Unsubscribe; iterating ends when the queue is empty."""
+        if not self._network._ended():
+            self._network._do(self._subscription.close())
 
     def __iter__(self) -> Iterator[Message]:
-        while batch := self.take():
-            yield from batch
+        """One after the other. They are taken in batches, and those that an iteration leaves are there for the next."""
+        while True:
+            if not self._taken:
+                self._taken.extend(self.take())
+            if not self._taken:
+                return
+            yield self._taken.popleft()
 
     def take(self, count_max: int = 1000, *, timeout: float | None = None) -> list[Message]:
-        """At least one message and at most so many; nothing if none came within `timeout` seconds."""
+        """At least one message and at most so many; nothing if none came within `timeout` seconds, or it is closed."""
+        if self._taken:
+            return [self._taken.popleft() for _ in range(min(count_max, len(self._taken)))]
+        if self._network._ended():
+            return []
 
         async def taken() -> list[Message]:
             try:
@@ -168,8 +244,19 @@ class BlockingSubscription:
 
     def report(self) -> Report:
         """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
+        return self._network._look(self._subscription.report)
 
-        async def reported() -> Report:  # in the network's thread, which is at work on what is counted
-            return self._subscription.report()
+    @property
+    def where(self) -> str:
+        """What it asks for."""
+        return self._subscription.where
 
-        return self._network._do(reported())
+    @property
+    def number(self) -> int:
+        """Its number, as traces have it."""
+        return self._subscription.number
+
+    @property
+    def options(self) -> Any:
+        """What it asks of services."""
+        return self._subscription.options

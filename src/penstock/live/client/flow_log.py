@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from penstock.kernel.trace import FlowLimited, MessageWithheld, Record
+from penstock.kernel.trace import Record
+from penstock.transport.records import FlowLimited, MessageWithheld
 
 log = logging.getLogger("penstock.client")
 

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable
 
 from penstock.content.message import Message
-from penstock.kernel.machine import Packet
-from penstock.kernel.randomness import stream
+from penstock.kernel.packet import Packet
+from penstock.kernel.randomness import generator
 from penstock.live.client.connect_errors import reason
 from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address
@@ -25,7 +25,8 @@ from penstock.live.wire.backoff import Backoff
 from penstock.live.wire.connection import Connection, ConnectionConfig, dial
 from penstock.live.wire.frames import Handshake
 from penstock.live.wire.tcp_port import CLIENT_ROOM_BYTES, TcpPort
-from penstock.transport.client_service import TransportClientNode
+from penstock.overlay.node import Node
+from penstock.overlay.verbs import Verbs
 
 log = logging.getLogger("penstock.client")
 
@@ -41,7 +42,8 @@ class HomeLink:
     def __init__(
         self,
         host: LiveHost,
-        node: TransportClientNode,
+        node: Node,
+        verbs: Verbs,
         addresses: list[Address],
         config: ConnectionConfig,
         *,
@@ -49,6 +51,9 @@ class HomeLink:
     ) -> None:
         self.host = host
         self.node = node
+        self.verbs = verbs
+        self.limits = verbs.limits()
+        self.carrier = verbs.carrier()  # who sends what is published without options
         self.port: TcpPort | None = None  # None while there is no connection
         self.address: Address | None = None  # of the broker we are, or were last, connected to
         self.reconnects = 0
@@ -58,6 +63,7 @@ class HomeLink:
         self._addresses = addresses
         self._config = config
         self._on_check = on_check
+        self._connection: Connection | None = None  # that we dialled last
         self._outbox: list[Message] = []  # published in this turn of the loop
         self._loop = asyncio.get_running_loop()
         self._up = asyncio.Event()
@@ -83,17 +89,19 @@ class HomeLink:
             await self._drain()
             connection.close()
             await asyncio.wait([connection.closed], timeout=CLOSE_WITHIN)
+        self._up.set()  # nobody waits for what will not come
 
     async def _keep_connected(self) -> None:
         """Dial the addresses in turn; hold the connection; begin again when it is lost."""
         name, incarnation = self.host.name, self.host.incarnation
-        backoff = Backoff(stream(incarnation, name, "dialling"))
+        backoff = Backoff(generator(incarnation, name, "dialling"))
         handshake = Handshake(role="client", name=name, incarnation=incarnation)
         while True:
             for address in self._addresses:
                 connection = Connection(self, self._config, handshake=handshake, dialled=str(address))
                 try:
                     await dial(connection, address, self._config.handshake_within)
+                    self._connection = connection
                 except (OSError, TimeoutError) as error:
                     self.problems[address] = reason(error)
                     continue
@@ -112,8 +120,8 @@ class HomeLink:
         """Check the liveness of the connection, and write counts to the trace."""
         while True:
             await asyncio.sleep(min(CHECK_INTERVAL, self._config.keepalive / 2))
-            if self.port is not None:
-                self.port.connection.check_liveness(self._loop.time())
+            if self._connection is not None:
+                self._connection.check_liveness(self._loop.time())
             self._on_check()
             if self.host.trace is not None:
                 self.host.count()
@@ -170,10 +178,13 @@ class HomeLink:
         """Give the machine what was gathered, in one go."""
         if self._outbox:
             messages, self._outbox, self.outbox_bytes = self._outbox, [], 0
-            self.host.apply(self.node.publish_all(messages, now=self.host.now()))
+            self.host.apply(self.verbs.publish(messages, now=self.host.now()))
 
     async def let_out(self) -> None:
-        """Write what was published and give the loop its turn, until nothing waits for the socket any more."""
+        """Write what was published and give the loop its turn, until nothing waits for the socket any more.
+
+        A lane that the broker holds is not waited for: the others go on.
+        """
         self.post()
         self.host.flush()
         await asyncio.sleep(0)
@@ -181,7 +192,7 @@ class HomeLink:
             if port.connection.paused:
                 self._writable.clear()
                 await self._writable.wait()
-            elif self.node.egress.waiting_packets(HOME):
+            elif self.node.egress.waits_for_room(HOME):
                 self.host.flush()
                 await asyncio.sleep(0)
             else:

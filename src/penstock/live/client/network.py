@@ -29,14 +29,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from penstock.content.bloom import EncodingScheme
 from penstock.content.language.parser import parse_predicate
-from penstock.content.message import DEFAULT_LIMITS, Attributes, Identity, make_message
-from penstock.errors import NotConnected, PenstockError, Unreachable
-from penstock.kernel.machine import Lane, Send
-from penstock.kernel.randomness import stream
+from penstock.content.message import Attributes, Identity, make_message
+from penstock.errors import NotConnected, PenstockError, Unreachable, did_you_mean
+from penstock.kernel.link import LinkInfo, LinkKind
+from penstock.kernel.packet import CLIENT
 from penstock.kernel.trace import Record, Trace
-from penstock.live.broker.status import NoticeService
 from penstock.live.client.ask_flows import ask_slowed
 from penstock.live.client.connect_errors import places, unreachable_text
 from penstock.live.client.flow_log import FlowWatch
@@ -47,14 +45,14 @@ from penstock.live.client.tickets import Tickets
 from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address, default_url, parse_url
 from penstock.live.wire.connection import ConnectionConfig
-from penstock.overlay.egress import LinkInfo, LinkKind
-from penstock.overlay.node import NodeConfig
-from penstock.overlay.packets import StatusRequest
-from penstock.transport.client_service import TransportClientNode
-from penstock.transport.config import TransportConfig
+from penstock.overlay.assembly import Life, NodeConfig, client_node
+from penstock.overlay.status import StatusRequester
+from penstock.services import options as service_options
+from penstock.services import publication_options, services, settings_types
+from penstock.transport.client_service import TransportClient
 from penstock.transport.flow_query import Slowdown
-from penstock.transport.sender import publication_record
 from penstock.transport.sender.rate_limiter import FlowReport
+from penstock.transport.service import TRANSPORT
 
 YIELD_EVERY = 256  # publications in a row before the event loop gets its turn
 OUTBOX_BYTES = 1 << 16  # and so many bytes of them
@@ -65,25 +63,41 @@ def connect(
     url: str | None = None,
     *,
     name: str | None = None,
-    transport: TransportConfig | bool | None = None,
     connect_within: float = 5.0,
     trace: Trace | None = None,
     config: ConnectionConfig | None = None,
+    **settings: Any,
 ) -> Network:
     """A connection to a broker, to be opened with `async with`.
 
     `url` names one broker or several, which are tried in turn; without it PENSTOCK_URL counts, then this machine.
     `name` is how this client appears in messages' identities and in reports; it should be unique, and is made up if
-    left out. With `transport` (True, or settings) what this client publishes can be put in order, and recovered when
-    it is lost, by those who ask for it. `connect_within` is how long the first connection may take before `Unreachable`
-    is raised.
+    left out. `connect_within` is how long the first connection may take before `Unreachable` is raised.
+
+    Every other argument is a service with its settings, or True for its defaults. `transport=True`: what this client
+    publishes can be put in order, and recovered when it is lost, by those who ask for it.
     """
     chosen = name or f"client-{os.urandom(5).hex()}"
     addresses = parse_url(url or default_url())
-    settings = TransportConfig() if transport is True else transport or None
     return Network(
-        addresses, chosen, connect_within, transport=settings, trace=trace, config=config or ConnectionConfig()
+        addresses,
+        chosen,
+        connect_within,
+        settings=_settings(settings),
+        trace=trace,
+        config=config or ConnectionConfig(),
     )
+
+
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings of services as `connect` takes them; raises TypeError for a name that no service has."""
+    types = settings_types(CLIENT)
+    for name, value in given.items():
+        if name not in types:
+            raise TypeError(f"connect() got an unexpected argument '{name}'{did_you_mean(name, list(types))}")
+        if value is not None and not isinstance(value, bool | types[name]):
+            raise TypeError(f"{name} must be True or a {types[name].__name__}, not {type(value).__name__}")
+    return {name: types[name]() if value is True else value for name, value in given.items() if value}
 
 
 class Network:
@@ -95,7 +109,7 @@ class Network:
         name: str,
         connect_within: float,
         *,
-        transport: TransportConfig | None,
+        settings: dict[str, Any],
         trace: Trace | None,
         config: ConnectionConfig,
     ) -> None:
@@ -103,17 +117,13 @@ class Network:
         self.incarnation = time.time_ns() // 1_000_000
         self._addresses = addresses
         self._connect_within = connect_within
-        self._transport = transport
-        self._limits = DEFAULT_LIMITS if transport is None else publication_record.LIMITS
+        self._settings = settings
         self._trace = trace
         self._config = config
-        self._congestion = transport is not None and transport.congestion
-        self._waits = transport is not None and transport.congestion and transport.when_full == "wait"
         self._count = 0
         self._tickets = Tickets()
-        self._notices = NoticeService(self._tickets.answered)
         self._flow_watch = FlowWatch(name)
-        self._holder = SubscriptionHolder(name, self._tickets, self._notices, congestion=self._congestion)
+        self._holder = SubscriptionHolder(name, self._tickets)
         self._link: HomeLink | None = None  # None until it is opened
         self._closed = False
 
@@ -124,17 +134,16 @@ class Network:
         if self._link is not None:
             raise PenstockError("this network was opened before; make another one with connect()")
         host = LiveHost(self.name, "client", self.incarnation, trace=self._trace)
-        node = TransportClientNode(
-            self.name,
-            self.incarnation,
-            {HOME: LinkInfo("broker", LinkKind.RELIABLE, 1, QUEUE_MAX)},
-            NodeConfig(scheme=EncodingScheme()),
-            (self._notices,),
-            transport=self._transport,
-            random=stream(self.incarnation, self.name, "transport"),
+        life = Life(
+            name=self.name,
+            incarnation=self.incarnation,
+            seed=int.from_bytes(os.urandom(8), "big"),
+            traced=self._trace is not None,
         )
+        links = {HOME: LinkInfo("broker", LinkKind.RELIABLE, 1, QUEUE_MAX)}
+        node, verbs = client_node(services(), life, links, NodeConfig(services=self._settings))
         check = self._holder.warn_of_plain_publishers
-        link = self._link = HomeLink(host, node, self._addresses, self._config, on_check=check)
+        link = self._link = HomeLink(host, node, verbs, self._addresses, self._config, on_check=check)
         self._holder.attach(link)
         host.on_deliver = self._holder.deliver
         host.on_done = lambda ticket, outcome: self._tickets.done(ticket, outcome, connected=self.connected)
@@ -172,49 +181,47 @@ class Network:
 
     # Verbs.
 
-    async def publish(self, attributes: Attributes, body: bytes = b"") -> Identity:
+    async def publish(self, attributes: Attributes, body: bytes = b"", **options: Any) -> Identity:
         """Send a message to whoever wants it; returns its identity when it is on its way.
 
         With congestion control that may take a while, if somebody who wants this content is slow; cancelled while it
         waits, the message leaves all the same. With `when_full="drop"` it never waits, and `withheld` counts. Raises
-        InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection.
+        InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection. Every other
+        argument is an option of a service; raises InvalidOption.
         """
         link = self._link
-        if link is not None and link.node.egress.waiting_packets(HOME):
+        if link is None or link.port is None:
+            raise self._not_connected("best effort keeps nothing: publish again later")
+        if link.node.egress.waits_for_room(HOME):
             await link.let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
-        message = make_message(identity, attributes, body, limits=self._limits)
-        if link is None or link.port is None:
-            raise NotConnected(
-                f"not connected to {places(self._addresses)}; best effort keeps nothing: publish again later"
-            )
+        chosen = service_options(options, publication_options()) if options else None
+        limits = link.limits if chosen is None else link.verbs.limits(chosen)
+        message = make_message(identity, attributes, body, limits=limits)
+        if link.port is None:
+            raise self._not_connected("best effort keeps nothing: publish again later")
         self._count += 1
-        if self._waits and link.node.transport.limited:
+        if chosen is not None or (link.carrier is not None and link.carrier.may_wait()):
             link.post()
             ticket = self._tickets.begin()  # most messages belong to no limited flow and are answered at once
-            link.host.apply(link.node.publish(message, ticket=ticket, now=link.host.now()))
+            link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=link.host.now()))
             await self._tickets.left(ticket)
-        elif self._trace is None:
+        else:
             link.put(message)
-        else:  # each by itself, so that the trace has the time of each
-            link.host.apply(link.node.publish(message, ticket=0, now=link.host.now()))
-            if self._tickets.refusal:
-                problem, self._tickets.refusal = self._tickets.refusal, ""
-                raise NotConnected(problem)
         if self._count % YIELD_EVERY == 0 or link.outbox_bytes > OUTBOX_BYTES:
             await link.let_out()
         return identity
 
     def flows(self) -> list[FlowReport]:
         """The content that subscribers have asked us to send more slowly: how fast, who asked, how much waits."""
-        return self._link.node.transport.flows() if self._link is not None else []
+        return self._link.node.machine(TransportClient).transport.flows() if self._link is not None else []
 
     async def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
         """Ask all other publishers with congestion control who slows them down, and listen for so many seconds.
 
         The answers come to our inbox, so this takes a client with a transport; our own flows are in `flows()`.
         """
-        if self._transport is None:
+        if TRANSPORT.name not in self._settings:
             raise PenstockError("a client without a transport receives no answers; use connect(..., transport=True)")
         link = self._connected_link()
         return await ask_slowed(link.host, link.node, within)
@@ -232,44 +239,46 @@ class Network:
         self,
         where: str,
         *,
-        ordered: bool = False,
-        recover: bool = False,
-        priority: float = 1.0,
         queue_max: int = QUEUE_MAX,
         on_drop: Callable[[int], None] | None = None,
+        **options: Any,
     ) -> Subscription:
         """Ask for all messages that match `where`; open it with `async with`, then iterate.
 
-        The text is checked here first: raises InvalidPredicate. `ordered`: each publisher's messages come in the order
-        in which it sent them, as far as a short wait can do that. `recover`: lost ones are asked for again. Both work
-        for publishers that use the transport; the messages of others come as they are. `priority`: where congestion
-        control must share out what we can take, 2 gets twice as much as 1. At most `queue_max` messages wait for the
-        reader; when there are more, the oldest is dropped, and `on_drop` is called with the number dropped so far.
+        The text is checked here first: raises InvalidPredicate. At most `queue_max` messages wait for the reader; when
+        there are more, the oldest is dropped, and `on_drop` is called with the number dropped so far.
+
+        Every other argument is an option of a service; raises InvalidOption. `ordered=True`: each publisher's messages
+        come in the order in which it sent them, as far as a short wait can do that. `recover=True`: lost ones are asked
+        for again. Both work for publishers that use the transport; the messages of others come as they are.
+        `priority=2.0`: where congestion control must share out what we can take, it gets twice as much as 1.
         """
         parse_predicate(where)
-        wish = {"ordered": ordered, "recover": recover, "watched": self._congestion}
-        number = self._holder.next_number()
-        return Subscription(self._holder, number, where, queue_max, on_drop, priority=priority, **wish)
+        chosen = service_options(options)
+        return Subscription(self._holder, self._holder.next_number(), where, queue_max, on_drop, chosen)
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
         link = self._connected_link()
         ticket, answer = self._tickets.take()
-        request = Send((HOME,), StatusRequest(ticket), Lane.CONTROL)
-        link.host.apply(link.node.egress.route([request]))
+        requester = link.node.machine(StatusRequester)
+        link.host.apply(link.node.route(requester.ask(HOME, ticket)))
         try:
             async with asyncio.timeout(within):
                 report: dict[str, Any] = await answer
         except TimeoutError:
             raise Unreachable(f"the broker did not report within {within:g} s") from None
         finally:
+            requester.forget(ticket)
             self._tickets.drop(ticket)
         return report
 
     async def wait_connected(self) -> None:
-        """Return as soon as there is a connection."""
-        assert self._link is not None, "open the network first"
-        await self._link.wait_up()
+        """Return as soon as there is a connection; raises NotConnected if there will be none, because it is closed."""
+        if self._link is not None:
+            await self._link.wait_up()
+        if self._link is None or self._closed:
+            raise self._not_connected("")
 
     @property
     def connected(self) -> bool:
@@ -289,12 +298,17 @@ class Network:
     @property
     def lost_at_broker(self) -> int:
         """How many deliveries our brokers report as dropped on the way to us."""
-        return self._notices.losses
+        return self._holder.lost_at_broker
 
     def _connected_link(self) -> HomeLink:
         if self._link is None or self._link.port is None:
-            raise NotConnected(f"not connected to {places(self._addresses)}")
+            raise self._not_connected("try again later")
         return self._link
+
+    def _not_connected(self, remedy: str) -> NotConnected:
+        if self._closed or self._link is None:
+            remedy = "the network was closed" if self._closed else "open the network first"
+        return NotConnected(f"not connected to {places(self._addresses)}; {remedy}")
 
     def _recorded(self, record: Record) -> None:
         """What the application must learn of: a flow that is limited, a subscription refused after a reconnection."""

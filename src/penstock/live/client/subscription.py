@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from math import isfinite
+from dataclasses import asdict, dataclass, field
 from time import monotonic
 from types import TracebackType
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from penstock.content.message import Message
 from penstock.errors import InvalidPredicate, PenstockError
+from penstock.kernel.reader_queue import READING_EVERY, ReaderQueue
+from penstock.kernel.service import Reading
 from penstock.transport.receiver.feedback_scheduler import ControlReport
-from penstock.transport.receiver.reader_pace import ReaderPace
-from penstock.transport.report import TransportReport
+from penstock.transport.service import TRANSPORT
 
 log = logging.getLogger("penstock.client")
 
@@ -73,6 +74,15 @@ class Report:
     round_trip: float | None = None  # seconds
     allowed_rate: float | None = None  # messages/s that the way, or the reader of this subscription, can take
     feedbacks: int = 0  # sent, to all publishers
+    # What other services report of it, by their names.
+    services: dict[str, Any] = field(default_factory=dict)
+
+
+class Sink(NamedTuple):
+    """Where the client puts what comes for a subscription."""
+
+    put: Callable[[Message], None]
+    end: Callable[[str | None], None]  # no more will come; with a problem, the reader gets that
 
 
 class Holder(Protocol):
@@ -87,17 +97,17 @@ class Holder(Protocol):
     @property
     def lost_at_broker(self) -> int: ...
 
-    async def open(self, subscription: Subscription) -> None: ...
+    async def open(self, subscription: Subscription, sink: Sink) -> None: ...
 
     async def close(self, subscription: Subscription) -> None: ...
 
-    def dropped(self, message: Message) -> None: ...
+    def read(self, number: int, reading: Reading) -> None: ...
 
-    def reader_takes(self, number: int, rate: float) -> None: ...
+    def reader_dropped(self, message: Message) -> None: ...
 
-    def control_report(self, number: int) -> ControlReport: ...
+    def control_report(self, number: int) -> ControlReport | None: ...
 
-    def transport_report(self, number: int) -> TransportReport | None: ...
+    def service_reports(self, number: int) -> dict[str, Any]: ...
 
 
 class Subscription:
@@ -110,32 +120,20 @@ class Subscription:
         where: str,
         queue_max: int,
         on_drop: Callable[[int], None] | None,
-        *,
-        ordered: bool = False,
-        recover: bool = False,
-        priority: float = 1.0,
-        watched: bool = False,  # congestion control wants to know how fast the reader is
+        options: Any,  # what it asks of services
     ) -> None:
-        if queue_max < 1:
-            raise ValueError("queue_max must be at least 1")
-        if not (isfinite(priority) and priority > 0.0):
-            raise ValueError("priority must be finite and above 0")
         self.where = where
         self.number = number
-        self.ordered = ordered
-        self.recover = recover
-        self.priority = priority
+        self.options = options
         self._holder = holder
-        self._queue: deque[Message] = deque()
-        self._queue_max = queue_max
+        self._queue = ReaderQueue(queue_max)
         self._on_drop = on_drop
-        self._received = self._dropped = 0
         self._waiter: asyncio.Future[None] | None = None
         self._closed = self._opened = False
+        self._reading_soon = False
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
-        self._last_report: TransportReport | None = None
-        self._reader_pace = ReaderPace(queue_max) if watched else None
+        self._last_reports: dict[str, Any] = {}
         self._turn_at = 0.0  # when the event loop last had its turn
 
     async def open(self) -> Subscription:
@@ -143,15 +141,15 @@ class Subscription:
         if self._opened:
             raise PenstockError("this subscription was opened before; make another one with subscribe()")
         self._opened = True
-        await self._holder.open(self)
+        await self._holder.open(self, Sink(self._put, self._end))
         return self
 
     async def close(self) -> None:
         """Unsubscribe; iterating ends when the queue is empty."""
         if not self._closed:
-            self._last_report = self._holder.transport_report(self.number)
+            self._last_reports = self._holder.service_reports(self.number)
             await self._holder.close(self)
-            self.end(None)
+            self._end(None)
 
     async def __aenter__(self) -> Subscription:
         return await self.open()
@@ -165,83 +163,77 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message:
-        while not self._queue:
+        while not self._queue.messages:
             if self._error is not None:
                 raise self._error
             if self._closed:
                 raise StopAsyncIteration
             await self._wait()
         await self._breathe()
-        if self._reader_pace is not None:
-            self._reader_pace.taken += 1
-        return self._queue.popleft()
+        return self._queue.take(1)[0]
 
     async def take(self, count_max: int = 1000) -> list[Message]:
         """At least one message and at most so many: all that wait now. An empty list means that it is closed."""
-        while not self._queue:
+        while not self._queue.messages:
             if self._error is not None:
                 raise self._error
             if self._closed:
                 return []
             await self._wait()
         await self._breathe()
-        queue = self._queue
-        if self._reader_pace is not None:
-            self._reader_pace.taken += min(len(queue), count_max)
-        if len(queue) <= count_max:
-            taken = list(queue)
-            queue.clear()
-            return taken
-        return [queue.popleft() for _ in range(count_max)]
+        return self._queue.take(count_max)
 
     def report(self) -> Report:
         """How it fares: what came, what was dropped, what waits, and what the transport made of it."""
-        transport = self._holder.transport_report(self.number) or self._last_report
+        reports = self._holder.service_reports(self.number) or self._last_reports
+        transport = reports.get(TRANSPORT.name)
+        control = self._holder.control_report(self.number)
+        queue = self._queue
         return Report(
             where=self.where,
-            ordered=self.ordered,
-            recover=self.recover,
-            received=self._received,
-            dropped=self._dropped,
+            ordered=self.options.ordered,
+            recover=self.options.recover,
+            received=queue.received,
+            dropped=queue.dropped,
             lost_at_broker=self._holder.lost_at_broker,
-            queue=len(self._queue),
-            queue_max=self._queue_max,
+            queue=len(queue.messages),
+            queue_max=queue.queue_max,
             reconnects=self._holder.reconnects,
             connected=self._holder.connected,
-            **({"delivered": self._received} if transport is None else asdict(transport)),
-            **({} if self._reader_pace is None else asdict(self._holder.control_report(self.number))),
+            **({"delivered": queue.received} if transport is None else asdict(transport)),
+            **({} if control is None else asdict(control)),
+            services={name: msgspec.to_builtins(found) for name, found in reports.items() if name != TRANSPORT.name},
         )
 
     # What the client calls.
 
-    def put(self, message: Message) -> None:
+    def _put(self, message: Message) -> None:
         """A message has come."""
-        self._received += 1
-        if self._reader_pace is not None:
-            self._watch(self._reader_pace)
-        if len(self._queue) >= self._queue_max:
-            oldest = self._queue.popleft()
-            self._dropped += 1
-            self._holder.dropped(oldest)
+        dropped = self._queue.put(message)
+        if dropped is not None:
+            self._holder.reader_dropped(dropped)
             self._log_drop()
             if self._on_drop is not None:
-                self._on_drop(self._dropped)
-        self._queue.append(message)
+                self._on_drop(self._queue.dropped)
+        if not self._reading_soon:  # not from inside the machine's own effects: as an input of its own
+            self._reading_soon = True
+            asyncio.get_running_loop().call_later(READING_EVERY, self._read)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _watch(self, reader_pace: ReaderPace) -> None:
-        rate = reader_pace.look(len(self._queue), monotonic())
-        if rate is not None:
-            self._holder.reader_takes(self.number, rate)
+    def _read(self) -> None:
+        """Tell the machine how the application reads."""
+        self._reading_soon = False
+        if not self._closed:
+            self._holder.read(self.number, self._queue.reading())
 
     def _log_drop(self) -> None:
         now = monotonic()
         if now - self._logged_at >= DROPS_LOGGED_EVERY:
             self._logged_at = now
-            log.warning("%s: the reader is slow; %d messages dropped so far", self.where, self._dropped)
+            log.warning("%s: the reader is slow; %d messages dropped so far", self.where, self._queue.dropped)
 
-    def end(self, problem: str | None) -> None:
+    def _end(self, problem: str | None) -> None:
         """No more will come; with a problem, the reader gets it once the queue is empty."""
         self._closed = True
         if problem is not None:

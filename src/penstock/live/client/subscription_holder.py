@@ -1,23 +1,27 @@
 """The open subscriptions of one client: between what applications hold and the client's machine.
 
 It subscribes and unsubscribes, hands deliveries to their queues, and ends a subscription that a broker refused after a
-reconnection. It tells congestion control what a slow application dropped, and how fast it reads. It can be made before
+reconnection. It tells the machine how the application reads. It can be made before
 the client is open, because an application may ask for subscriptions before; `attach` comes with the link.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from penstock.content.message import Message
+from penstock.errors import NotConnected
 from penstock.kernel.machine import Deliver
+from penstock.kernel.reader_queue import reader_drop
+from penstock.kernel.service import Reading
 from penstock.kernel.trace import InputRefused, Record, Unsubscribed
-from penstock.live.broker.status import NoticeService
 from penstock.live.client.home_link import HomeLink
-from penstock.live.client.subscription import Subscription
+from penstock.live.client.subscription import Sink, Subscription
 from penstock.live.client.tickets import Tickets
+from penstock.overlay.status import StatusRequester
+from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
-from penstock.transport.report import TransportReport
 
 log = logging.getLogger("penstock.client")
 
@@ -25,15 +29,14 @@ log = logging.getLogger("penstock.client")
 class SubscriptionHolder:
     """What a `Subscription` knows of its client."""
 
-    def __init__(self, name: str, tickets: Tickets, notices: NoticeService, *, congestion: bool) -> None:
+    def __init__(self, name: str, tickets: Tickets) -> None:
         self._name = name
         self._tickets = tickets
-        self._notices = notices
-        self._congestion = congestion
         self._link: HomeLink | None = None
-        self._open: dict[int, Subscription] = {}
+        self._open: dict[int, Sink] = {}
         self._next_number = 0
         self._refusal = ""  # the last reason that a broker gave
+        self._ended = False
         self._warned = False  # of publishers without the transport
 
     def attach(self, link: HomeLink) -> None:
@@ -58,23 +61,17 @@ class SubscriptionHolder:
 
     @property
     def lost_at_broker(self) -> int:
-        return self._notices.losses
+        return self._link.node.machine(StatusRequester).losses if self._link is not None else 0
 
-    async def open(self, subscription: Subscription) -> None:
+    async def open(self, subscription: Subscription, sink: Sink) -> None:
         """Subscribe; returns when a broker has accepted it, raises InvalidPredicate or NotConnected."""
-        link = self._attached()
+        if self._link is None or self._ended:
+            raise NotConnected("the network was closed" if self._ended else "open the network before its subscriptions")
+        link = self._link
         ticket, answer = self._tickets.take()
-        self._open[subscription.number] = subscription
-        effects = link.node.subscribe(
-            subscription.number,
-            subscription.where,
-            ticket=ticket,
-            now=link.host.now(),
-            ordered=subscription.ordered,
-            recover=subscription.recover,
-            priority=subscription.priority,
-        )
-        link.host.apply(effects)
+        self._open[subscription.number] = sink
+        number, where, options = subscription.number, subscription.where, subscription.options
+        link.host.apply(link.verbs.subscribe(number, where, options, ticket=ticket, now=link.host.now()))
         try:
             await answer
         except BaseException:  # refused, or nobody waits for it any more: then the machine must not hold it either
@@ -87,35 +84,36 @@ class SubscriptionHolder:
         """Unsubscribe."""
         if self._open.pop(subscription.number, None) is not None:
             link = self._attached()
-            link.host.apply(link.node.unsubscribe(subscription.number, ticket=0, now=link.host.now()))
-            self._tickets.refusal = ""
+            link.host.apply(link.verbs.unsubscribe(subscription.number, ticket=0, now=link.host.now()))
 
-    def dropped(self, message: Message) -> None:
-        """The application was too slow for a message; congestion control takes it for a loss like any other."""
-        if self._congestion:
-            link = self._attached()
-            link.node.transport.dropped_here(message, now=link.host.now())
+    def read(self, number: int, reading: Reading) -> None:
+        """How the application has taken the messages of a subscription lately: an input of the machine."""
+        if self._link is not None and number in self._open:
+            link = self._link
+            link.host.apply(link.verbs.read(number, reading, now=link.host.now()))
 
-    def reader_takes(self, number: int, rate: float) -> None:
-        """A subscription's application is behind, and this is what it takes; or it keeps up again."""
-        link = self._attached()
-        link.node.transport.reader_takes(number, rate, now=link.host.now())
+    def reader_dropped(self, message: Message) -> None:
+        """The application was too slow for a message."""
+        self._attached().host.note(reader_drop(message))
 
-    def control_report(self, number: int) -> ControlReport:
-        """What congestion control knows of a subscription."""
-        return self._link.node.transport.control(number) if self._link is not None else ControlReport()
+    def control_report(self, number: int) -> ControlReport | None:
+        """What congestion control knows of a subscription; None if there is none."""
+        if self._link is None:
+            return None
+        transport = self._link.node.machine(TransportClient).transport
+        return transport.control(number) if transport.config.congestion else None
 
-    def transport_report(self, number: int) -> TransportReport | None:
-        """What the transport knows of a subscription; None if it has none."""
-        return self._link.node.report(number) if self._link is not None else None
+    def service_reports(self, number: int) -> dict[str, Any]:
+        """What the services report of a subscription."""
+        return self._link.verbs.reports(number) if self._link is not None else {}
 
     # For the client.
 
     def deliver(self, effect: Deliver) -> None:
         """A message for a subscription."""
-        subscription = self._open.get(effect.subscription)
-        if subscription is not None:
-            subscription.put(effect.message)
+        sink = self._open.get(effect.subscription)
+        if sink is not None:
+            sink.put(effect.message)
 
     def recorded(self, record: Record) -> None:
         """A subscription that a broker refuses after a reconnection has ended."""
@@ -126,7 +124,9 @@ class SubscriptionHolder:
 
     def warn_of_plain_publishers(self) -> None:
         """Warn once if order or recovery was asked for and somebody's messages have no header to do it with."""
-        if self._warned or not any(map(self._attached().node.transport.without_header, self._open)):
+        if self._warned or not any(
+            map(self._attached().node.machine(TransportClient).transport.without_header, self._open)
+        ):
             return
         self._warned = True
         log.warning(
@@ -137,10 +137,11 @@ class SubscriptionHolder:
 
     def end_all(self) -> None:
         """The client is closed: no subscription gets any more."""
-        for subscription in list(self._open.values()):
-            subscription.end(None)
+        for sink in self._open.values():
+            sink.end(None)
         self._open.clear()
+        self._ended = True
 
     def _attached(self) -> HomeLink:
-        assert self._link is not None, "open the network before its subscriptions"
+        assert self._link is not None, "nothing comes before the client is open"
         return self._link

@@ -2,7 +2,7 @@
 
 A verb that has to wait takes a ticket and a future (`take`). A message that is published while flows are limited is
 nearly always answered while its effects are applied, so it gets a future only if it was not (`left`): `begin`, apply
-the effects, `left`. Ticket 0 is for verbs that are answered at once or not at all; a refusal is kept for the caller.
+the effects, `left`. Ticket 0 is for verbs that nobody waits for.
 
 State: a future for everybody who waits. Bound: nobody waits without a coroutine that does.
 """
@@ -13,14 +13,13 @@ import asyncio
 from typing import Any
 
 from penstock.errors import InvalidPredicate, NotConnected, PenstockError
-from penstock.kernel.machine import Outcome, Refused, Withheld
+from penstock.kernel.machine import Outcome, Refused, Reported
 
 
 class Tickets:
     """The open questions of one client."""
 
     def __init__(self) -> None:
-        self.refusal = ""  # of ticket 0
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._leaving: dict[int, asyncio.Future[None]] = {}
@@ -41,7 +40,7 @@ class Tickets:
     def begin(self) -> int:
         """A ticket for a message whose effects are about to be applied."""
         self._last += 1
-        self._asking = self._last
+        self._asking, self._answer = self._last, None
         return self._last
 
     async def left(self, ticket: int) -> None:
@@ -61,20 +60,10 @@ class Tickets:
         """The machine's answer."""
         if ticket and ticket == self._asking:
             self._answer = outcome
-        elif ticket == 0:
-            # What is withheld is counted by itself.
-            refused = isinstance(outcome, Refused) and not isinstance(outcome, Withheld)
-            self.refusal = outcome.problem if refused and isinstance(outcome, Refused) else ""
         elif ticket in self._leaving:
             _set(self._leaving[ticket], outcome, PenstockError if connected else NotConnected)
         elif ticket in self._waiting:
             _set(self._waiting[ticket], outcome, InvalidPredicate)
-
-    def answered(self, ticket: int, answer: Any) -> None:
-        """An answer that is more than yes or no."""
-        future = self._waiting.get(ticket)
-        if future is not None and not future.done():
-            future.set_result(answer)
 
     def fail(self, problem: str) -> None:
         """Nobody will be answered any more."""
@@ -90,4 +79,4 @@ def _set(future: asyncio.Future[Any], outcome: Outcome, error: type[PenstockErro
     if isinstance(outcome, Refused):
         future.set_exception(error(outcome.problem))
     else:
-        future.set_result(None)
+        future.set_result(outcome.report if isinstance(outcome, Reported) else None)

@@ -37,7 +37,7 @@ from typing import cast
 import msgspec
 
 from penstock.errors import InvalidPacket
-from penstock.kernel.randomness import stream
+from penstock.kernel.randomness import generator
 from penstock.live.wire.addresses import LOOPBACK, Address
 from penstock.live.wire.frames import HANDSHAKE_BYTES_MAX, HEAD_BYTES, decode_handshake, encode_handshake
 from penstock.live.wire.udp import datagram_socket
@@ -160,8 +160,8 @@ class LinkEmulator:
         self.target = target
         self.address = Address(LOOPBACK, 0)  # where to dial it, once it is open
         self.connections = 0  # so far
-        self.forth = EmulatedPath(Fates(impairment, stream(seed, name, "forth")))
-        self.back = EmulatedPath(Fates(impairment, stream(seed, name, "back")))
+        self.forth = EmulatedPath(Fates(impairment, generator(seed, name, "forth")))
+        self.back = EmulatedPath(Fates(impairment, generator(seed, name, "back")))
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 

@@ -17,12 +17,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec.structs import replace
 
 from penstock.content.message import Identity
 from penstock.errors import NotConnected, Unreachable
+from penstock.kernel.packet import CLIENT
 from penstock.kernel.trace import Trace
 from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
@@ -35,6 +37,7 @@ from penstock.live.wire.addresses import Address
 from penstock.scenario.runs import Run, RunOutcome, make_run, open_or_make, run_folder
 from penstock.scenario.script import script
 from penstock.scenario.spec import ClientSpec, Scenario
+from penstock.services import typed_settings
 
 SETTLE_WITHIN = 30.0
 POLL_INTERVAL = 0.05
@@ -127,10 +130,12 @@ async def drive(
     clients_trace = LiveTrace(trace, began=began) if trace is not None else None
     addresses = assign_addresses(scenario, base_port=None)
     try:
-        async with (
-            EmulatedLinks(scenario, addresses, seed) as emulated,
-            Brokers(emulated.scenario, addresses, via=emulated.via, trace=folder, began=began) as brokers,
-        ):
+        async with AsyncExitStack() as stack:
+            data = Path(stack.enter_context(TemporaryDirectory(prefix="penstock-")))  # as the simulator's disks: new
+            emulated = await stack.enter_async_context(EmulatedLinks(scenario, addresses, seed))
+            via, network = emulated.via, emulated.scenario
+            brokers = Brokers(network, addresses, via=via, trace=folder, data=data, began=began)
+            await stack.enter_async_context(brokers)
             await settled(brokers.addresses, scenario)
             result = await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
             result.wires = emulated.drops()
@@ -155,15 +160,15 @@ async def drive_clients(
     async with AsyncExitStack() as stack:
         actors = []
         for spec in scenario.client:
-            url, transport = f"penstock://{addresses[spec.broker]}", spec.transport
+            url, settings = f"penstock://{addresses[spec.broker]}", typed_settings(CLIENT, spec.services)
             network = await stack.enter_async_context(
-                connect(url, name=spec.name, transport=transport, trace=trace, connect_within=10.0)
+                connect(url, name=spec.name, trace=trace, connect_within=10.0, **settings)
             )
             actors.append(_Actor(spec, scenario, seed, network, sent_at))
         start = max(start or 0.0, time.monotonic() + 0.05)
         end = start + scenario.duration + scenario.drain
         async with asyncio.TaskGroup() as group:
-            readers = [group.create_task(actor.read(start, number)) for actor in actors for number in actor.wishes]
+            readers = [group.create_task(actor.read(start, number)) for actor in actors for number in actor.numbers]
             workers = [group.create_task(actor.publish(start)) for actor in actors]
             while (now := time.monotonic()) < end:
                 if progress is not None:
@@ -187,25 +192,25 @@ class _Actor:
     ) -> None:
         self.spec = spec
         self.tally = Tally()
-        self.wishes = range(len(spec.subscribe))
+        self.numbers = range(len(spec.subscribe))
         self._lines = script(spec, scenario.duration, seed)
         self._network = network
         self._sent_at = sent_at
         # All made now, so that their numbers are those of the file, as in the simulator.
         self._subscriptions: list[Subscription] = [
-            network.subscribe(wish.where, ordered=wish.ordered, recover=wish.recover, priority=wish.priority)
-            for wish in spec.subscribe
+            network.subscribe(one.where, queue_max=one.queue_max, **one.options) for one in spec.subscribe
         ]
 
     async def read(self, start: float, number: int) -> None:
         """Hold one subscription from its start to its stop."""
-        wish = self.spec.subscribe[number]
-        await _until(start + wish.start)
+        spec = self.spec.subscribe[number]
+        pause = 0.0 if spec.reads_messages_per_s is None else 1.0 / spec.reads_messages_per_s
+        await _until(start + spec.start)
         subscription = self._subscriptions[number]
         async with subscription:
-            if wish.stop is not None:
+            if spec.stop is not None:
                 asyncio.get_running_loop().call_later(
-                    max(0.0, start + wish.stop - time.monotonic()), lambda: asyncio.ensure_future(subscription.close())
+                    max(0.0, start + spec.stop - time.monotonic()), lambda: asyncio.ensure_future(subscription.close())
                 )
             async for message in subscription:
                 now = time.monotonic()
@@ -216,6 +221,8 @@ class _Actor:
                 tally.deliveries.append((number, identity.publisher, identity.count))
                 if identity in self._sent_at:
                     tally.delays.append(now - self._sent_at[identity])
+                if pause:
+                    await asyncio.sleep(pause)
 
     def report(self) -> None:
         """Keep how the subscriptions fared."""
@@ -229,7 +236,7 @@ class _Actor:
             self.tally.published += 1
             now = time.monotonic()
             try:
-                identity = await network.publish(line.attributes, line.body)
+                identity = await network.publish(line.attributes, line.body, **line.options)
             except NotConnected:
                 self.tally.refused += 1
             else:
@@ -263,7 +270,7 @@ def _apart(reports: Mapping[str, dict[str, Any]], scenario: Scenario) -> tuple[s
             for found in reports[name]["links"]
             if found["peer"] == other
         )
-        if not up or reports[a]["digest"] != reports[b]["digest"]:
+        if not up or reports[a]["versions_hash"] != reports[b]["versions_hash"]:
             return a, b
     return None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from penstock.errors import InvalidPacket
-from penstock.kernel.machine import Packet
+from penstock.kernel.packet import Packet
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.frames import (
     KEEPALIVE,

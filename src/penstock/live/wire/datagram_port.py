@@ -15,7 +15,8 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.kernel.machine import Lane, Link, Packet
+from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.token_bucket import Pacer
 from penstock.live.host import LiveHost
 from penstock.live.wire.connection import Connection
@@ -75,7 +76,7 @@ class DatagramPort:
 
     def send(self, packet: Packet, lane: Lane) -> None:
         """Control is gathered for the connection; data is queued for its datagram, or dropped."""
-        if lane is Lane.CONTROL:
+        if not packet.as_datagram:
             self._control.append(packet)
         else:
             data = encode(packet)
@@ -113,12 +114,6 @@ class DatagramPort:
             self.missing -= 1
         self.packets_received += len(packets)
         self._host.receive_after(self._delay, self.link, packets)
-
-    def hold(self) -> None:
-        """Datagrams cannot be held back; the control connection goes on as well."""
-
-    def release(self) -> None:
-        """See `hold`."""
 
     def close(self) -> list[tuple[Packet, Lane]]:
         """No more; returns what had not left."""

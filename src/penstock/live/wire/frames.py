@@ -23,8 +23,10 @@ from msgspec import Struct
 
 from penstock.content.message import DEFAULT_LIMITS, MessageLimits
 from penstock.errors import InvalidPacket
-from penstock.kernel.machine import Packet
-from penstock.overlay.codec import BATCH_BYTES_MAX, BROKER_ID_MAX, CLIENT_NAME_BYTES_MAX, decode_batch, encode_batch
+from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, Packet
+from penstock.overlay.codec import BATCH_BYTES_MAX, encode_batch
+from penstock.overlay.packets import BROKER_ID_MAX
+from penstock.services import codec
 
 MAGIC = b"PENSTOCK"
 VERSION = 1
@@ -89,6 +91,7 @@ class FrameDecoder:
 
     def __init__(self, *, limits: MessageLimits = DEFAULT_LIMITS, frame_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self._limits = limits
+        self._codec = codec()
         self._frame_bytes_max = frame_bytes_max
         self._waiting = bytearray()
         self._handshaken = False
@@ -134,7 +137,7 @@ class FrameDecoder:
         if not self._handshaken:
             self._handshaken = True
             return decode_handshake(bytes(payload))
-        return decode_batch(payload, limits=self._limits)
+        return self._codec.decode_batch(payload, limits=self._limits)
 
 
 def decode_handshake(payload: bytes) -> Handshake:

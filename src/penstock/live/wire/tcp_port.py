@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.kernel.machine import Lane, Link, Packet
+from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.token_bucket import Pacer
 from penstock.live.host import LiveHost
 from penstock.live.wire.connection import Connection
@@ -80,19 +81,13 @@ class TcpPort:
             room = max(1, min(room, self._pacer.room_bytes(now)))
         self._host.link_ready(self.link, room)
 
-    def hold(self) -> None:
-        self.connection.hold()
-
-    def release(self) -> None:
-        self.connection.release()
-
     def close(self) -> list[tuple[Packet, Lane]]:
         """No more; returns what had been gathered and not written."""
         self._closed = True
         if self._waking is not None:
             self._waking.cancel()
         left, self._gathered = self._gathered, []
-        return [(packet, Lane.CONTROL if packet.carried() is None else Lane.BEST_EFFORT) for packet in left]
+        return [(packet, packet.travels_in()) for packet in left]
 
     def _paced(self) -> None:
         self._waking = None

@@ -17,15 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from penstock.errors import InvalidPacket
-from penstock.kernel.machine import Packet
+from penstock.kernel.packet import Packet
 from penstock.kernel.trace import InputRefused, Record
-from penstock.overlay.codec import decode_batch
-from penstock.overlay.packets import Publication
+from penstock.services import codec, datagram_kinds
 
 HEAD_BYTES = 16
 DATAGRAM_BYTES_MAX = 60_000  # what a best-effort message must fit (architecture: Links); UDP itself ends at 65,507
 SOCKET_BYTES = 4 << 20  # asked of the kernel, which may give less
-_KINDS = frozenset([Publication])
 
 
 class DatagramReceiver(Protocol):
@@ -43,6 +41,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         self.ports: dict[int, DatagramReceiver] = {}  # by the token that the peer must use
         self.strangers = 0  # datagrams that began with no token of ours
         self._note = note
+        self._codec, self._kinds = codec(), datagram_kinds()
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,9 +53,10 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             self.strangers += 1
             return
         try:
-            packets = decode_batch(memoryview(data)[HEAD_BYTES:])
-            if not _KINDS.issuperset(map(type, packets)):
-                raise InvalidPacket("a datagram carries publications and nothing else")
+            packets = self._codec.decode_batch(memoryview(data)[HEAD_BYTES:])
+            if not self._kinds.issuperset(map(type, packets)):
+                names = ", ".join(sorted(kind.__name__ for kind in self._kinds))
+                raise InvalidPacket(f"a datagram carries packets of kind {names} and nothing else")
         except InvalidPacket as error:
             self._note(InputRefused(port.peer, str(error)))
             return

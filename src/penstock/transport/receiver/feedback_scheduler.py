@@ -12,7 +12,7 @@ it sends for that: the application's pace by what comes for it from all of them.
 subscriptions the slowest counts. That ends when the application keeps up or the subscription is closed.
 
 State: the flows of all subscriptions (`receiver_flows`), the paces, suppression of the sessions that are watched.
-Timer: ("transport", "control", publisher, incarnation), while the session is watched.
+Timer: FEEDBACK (publisher, incarnation), while the session is watched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from math import inf
 from random import Random
 
 from penstock.content.message import Message
-from penstock.kernel.timers import TimerName, Timers
+from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
@@ -33,6 +33,7 @@ from penstock.transport.receiver.receiver_flows import RECEIVER_FLOWS_MAX, Recei
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.session import Session
 from penstock.transport.subscriptions import TransportSubscription
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities, feedback_message
 from penstock.transport.wire.header import Header
 
@@ -54,7 +55,8 @@ class FeedbackScheduler:
         self,
         name: str,
         config: TransportConfig,
-        timers: Timers,
+        timers: ServiceTimers,
+        random: Random,
         distances: DistanceEstimator,
         identities: ControlIdentities,
     ) -> None:
@@ -66,7 +68,7 @@ class FeedbackScheduler:
         self._receiver_flows = ReceiverFlows(config.scheme, exact=config.feedback_exact)
         self._paces: dict[int, float] = {}  # messages/s that applications take, by subscription, while they are behind
         self._suppressions: dict[Session, FeedbackSuppression] = {}  # of sessions that are watched
-        self._random = Random(f"{name} feedback")
+        self._random = random
         self.sent = 0
         self.silent = 0  # feedbacks that others' made unnecessary
 
@@ -191,7 +193,7 @@ class FeedbackScheduler:
 
     def end(self, session: Session) -> None:
         """The session is over."""
-        self._timers.cancel(_timer(session))
+        self._timers.cancel(TransportTimer.FEEDBACK, session.publisher, session.incarnation)
         self._suppressions.pop(session, None)
 
     def _begin(self, session: Session) -> RateController:
@@ -203,8 +205,5 @@ class FeedbackScheduler:
         controller = session.rate_controller
         if controller is not None and controller.active and not controller.watched:
             controller.watched = True
-            self._timers.set(_timer(session), at if at is not None and at > now else now + controller.look_every)
-
-
-def _timer(session: Session) -> TimerName:
-    return ("transport", "control", session.publisher, session.incarnation)
+            look_at = at if at is not None and at > now else now + controller.look_every
+            self._timers.set(TransportTimer.FEEDBACK, look_at, session.publisher, session.incarnation)

@@ -26,7 +26,7 @@ reader faster. Losses of our own queue count all the same.
 
 State per session: flows of which a message came, each with its rate, who limits it and its probe; rates by
 subscription; loss history; round trip. Bound: RECEIVER_FLOWS_MAX flows; FLOWS_MAX in one feedback, those that come
-fastest. Timer: ("transport", "control", publisher, incarnation), while there is something to watch.
+fastest. Timer: FEEDBACK (publisher, incarnation), while there is something to watch.
 """
 
 from __future__ import annotations

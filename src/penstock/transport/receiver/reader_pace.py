@@ -32,7 +32,7 @@ class ReaderPace:
     def __init__(self, queue_max: int) -> None:
         self.taken = 0  # since the last look; whoever takes counts
         self._queue_max = queue_max
-        self._looked_at = 0.0
+        self._looked_at = -inf
         self._pace = 0.0  # messages/s
         self._behind_at = -inf
         self._reported = False

@@ -8,7 +8,7 @@ requests are still there. Under congestion it only adds to the load, so a contro
 
 The copy is a repair for everybody, so whoever has the message already drops it, and nothing is delivered twice.
 
-State: the messages that wait, in the order in which they left. Timer: ("transport", "proactive repair") for the first
+State: the messages that wait, in the order in which they left. Timer: PROACTIVE_REPAIR for the first
 of them. Bounds: `published_kept` messages; beyond it the oldest goes without a copy, with a record.
 """
 
@@ -18,20 +18,20 @@ from collections import deque
 
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
-from penstock.kernel.timers import Timers
+from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities, Key, Repair, repair_to_all
 
-PROACTIVE_REPAIR_TIMER = ("transport", "proactive repair")
 EVERYBODY = ""  # in the place of a requester
 
 
 class ProactiveRepair:
     """The proactive repairs of one publisher."""
 
-    def __init__(self, config: TransportConfig, timers: Timers, identities: ControlIdentities) -> None:
+    def __init__(self, config: TransportConfig, timers: ServiceTimers, identities: ControlIdentities) -> None:
         self.sent = 0
         self._config = config
         self._timers = timers
@@ -68,4 +68,4 @@ class ProactiveRepair:
 
     def _arm(self) -> None:
         if self._waiting:
-            self._timers.set(PROACTIVE_REPAIR_TIMER, self._waiting[0][0] + self._config.proactive_repair_after)
+            self._timers.set(TransportTimer.PROACTIVE_REPAIR, self._waiting[0][0] + self._config.proactive_repair_after)

@@ -15,7 +15,7 @@ What is kept: others' messages in the repair cache (`repair_cache.py`), own mess
 message whose repair is pending is held by the timer's entry, so it is sent even if the ring has moved on.
 
 State: an entry per pending repair, an entry per repair that was sent or received lately, and the two rings. Timers:
-("transport", "repair", publisher, incarnation, sequence). Bounds: `requests_pending_max` of each kind of entry; a
+REPAIR (publisher, incarnation, sequence). Bounds: `requests_pending_max` of each kind of entry; a
 request beyond it is not answered, with a record (others may answer, and it will come again); of repairs sent or
 received the oldest is forgotten. A request whose values cannot be is refused.
 """
@@ -29,13 +29,16 @@ from random import Random
 
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
-from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import InputRefused, LimitReached, RepairSent, RequestReceived
+from penstock.kernel.timers import Key as TimerKey
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import RepairSent, RequestReceived
 from penstock.transport.recovery.distance_estimator import ROUND_TRIP_MAX, DistanceEstimator, plausible_name
 from penstock.transport.recovery.repair_cache import Kept, RepairCache
 from penstock.transport.recovery.suppression_timers import SuppressionTimers
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import (
     ControlIdentities,
     Key,
@@ -74,7 +77,7 @@ class Repairs:
         self,
         name: str,
         config: TransportConfig,
-        timers: Timers,
+        timers: ServiceTimers,
         random: Random,
         distances: DistanceEstimator,
         identities: ControlIdentities,
@@ -153,7 +156,7 @@ class Repairs:
             return []
         pending = self._pending.get(key)
         if pending is not None and self._config.repair_to == "all":
-            self._timers.cancel(_timer(key))
+            self._timers.cancel(TransportTimer.REPAIR, key.publisher, key.incarnation, key.sequence)
             del self._pending[key]
             self.suppressed += 1
             self.suppression.first_sent(now - pending.asked_at, pending.distance)
@@ -165,9 +168,9 @@ class Repairs:
             self._be_quiet(key, ALL, distance, now)
         return []
 
-    def expired(self, timer: TimerName, now: float) -> list[TransportEffect]:
+    def expired(self, timer: TimerKey, now: float) -> list[TransportEffect]:
         """The suppression timer has expired and nobody else has answered."""
-        key = Key(str(timer[2]), int(timer[3]), int(timer[4]))
+        key = Key(str(timer[0]), int(timer[1]), int(timer[2]))
         pending = self._pending.pop(key, None)
         assert pending is not None, f"{timer} belongs to no repair"
         self.suppression.first_sent(now - pending.asked_at, pending.distance)
@@ -202,7 +205,13 @@ class Repairs:
             return [LimitReached("repairs", self._config.requests_pending_max)]
         distance = self._distances.to(requester if self._config.repair_distance == "requester" else key.publisher)
         self._pending[key] = _PendingRepair(kept, [requester], now, distance)
-        self._timers.set(_timer(key), now + self.suppression.draw(self._random, distance))
+        self._timers.set(
+            TransportTimer.REPAIR,
+            now + self.suppression.draw(self._random, distance),
+            key.publisher,
+            key.incarnation,
+            key.sequence,
+        )
         return []
 
     def _send(self, key: Key, kept: Kept, requester: str, alone: bool, now: float) -> list[TransportEffect]:
@@ -263,7 +272,3 @@ def _plausible(request: Request) -> bool:
         and 0.0 <= request.first <= CONSTANT_MAX
         and 0.0 <= request.spread <= CONSTANT_MAX
     )
-
-
-def _timer(key: Key) -> TimerName:
-    return ("transport", "repair", key.publisher, key.incarnation, key.sequence)

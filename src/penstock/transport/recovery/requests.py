@@ -16,7 +16,7 @@ again. Where repairs go to the requester alone (`repair_to = "requester"`) anoth
 requests are received and counted, but suppress nothing.
 
 State: one entry per message that is asked for, and the keys that were given up lately, which are not begun again.
-Timers: ("transport", "request", publisher, incarnation, sequence), exactly one per entry. Bounds:
+Timers: REQUEST (publisher, incarnation, sequence), exactly one per entry. Bounds:
 `requests_pending_max` entries. When they are all taken a new loss is refused and recorded: those that have begun are
 nearer to their repair, and have already cost others something. Others' requests move a timer at most `requests_max`
 times, so that nobody can suppress a client for ever.
@@ -27,12 +27,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from penstock.kernel.timers import TimerName, Timers
-from penstock.kernel.trace import GaveUp, LimitReached, Recovered, RequestSent
+from penstock.kernel.timers import Key as TimerKey
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.records import GaveUp, Recovered, RequestSent
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.recovery.suppression_timers import SuppressionTimers
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import (
     ControlIdentities,
     Key,
@@ -77,7 +80,7 @@ class Requests:
         self,
         name: str,
         config: TransportConfig,
-        timers: Timers,
+        timers: ServiceTimers,
         random: Random,
         distances: DistanceEstimator,
         identities: ControlIdentities,
@@ -135,7 +138,7 @@ class Requests:
             if self._given_up_at and self._given_up_at.pop(key, None) is not None:
                 self.came_after_all += 1
             return None
-        self._timers.cancel(_timer(key))
+        self._timers.cancel(TransportTimer.REQUEST, key.publisher, key.incarnation, key.sequence)
         self.recovered += 1
         self._ended(entry)
         return RequestOutcome(entry.detected_at, entry.first_request_at, entry.attempts)
@@ -155,9 +158,9 @@ class Requests:
             self._double(request.key, entry, now)
         return []
 
-    def expired(self, timer: TimerName, now: float) -> list[TransportEffect]:
+    def expired(self, timer: TimerKey, now: float) -> list[TransportEffect]:
         """The suppression timer of a message has expired: ask, or give up."""
-        key = Key(str(timer[2]), int(timer[3]), int(timer[4]))
+        key = Key(str(timer[0]), int(timer[1]), int(timer[2]))
         entry = self._pending.get(key)
         assert entry is not None, f"{timer} belongs to no request"
         if entry.attempts >= self._config.requests_max:
@@ -175,7 +178,7 @@ class Requests:
         """Ask for nothing more of this publisher's life; nothing of it is counted as given up."""
         for key in [key for key in self._pending if (key.publisher, key.incarnation) == (publisher, incarnation)]:
             del self._pending[key]
-            self._timers.cancel(_timer(key))
+            self._timers.cancel(TransportTimer.REQUEST, key.publisher, key.incarnation, key.sequence)
 
     def _send(self, key: Key, entry: _Pending, now: float) -> list[TransportEffect]:
         suppression = self._opening
@@ -213,7 +216,7 @@ class Requests:
     def _set_timer(self, key: Key, entry: _Pending, suppression: SuppressionTimers, now: float) -> float:
         entry.distance = self._distances.to(key.publisher)
         wait = suppression.draw(self._random, entry.distance, entry.doublings)
-        self._timers.set(_timer(key), now + wait)
+        self._timers.set(TransportTimer.REQUEST, now + wait, key.publisher, key.incarnation, key.sequence)
         return wait
 
     def _note_request(self, entry: _Pending, now: float) -> None:
@@ -234,7 +237,3 @@ def recovered_record(repair: Repair, asked: RequestOutcome | None, now: float) -
         return Recovered(*key, repair.count, detected=0.0, requested=-1.0, attempts=0)
     requested = -1.0 if asked.first_request_at is None else now - asked.first_request_at
     return Recovered(*key, repair.count, now - asked.detected_at, requested, asked.attempts)
-
-
-def _timer(key: Key) -> TimerName:
-    return ("transport", "request", key.publisher, key.incarnation, key.sequence)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, merge, nlargest
 
 from penstock.content.message import Message
-from penstock.kernel.machine import Ticket
+from penstock.kernel.storage import Ticket
 from penstock.transport.sender.flow_table import NONE, Flow
 
 Flows = tuple[Flow, ...]

@@ -9,7 +9,7 @@ next one they get comes too late or never. It is sent every `heartbeat_interval`
 have left, and covers everything since the heartbeat before the last, so that one may be lost. When nothing follows, it
 is repeated `heartbeat_repeats` times: the last messages of a burst have no later ones that reveal their loss.
 
-State: the encodings and departures of the last messages. Timer: ("transport", "heartbeat").
+State: the encodings and departures of the last messages. Timer: HEARTBEAT.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from itertools import islice
 from penstock.content.envelope import wrap
 from penstock.content.message import DEFAULT_LIMITS, Message, MessageLimits
 from penstock.kernel.rate_estimator import RateEstimator
-from penstock.kernel.timers import Timers
+from penstock.kernel.timers import ServiceTimers
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities, Key, heartbeat_message
 from penstock.transport.wire.header import HEARTBEATS, SHARED, Control, encode_header, shared_entry, whole_entry
 
 HEARTBEAT_NEW = RECORD_ENTRIES_TAKEN_MAX // 2  # two heartbeats' worth of messages fit one record
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
-HEARTBEAT_TIMER = ("transport", "heartbeat")
 LIMITS = MessageLimits(  # of an application's message, so that there is always room for a header
     attributes_max=DEFAULT_LIMITS.attributes_max - 2, body_bytes_max=DEFAULT_LIMITS.body_bytes_max - (1 << 15)
 )
@@ -38,7 +38,7 @@ class PublicationRecord:
     """Numbers what a client publishes, and keeps the record of it for headers and heartbeats."""
 
     def __init__(
-        self, name: str, incarnation: int, config: TransportConfig, timers: Timers, identities: ControlIdentities
+        self, name: str, incarnation: int, config: TransportConfig, timers: ServiceTimers, identities: ControlIdentities
     ) -> None:
         self.name = name
         self.incarnation = incarnation
@@ -80,7 +80,7 @@ class PublicationRecord:
         if self._config.heartbeat_interval:
             self._repeats_left = self._config.heartbeat_repeats
             if self.sequence - self._heartbeat_at == 1:
-                self._timers.set(HEARTBEAT_TIMER, now + self._config.heartbeat_interval)
+                self._timers.set(TransportTimer.HEARTBEAT, now + self._config.heartbeat_interval)
         return wrapped, Key(self.name, self.incarnation, self.sequence)
 
     def heartbeat_due(self) -> bool:
@@ -98,9 +98,9 @@ class PublicationRecord:
         if self.sequence > self._heartbeat_at:
             self._heartbeat_before, self._heartbeat_at = self._heartbeat_at, self.sequence
         if self._repeats_left > 0:
-            self._timers.set(HEARTBEAT_TIMER, now + self._config.heartbeat_interval)
+            self._timers.set(TransportTimer.HEARTBEAT, now + self._config.heartbeat_interval)
         else:
-            self._timers.cancel(HEARTBEAT_TIMER)
+            self._timers.cancel(TransportTimer.HEARTBEAT)
         return [BearerPublish(heartbeat_message(self._identities, self.name, header))] if size else []
 
     def _not_before_the_last(self, now: float) -> float:

@@ -25,11 +25,11 @@ are then too many, or would hold up a faster flow, are withheld after all.
 A repair does not wait: it takes a token of each flow, or the next one if there is none and no other repair has had that
 (else a flow that is always full would never let one out). So in w seconds at most depth + quota * w + 1 leave.
 
-Bounds: `flow_queue` per flow ("drop"), WAITING_MAX in all, `flows_max` flows, FLOWS_MAX of them of one receiver, of
+Bounds: `flow_queue` per flow ("drop"), PENDING_MAX in all, `flows_max` flows, FLOWS_MAX of them of one receiver, of
 which one filter each and TEXT_MAX characters of new text at a time; one feedback of a receiver per FEEDBACK_EVERY.
 Feedback that cannot be is refused, flow by flow, with a record. A quota grows no faster than a receiver that keeps to
 the rules would let it: by (1 + alpha) twice per round trip, as far as that is known; else one who lowers and raises in
-turn could send the others floods. Timer: ("transport", "rate limiter"), for the next token that somebody waits for. A
+turn could send the others floods. Timer: RATE_LIMITER, for the next token that somebody waits for. A
 message gets its number when it leaves, not when it is queued (erratum C10).
 """
 
@@ -48,10 +48,11 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Message
 from penstock.content.predicate import Equals, Exists, Filter
 from penstock.errors import InvalidEncoding, InvalidPredicate
-from penstock.kernel.machine import Ticket
-from penstock.kernel.trace import FlowLimited, InputRefused, LimitReached, Record
+from penstock.kernel.storage import Ticket
+from penstock.kernel.trace import InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.loss_probe import ANYTHING
+from penstock.transport.records import FlowLimited
 from penstock.transport.sender.flow_table import NONE, Flow, FlowTable, FlowVerdict, WantedFlow, flow_of
 from penstock.transport.sender.pending_queues import Flows, PendingMessage, PendingQueues, has_tokens
 from penstock.transport.sender.receiver_quarantine import ReceiverQuarantine

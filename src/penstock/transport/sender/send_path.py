@@ -5,7 +5,7 @@ messages in `repairs`. Without congestion control every message leaves at once. 
 when the message has left, or has been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
 Every ticket is answered once, also if the network goes away meanwhile (`close`).
 
-Timers: ("transport", "rate limiter") for the next token that somebody waits for, ("transport", "heartbeat").
+Timers: RATE_LIMITER for the next token that somebody waits for, HEARTBEAT.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from math import inf
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
 from penstock.kernel import machine
-from penstock.kernel.facts import published_record
-from penstock.kernel.machine import Accepted, Done, Refused, Ticket
-from penstock.kernel.timers import Timers
-from penstock.kernel.trace import Counted, MessageWithheld
+from penstock.kernel.machine import Accepted, Done, Refused
+from penstock.kernel.storage import Ticket
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import Counted, published_record
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
+from penstock.transport.records import MessageWithheld
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.recovery.proactive_repair import ProactiveRepair
 from penstock.transport.recovery.repairs import Repairs
 from penstock.transport.sender.flow_table import Flow
 from penstock.transport.sender.publication_record import PublicationRecord
 from penstock.transport.sender.rate_limiter import FlowReport, LimiterVerdict, RateLimiter, slowest
+from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import Feedback
 from penstock.transport.wire.header import FURTHER_MAX, Control, Followed
 
@@ -36,7 +38,6 @@ UNEVEN = 0.25  # of a step by which a departure may be later than its token: mes
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
 RELEASE_EVERY = 4e-5  # seconds for each pending queue: to look at one takes a tenth of that
-RATE_LIMITER_TIMER = ("transport", "rate limiter")
 UNKNOWN_MAX = 10.0  # seconds that flows are limited by somebody who does not answer
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's feedback no longer counts (experiments 0.4)
 
@@ -50,10 +51,13 @@ class SendPath:
         publication_record: PublicationRecord,
         repairs: Repairs,
         distances: DistanceEstimator,
-        timers: Timers,
+        timers: ServiceTimers,
         proactive_repair: ProactiveRepair,
+        *,
+        traced: bool = True,  # whether anybody keeps the records
     ) -> None:
         self._config = config
+        self._traced = traced
         self._publication_record = publication_record
         self._repairs = repairs
         self._distances = distances
@@ -77,11 +81,11 @@ class SendPath:
     def publish(self, message: Message, ticket: Ticket | None, *, now: float) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         if not self._rate_limiter and not self._rate_limiter.waiting:
-            return [*self._leave(message, ticket, (), now), *_answer(ticket, Accepted())]
+            return [*self._leave(message, (), now), *_answer(ticket, Accepted())]
         encoding = self._publication_record.encoding(message)
         admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now)
         if admission is LimiterVerdict.OPEN:
-            return [*self._leave(message, ticket, flows, now), *_answer(ticket, Accepted())]
+            return [*self._leave(message, flows, now), *_answer(ticket, Accepted())]
         if admission is LimiterVerdict.WITHHELD:
             return _withheld(message, ticket, flows)
         effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
@@ -159,24 +163,22 @@ class SendPath:
         self._released_at = now
         for waiting in self._rate_limiter.release(now=now):
             try:
-                effects += self._leave(waiting.message, waiting.ticket, waiting.flows, now)
+                effects += self._leave(waiting.message, waiting.flows, now)
             except InvalidMessage as error:
                 effects += _answer(waiting.ticket, Refused(str(error)))
                 continue
             effects += _answer(waiting.ticket, Accepted())
         return effects + self._arm()
 
-    def _leave(
-        self, message: Message, ticket: Ticket | None, flows: Sequence[Flow], now: float
-    ) -> list[TransportEffect]:
-        """Off it goes; whoever holds no ticket keeps no trace either."""
+    def _leave(self, message: Message, flows: Sequence[Flow], now: float) -> list[TransportEffect]:
+        """Off it goes."""
         named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
         wrapped, key = self._publication_record.wrap(message, now=now, control=_control(named))
         for flow in named:
             flow.count = _next_place(flow)
         self._rate_limiter.recent.append(message)
         self._repairs.keep_published(key, message, now)
-        effects: list[TransportEffect] = [published_record(message)] if ticket is not None else []
+        effects: list[TransportEffect] = [published_record(message)] if self._traced else []
         effects.append(BearerPublish(wrapped))
         if not flows:  # a limited flow has no room for proactive repairs
             effects += self._proactive_repair.left(key, message, now)
@@ -190,13 +192,13 @@ class SendPath:
             step = deadline - self._last_deadline if deadline is not None else 0.0
             self._armed_for = deadline
             if deadline is None:
-                self._timers.cancel(RATE_LIMITER_TIMER)
+                self._timers.cancel(TransportTimer.RATE_LIMITER)
             else:
                 self._last_deadline = deadline
                 self._uneven = (self._uneven + GOLDEN) % 1.0
                 at = deadline + UNEVEN * self._uneven * min(max(0.0, step), STEP_MAX)
                 self._timers.set(
-                    RATE_LIMITER_TIMER, max(at, self._released_at + RELEASE_EVERY * self._rate_limiter.queues)
+                    TransportTimer.RATE_LIMITER, max(at, self._released_at + RELEASE_EVERY * self._rate_limiter.queues)
                 )
         return []
 

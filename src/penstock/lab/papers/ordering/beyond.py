@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
-from penstock.lab.engine.replay import ORACLE
+from penstock.lab.engine.trace_ordering import ORACLE
 from penstock.lab.pages import style
 from penstock.lab.papers.ordering.instances import (
     BEYOND,
@@ -31,23 +31,23 @@ PAPERS = appendix(0.05, 25)
 
 
 def _measure(views: Views) -> Mapping[str, float]:
-    replayed = views["best effort"].replayed(FORTY_SIX)
-    oracle = replayed.total(ORACLE, "held")
+    traces = views["best effort"].ordered_traces(FORTY_SIX)
+    oracle = traces.total(ORACLE, "held")
     return {
-        "violations removed": replayed.removed(BEYOND),
-        "held over the oracle's": ratio(replayed.total(BEYOND, "held"), oracle),
+        "violations removed": traces.removed(BEYOND),
+        "held over the oracle's": ratio(traces.total(BEYOND, "held"), oracle),
         "unnecessary over that of P-0.05-25": ratio(
-            replayed.total(BEYOND, "unnecessary"), replayed.total(PAPERS, "unnecessary")
+            traces.total(BEYOND, "unnecessary"), traces.total(PAPERS, "unnecessary")
         ),
-        "P-0.05-25: violations removed": replayed.removed(PAPERS),
-        "P-0.05-25: held over the oracle's": ratio(replayed.total(PAPERS, "held"), oracle),
+        "P-0.05-25: violations removed": traces.removed(PAPERS),
+        "P-0.05-25: held over the oracle's": ratio(traces.total(PAPERS, "held"), oracle),
         "oracle: held in all (s)": oracle,
     }
 
 
 def _draw(views: Views) -> Sequence[Figure]:
-    replayed = views["best effort"].replayed(FORTY_SIX)
-    rows = [{"ordering": name, "held": replayed.total(name, "held")} for name in (ORACLE, BEYOND, PAPERS)]
+    traces = views["best effort"].ordered_traces(FORTY_SIX)
+    rows = [{"ordering": name, "held": traces.total(name, "held")} for name in (ORACLE, BEYOND, PAPERS)]
     spec = style.named_bars(rows, x="ordering", y="held", y_title="seconds held, all messages together", log=False)
     return (Figure(caption="How long messages were held in all: by the oracle, by us, as in the paper.", spec=spec),)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
-from penstock.lab.engine.replay_runs import Replayed
+from penstock.lab.engine.trace_ordering_runs import OrderedTraces
 from penstock.lab.engine.view import Floats, View
 from penstock.lab.pages import style
 from penstock.lab.papers.ordering.instances import (
@@ -31,52 +31,52 @@ BASIC, RECORD_5, RECORD_25 = (appendix(0.05, entries) for entries in (0, 5, 25))
 STATIC_OPTIMAL = "CST, optimal"
 
 
-def _optimal(replayed: Replayed, instance: str) -> float:
-    return replayed.static_latch_leaving(replayed.total(instance, "violations"))
+def _optimal(traces: OrderedTraces, instance: str) -> float:
+    return traces.static_latch_leaving(traces.total(instance, "violations"))
 
 
 def _measure_eight(views: Views) -> Mapping[str, float]:
     view = views["best effort"]
-    replayed = view.replayed(EIGHT)
-    basic, five, many = (replayed.extra_delay(name) for name in (BASIC, RECORD_5, RECORD_25))
-    optimal = _optimal(replayed, RECORD_25)
-    static = replayed.static_extra_delay(optimal)
+    traces = view.ordered_traces(EIGHT)
+    basic, five, many = (traces.extra_delay(name) for name in (BASIC, RECORD_5, RECORD_25))
+    optimal = _optimal(traces, RECORD_25)
+    static = traces.static_extra_delay(optimal)
     return {
         "mean with record 5 over basic": ratio(five.mean(), basic.mean()),
         "mean with record 25 over record 5": ratio(many.mean(), five.mean()),
         "median over that of the optimal static latch": ratio(np.median(many), np.median(static)),
-        "slow publishers: optimal static latch over P-0.05-25, medians": _advantage(view, replayed, optimal, np.median),
-        "slow publishers: optimal static latch over P-0.05-25, means": _advantage(view, replayed, optimal, np.mean),
-        "slow publishers: CST-30 over P-0.05-25, means": _advantage(view, replayed, 0.030, np.mean),
-        "mean of CST-30 over mean of P-0.05-25": ratio(replayed.static_extra_delay(0.030).mean(), many.mean()),
+        "slow publishers: optimal static latch over P-0.05-25, medians": _advantage(view, traces, optimal, np.median),
+        "slow publishers: optimal static latch over P-0.05-25, means": _advantage(view, traces, optimal, np.mean),
+        "slow publishers: CST-30 over P-0.05-25, means": _advantage(view, traces, 0.030, np.mean),
+        "mean of CST-30 over mean of P-0.05-25": ratio(traces.static_extra_delay(0.030).mean(), many.mean()),
         "optimal static latch (ms)": 1000 * optimal,
         "basic: mean (ms)": 1000 * float(basic.mean()),
         "P-0.05-25: mean (ms)": 1000 * float(many.mean()),
-        "P-0.05-25: held per message (ms)": _held(replayed, RECORD_25),
+        "P-0.05-25: held per message (ms)": _held(traces, RECORD_25),
     }
 
 
-def _advantage(view: View, replayed: Replayed, latch: float, middle: Callable[[Floats], np.floating[Any]]) -> float:
+def _advantage(view: View, traces: OrderedTraces, latch: float, middle: Callable[[Floats], np.floating[Any]]) -> float:
     """The static latch's extra delay over that of P-0.05-25, for the pairs of slow publishers."""
-    slow = of_slow_publishers(view, replayed)
-    static, adaptive = replayed.static_extra_delay(latch, slow), replayed.extra_delay(RECORD_25, slow)
+    slow = of_slow_publishers(view, traces)
+    static, adaptive = traces.static_extra_delay(latch, slow), traces.extra_delay(RECORD_25, slow)
     return ratio(float(middle(static)), float(middle(adaptive)))
 
 
-def _held(replayed: Replayed, instance: str) -> float:
-    return 1000 * replayed.total(instance, "held") / replayed.total(instance, "messages")
+def _held(traces: OrderedTraces, instance: str) -> float:
+    return 1000 * traces.total(instance, "held") / traces.total(instance, "messages")
 
 
 def _measure_forty_six(views: Views) -> Mapping[str, float]:
-    replayed = views["best effort"].replayed(FORTY_SIX)
-    basic, many = replayed.extra_delay(BASIC), replayed.extra_delay(RECORD_25)
+    traces = views["best effort"].ordered_traces(FORTY_SIX)
+    basic, many = traces.extra_delay(BASIC), traces.extra_delay(RECORD_25)
     return {
         "median over that of basic mode": ratio(np.median(many), np.median(basic)),
         "90th percentile over the largest of basic mode": ratio(np.quantile(many, 0.9), basic.max()),
         "basic: largest (ms)": 1000 * float(basic.max()),
         "P-0.05-25: median (ms)": 1000 * float(np.median(many)),
         "P-0.05-25: 90th percentile (ms)": 1000 * float(np.quantile(many, 0.9)),
-        "P-0.05-25: held per message (ms)": _held(replayed, RECORD_25),
+        "P-0.05-25: held per message (ms)": _held(traces, RECORD_25),
     }
 
 
@@ -100,17 +100,17 @@ def _draw(curves: Mapping[str, Floats], caption: str) -> Sequence[Figure]:
 
 
 def _draw_eight(views: Views) -> Sequence[Figure]:
-    replayed = views["best effort"].replayed(EIGHT)
-    curves = {name: replayed.extra_delay(name) for name in (BASIC, RECORD_5, RECORD_25)}
-    curves["CST-30"] = replayed.static_extra_delay(0.030)
-    curves[STATIC_OPTIMAL] = replayed.static_extra_delay(_optimal(replayed, RECORD_25))
+    traces = views["best effort"].ordered_traces(EIGHT)
+    curves = {name: traces.extra_delay(name) for name in (BASIC, RECORD_5, RECORD_25)}
+    curves["CST-30"] = traces.static_extra_delay(0.030)
+    curves[STATIC_OPTIMAL] = traces.static_extra_delay(_optimal(traces, RECORD_25))
     return _draw(curves, "Extra delay over all pairs of publisher and subscriber, 8 brokers (Figure 3.12).")
 
 
 def _draw_forty_six(views: Views) -> Sequence[Figure]:
-    replayed = views["best effort"].replayed(FORTY_SIX)
-    curves = {name: replayed.extra_delay(name) for name in (BASIC, RECORD_25)}
-    curves[STATIC_OPTIMAL] = replayed.static_extra_delay(_optimal(replayed, RECORD_25))
+    traces = views["best effort"].ordered_traces(FORTY_SIX)
+    curves = {name: traces.extra_delay(name) for name in (BASIC, RECORD_25)}
+    curves[STATIC_OPTIMAL] = traces.static_extra_delay(_optimal(traces, RECORD_25))
     return _draw(curves, "Extra delay over all pairs of publisher and subscriber, 46 brokers (Figure 3.14).")
 
 

@@ -3,7 +3,7 @@ latch of t milliseconds.
 
 The percentages that the paper reports fit the appendix's form of the quantile and not the right one (erratum O1), so
 both are run: names that end in `exact` have the right one, the others the appendix's. Entries have 128 bits as in
-chapter 3, and the ring holds 25 delay differences. The instances of one network are replayed together, once for all
+chapter 3, and the ring holds 25 delay differences. The instances of one network are traces together, once for all
 experiments. Static latches need no replay (`replay.RecordedPair.late_by`).
 
 What several experiments ask of the pairs is here as well.
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from penstock.lab import setups
 from penstock.lab.engine.experiment import Plan, Scale
-from penstock.lab.engine.replay import NONE, Instance
-from penstock.lab.engine.replay_runs import Replayed
+from penstock.lab.engine.trace_ordering import NONE, Instance
+from penstock.lab.engine.trace_ordering_runs import OrderedTraces
 from penstock.lab.engine.view import View
 from penstock.lab.papers.throughput import PARAMETERS, bdrp_plan
 from penstock.transport.config import TransportConfig
@@ -75,17 +75,17 @@ FORTY_SIX = (
     Instance(name=BEYOND, config=BEYOND_CONFIG),
 )
 
-REPLAYED = {
+ORDERED_ROWS = {
     "replay": "every delivery of a best-effort run through the transport's own ordering, all instances on the same"
     " arrivals; records do not occupy the links (experiments section 0.1)",
     "records": f"{ENTRY_BITS // 8} bytes for each entry; the ring holds {SAMPLES} delay differences",
 }
-EIGHT_PARAMETERS = {**PARAMETERS, **REPLAYED}
+EIGHT_PARAMETERS = {**PARAMETERS, **ORDERED_ROWS}
 FORTY_SIX_PARAMETERS = {
     **PARAMETERS,
     "network": "46 brokers in a tree of degree 3 and diameter 15, links 10 Mbit/s, 50 ms ± 5 ms",
     "clients": "460, of which 48 publish slowly (1.5 to 25 messages/s) and two fast (1200/s, from 90 s and 190 s)",
-    **REPLAYED,
+    **ORDERED_ROWS,
 }
 
 
@@ -99,20 +99,20 @@ def forty_six_plan(scale: Scale) -> Mapping[str, Plan]:
     return {"best effort": Plan(scenario=setups.forty_six_brokers(scale))}
 
 
-def match(replayed: Replayed) -> NDArray[np.float64]:
+def match(traces: OrderedTraces) -> NDArray[np.float64]:
     """The share of its publisher's messages that each pair's client received."""
-    shares: NDArray[np.float64] = replayed.column(NONE, "messages") / replayed.column(NONE, "published")
+    shares: NDArray[np.float64] = traces.column(NONE, "messages") / traces.column(NONE, "published")
     return shares
 
 
-def of_slow_publishers(view: View, replayed: Replayed) -> NDArray[np.bool_]:
+def of_slow_publishers(view: View, traces: OrderedTraces) -> NDArray[np.bool_]:
     """Which pairs have a publisher of a low rate."""
     fast = [
         client.name
         for client in view.scenario.client
         if any(flow.rate_messages_per_s == setups.FAST_RATE for flow in client.publish)
     ]
-    return ~np.isin(replayed.of(NONE)["publisher"].to_pylist(), fast)
+    return ~np.isin(traces.of(NONE)["publisher"].to_pylist(), fast)
 
 
 def ratio(value: float, base: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.kernel.randomness import derive
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
-from penstock.lab.engine.replay import RecordedPair, ReplayOutcome, make_pair, replay, shape_of
+from penstock.lab.engine.trace_ordering import OrderingOutcome, RecordedPair, make_pair, order_trace, shape_of
 from penstock.lab.pages import style
 from penstock.transport.config import LatchName, TransportConfig
 
@@ -39,8 +39,8 @@ def _arrivals(seed: int, messages: int) -> RecordedPair:
     return make_pair(departures.tolist(), np.flatnonzero(wanted) + 1, arrivals[wanted], relevant)
 
 
-def _outcomes(pair: RecordedPair) -> dict[str, ReplayOutcome]:
-    return {name: replay(pair, _with_latch(name)) for name in LATCHES}
+def _outcomes(pair: RecordedPair) -> dict[str, OrderingOutcome]:
+    return {name: order_trace(pair, _with_latch(name)) for name in LATCHES}
 
 
 def _with_latch(name: LatchName) -> TransportConfig:

@@ -15,8 +15,8 @@ from scipy import stats
 
 from penstock.lab import setups
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
-from penstock.lab.engine.replay import RecordedPair, replay
-from penstock.lab.engine.replay_runs import read_pairs
+from penstock.lab.engine.trace_ordering import RecordedPair, order_trace
+from penstock.lab.engine.trace_ordering_runs import read_pairs
 from penstock.lab.engine.view import Floats, View
 from penstock.lab.pages import style
 from penstock.lab.papers.ordering.instances import EIGHT, appendix
@@ -75,7 +75,7 @@ def _frames(pair: RecordedPair, config: TransportConfig, seconds: int) -> Frames
             sums[:, int(now)] += [new - old for new, old in zip(after, before, strict=True)]
         before[:] = after
 
-    outcome = replay(pair, config, watch)
+    outcome = order_trace(pair, config, watch)
     gaps, chance, latched, assigned = sums
     with np.errstate(invalid="ignore"):
         return Frames(chance / gaps, assigned / np.maximum(1.0, latched), outcome.latched)

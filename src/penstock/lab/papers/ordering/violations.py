@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
-from penstock.lab.engine.replay import NONE
-from penstock.lab.engine.replay_runs import Replayed
+from penstock.lab.engine.trace_ordering import NONE
+from penstock.lab.engine.trace_ordering_runs import OrderedTraces
 from penstock.lab.pages import style
 from penstock.lab.papers.ordering.instances import (
     EIGHT,
@@ -35,66 +35,66 @@ PROBABILITIES = (0.2, 0.05, 0.01, 0.001)
 
 
 def _measure_eight(views: Views) -> Mapping[str, float]:
-    replayed = views["best effort"].replayed(EIGHT)
-    exactly = [replayed.removed(exact(probability, 0)) for probability in PROBABILITIES]
-    by_appendix = [replayed.removed(appendix(probability, 0)) for probability in PROBABILITIES[:2]]
-    shares = match(replayed)
+    traces = views["best effort"].ordered_traces(EIGHT)
+    exactly = [traces.removed(exact(probability, 0)) for probability in PROBABILITIES]
+    by_appendix = [traces.removed(appendix(probability, 0)) for probability in PROBABILITIES[:2]]
+    shares = match(traces)
     return {
-        **_without(replayed),
+        **_without(traces),
         **{f"removed at P_t {p:g}, appendix": value for p, value in zip(PROBABILITIES, by_appendix, strict=False)},
         **{f"removed at P_t {p:g}, exact": value for p, value in zip(PROBABILITIES, exactly, strict=True)},
         "least gain from one P_t to the next smaller": float(min(*np.diff(exactly), *np.diff(by_appendix))),
-        "left with record 25 over left without, high match": _left_ratio(replayed, shares >= HIGH_MATCH),
+        "left with record 25 over left without, high match": _left_ratio(traces, shares >= HIGH_MATCH),
         "left with record 25 over left without, match 0.2": _left_ratio(
-            replayed, (LOW_MATCH[0] <= shares) & (shares <= LOW_MATCH[1])
+            traces, (LOW_MATCH[0] <= shares) & (shares <= LOW_MATCH[1])
         ),
-        "left with record 25 over left without, all pairs": _left_ratio(replayed, shares >= 0.0),
-        "removed by a static latch of 30 ms": _removed_by_static(replayed, 0.030),
-        "optimal static latch (ms)": 1000 * _optimal(replayed, appendix(0.05, 25)),
+        "left with record 25 over left without, all pairs": _left_ratio(traces, shares >= 0.0),
+        "removed by a static latch of 30 ms": _removed_by_static(traces, 0.030),
+        "optimal static latch (ms)": 1000 * _optimal(traces, appendix(0.05, 25)),
     }
 
 
 def _measure_forty_six(views: Views) -> Mapping[str, float]:
-    replayed = views["best effort"].replayed(FORTY_SIX)
-    left = replayed.total(appendix(0.05, 0), "violations")
+    traces = views["best effort"].ordered_traces(FORTY_SIX)
+    left = traces.total(appendix(0.05, 0), "violations")
     return {
-        **_without(replayed),
-        "removed at P_t 0.05, appendix": replayed.removed(appendix(0.05, 0)),
-        "removed at P_t 0.05, exact": replayed.removed(exact(0.05, 0)),
-        "left by a static latch of 30 ms over left at P_t 0.05": ratio(replayed.left_by_static(0.030), left),
-        "optimal static latch (ms)": 1000 * _optimal(replayed, appendix(0.05, 25)),
-        "latest of all messages (ms)": 1000 * float(replayed.late_by[np.isfinite(replayed.late_by)].max(initial=0.0)),
+        **_without(traces),
+        "removed at P_t 0.05, appendix": traces.removed(appendix(0.05, 0)),
+        "removed at P_t 0.05, exact": traces.removed(exact(0.05, 0)),
+        "left by a static latch of 30 ms over left at P_t 0.05": ratio(traces.left_by_static(0.030), left),
+        "optimal static latch (ms)": 1000 * _optimal(traces, appendix(0.05, 25)),
+        "latest of all messages (ms)": 1000 * float(traces.late_by[np.isfinite(traces.late_by)].max(initial=0.0)),
     }
 
 
-def _without(replayed: Replayed) -> dict[str, float]:
-    violations = replayed.total(NONE, "violations")
+def _without(traces: OrderedTraces) -> dict[str, float]:
+    violations = traces.total(NONE, "violations")
     return {
         "violations without ordering": violations,
-        "violations without ordering per 1000 deliveries": 1000 * violations / replayed.total(NONE, "messages"),
+        "violations without ordering per 1000 deliveries": 1000 * violations / traces.total(NONE, "messages"),
     }
 
 
-def _removed_by_static(replayed: Replayed, latch: float) -> float:
-    return 1.0 - replayed.left_by_static(latch) / replayed.total(NONE, "violations")
+def _removed_by_static(traces: OrderedTraces, latch: float) -> float:
+    return 1.0 - traces.left_by_static(latch) / traces.total(NONE, "violations")
 
 
-def _optimal(replayed: Replayed, instance: str) -> float:
+def _optimal(traces: OrderedTraces, instance: str) -> float:
     """The shortest static latch that leaves as few violations as the instance."""
-    return replayed.static_latch_leaving(replayed.total(instance, "violations"))
+    return traces.static_latch_leaving(traces.total(instance, "violations"))
 
 
-def _left_ratio(replayed: Replayed, chosen: NDArray[np.bool_]) -> float:
+def _left_ratio(traces: OrderedTraces, chosen: NDArray[np.bool_]) -> float:
     """Violations with a record over those without, over the chosen pairs; the exact quantile leaves enough to count."""
-    disordered = replayed.column(NONE, "violations") > 0  # only they were replayed for their violations
+    disordered = traces.column(NONE, "violations") > 0  # only they were traces for their violations
     among = chosen[disordered]
-    with_record, without = (replayed.column(exact(0.05, entries), "violations")[among].sum() for entries in (25, 0))
+    with_record, without = (traces.column(exact(0.05, entries), "violations")[among].sum() for entries in (25, 0))
     return ratio(with_record, without)
 
 
-def _draw(replayed: Replayed, names: Sequence[str], caption: str) -> Sequence[Figure]:
-    counts = {name: replayed.total(name, "violations") for name in names}
-    counts |= {f"CST-{1000 * latch:g}": float(replayed.left_by_static(latch)) for latch in STATIC}
+def _draw(traces: OrderedTraces, names: Sequence[str], caption: str) -> Sequence[Figure]:
+    counts = {name: traces.total(name, "violations") for name in names}
+    counts |= {f"CST-{1000 * latch:g}": float(traces.left_by_static(latch)) for latch in STATIC}
     rows = [{"ordering": name, "violations": count} for name, count in counts.items()]
     spec = style.named_bars(rows, x="ordering", y="violations", y_title="FIFO violations", log=True)
     return (Figure(caption=caption, spec=spec),)
@@ -103,13 +103,13 @@ def _draw(replayed: Replayed, names: Sequence[str], caption: str) -> Sequence[Fi
 def _draw_eight(views: Views) -> Sequence[Figure]:
     names = [NONE, *(one.name for one in EIGHT)]
     caption = "FIFO violations with and without ordering, 8 brokers (Figure 3.11)."
-    return _draw(views["best effort"].replayed(EIGHT), names, caption)
+    return _draw(views["best effort"].ordered_traces(EIGHT), names, caption)
 
 
 def _draw_forty_six(views: Views) -> Sequence[Figure]:
     names = [NONE, *(one.name for one in FORTY_SIX)]
     caption = "FIFO violations with and without ordering, 46 brokers (Figure 3.13)."
-    return _draw(views["best effort"].replayed(FORTY_SIX), names, caption)
+    return _draw(views["best effort"].ordered_traces(FORTY_SIX), names, caption)
 
 
 _OURS = "the document gives no number for this form: the bound is from our own check simulations (erratum O1)"

@@ -15,19 +15,19 @@ from msgspec.structs import replace as changed
 from penstock.content import bloom
 from penstock.content.language.parser import parse_predicate
 from penstock.kernel.trace import Delivered, Published
-from penstock.lab.engine.replay import (
+from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.trace_ordering import (
     NONE,
     ORACLE,
     Instance,
     make_pair,
+    order_trace,
     outcomes,
     relevance,
-    replay,
     shape_of,
     words_of,
 )
-from penstock.lab.engine.replay_runs import Replayed, read_pairs
-from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.trace_ordering_runs import OrderedTraces, read_pairs
 from penstock.lab.engine.view import View
 from penstock.lab.setups import chain
 from penstock.scenario.spec import SubscriptionSpec
@@ -74,7 +74,7 @@ def test_late_and_oracle_are_what_their_definitions_say(case):
 @given(arrivals(), st.sampled_from([0.0, 0.3, 1.0, 2.5, 5.0]))
 def test_what_a_static_latch_leaves_needs_no_machine(case, latch):
     pair = pair_of(case)
-    outcome = replay(pair, static(latch))
+    outcome = order_trace(pair, static(latch))
     assert outcome.violations == outcome.late == (pair.late_by > latch).sum()
     assert outcome.gaps == pair.gaps.sum()
     assert outcome.refused == 0
@@ -103,7 +103,7 @@ def test_a_replayed_header_means_what_a_real_one_means(case, seed):
     for config in (RECORDED, BASIC):
         headers = [real_header(number, departures, encodings, config) for number in pair.sequences.tolist()]
         expected = by_hand(pair, headers, config, lambda entry: any(bloom.matches(one, entry) for one in wanted))
-        outcome = replay(pair, config)
+        outcome = order_trace(pair, config)
         assert (outcome.violations, outcome.held, outcome.assigned, outcome.losses) == expected
 
 
@@ -131,10 +131,10 @@ def by_hand(pair, headers, config, relevant):
 @given(arrivals())
 def test_an_instance_is_never_unnecessarily_slow_where_the_oracle_waits_as_long(case):
     pair = pair_of(case)
-    patient = replay(pair, static(5.0))
+    patient = order_trace(pair, static(5.0))
     assert patient.unnecessary >= 0.0
     assert patient.held - patient.unnecessary <= float(pair.oracle.sum()) + 1e-9
-    assert replay(pair, static(0.0)).unnecessary == 0.0
+    assert order_trace(pair, static(0.0)).unnecessary == 0.0
 
 
 def test_a_message_that_came_twice_is_one_message_and_ties_are_in_order():
@@ -174,7 +174,7 @@ def scenario():
     made = chain(3, messages=1_500, rate=1_500.0)
     publisher, subscriber = made.client
     thin = changed(subscriber, name="thin", subscribe=(SubscriptionSpec(where="value = 3 OR value = 7"),))
-    return changed(made, name="replayed", client=(publisher, subscriber, thin))
+    return changed(made, name="traces", client=(publisher, subscriber, thin))
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def view(spark, scenario, tmp_path_factory):
 
 
 def test_a_run_on_spark_gives_what_a_plain_loop_gives(view, scenario):
-    replayed = view.replayed(INSTANCES)
+    traces = view.ordered_traces(INSTANCES)
     trace = Kept()
     simulate(scenario, 1, trace=trace)
     subscriptions = {client.name: parse_predicate(client.subscribe[0].where) for client in scenario.client[1:]}
@@ -199,7 +199,7 @@ def test_a_run_on_spark_gives_what_a_plain_loop_gives(view, scenario):
         )
         expected = dict(outcomes(pair, INSTANCES))
         for name, outcome in expected.items():
-            (row,) = (row for row in replayed.of(name).to_pylist() if row["client"] == client)
+            (row,) = (row for row in traces.of(name).to_pylist() if row["client"] == client)
             assert {key: row[key] for key in outcome._fields} == outcome._asdict()
         assert expected[NONE].violations > 5
 
@@ -212,19 +212,19 @@ def relevant_bytes(subscription, attributes):
 
 
 def test_the_shortest_static_latch_that_leaves_so_many_is_found(view):
-    replayed = view.replayed(INSTANCES)
-    assert replayed.left_by_static(0.002) == replayed.total("static", "violations")
-    left = replayed.total("basic", "violations")
-    latch = replayed.static_latch_leaving(left)
-    assert replayed.left_by_static(latch) <= left < replayed.left_by_static(latch * (1 - 1e-9))
-    assert replayed.static_latch_leaving(replayed.total(NONE, "violations")) == 0.0
+    traces = view.ordered_traces(INSTANCES)
+    assert traces.left_by_static(0.002) == traces.total("static", "violations")
+    left = traces.total("basic", "violations")
+    latch = traces.static_latch_leaving(left)
+    assert traces.left_by_static(latch) <= left < traces.left_by_static(latch * (1 - 1e-9))
+    assert traces.static_latch_leaving(traces.total(NONE, "violations")) == 0.0
 
 
 def test_extra_delay_is_the_mean_latch_of_a_pair(view):
-    replayed = view.replayed(INSTANCES)
-    by_machine = replayed.extra_delay("static")
-    by_gaps = replayed.static_extra_delay(0.002)
-    rest = 0.002 * replayed.column(NONE, "late") / replayed.column(NONE, "messages")
+    traces = view.ordered_traces(INSTANCES)
+    by_machine = traces.extra_delay("static")
+    by_gaps = traces.static_extra_delay(0.002)
+    rest = 0.002 * traces.column(NONE, "late") / traces.column(NONE, "messages")
     assert np.all(by_gaps <= by_machine)  # a late message that finds its place gets what is left of the latch
     assert np.all(by_machine <= by_gaps + rest)
 
@@ -232,5 +232,5 @@ def test_extra_delay_is_the_mean_latch_of_a_pair(view):
 def test_pairs_can_be_read_without_a_job_of_their_own(view):
     pairs = read_pairs(view.tables, INSTANCES)
     assert sorted(pairs) == [("publisher", "subscriber"), ("publisher", "thin")]
-    assert isinstance(view.replayed(INSTANCES), Replayed)
-    assert view.replayed(INSTANCES) is view.replayed(INSTANCES)
+    assert isinstance(view.ordered_traces(INSTANCES), OrderedTraces)
+    assert view.ordered_traces(INSTANCES) is view.ordered_traces(INSTANCES)

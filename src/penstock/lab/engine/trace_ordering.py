@@ -1,11 +1,11 @@
-"""Replays what one client received from one publisher through the transport's own ordering, as often as one likes.
+"""Runs what one client received from one publisher through the transport's own ordering, as often as one likes.
 
 002 section 3.5.2 lets receivers run several instances of ordering beside each other on the same arrivals, and its
 records do not occupy the links. So an experiment about order needs no run of its own: a best-effort run says when each
 message left and when it arrived, and any number of instances (a latch, a probability, a record size) can be fed with
-it. What is replayed is `ReorderBuffer` of the transport itself, with its own deadlines.
+it. What runs is `ReorderBuffer` of the transport itself, with its own deadlines.
 
-A header is not made as bytes. `ReplayedHeader` looks like one and takes what it is asked for out of arrays. Its
+A header is not made as bytes. `TracedHeader` looks like one and takes what it is asked for out of arrays. Its
 entries are not encodings but the answer to the only question that is put to one: 1 if the client's own encodings match
 it, 0 if not, worked out for all messages at once (`relevance`); the ordering is then given `bool` to decide.
 
@@ -48,14 +48,14 @@ def shape_of(config: TransportConfig) -> Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One way to order. If only its violations are asked for, pairs without disorder need not be replayed."""
+    """One way to order. If only its violations are asked for, pairs without disorder need not be run."""
 
     name: str
     config: TransportConfig
     violations_only: bool = False
 
 
-class ReplayOutcome(NamedTuple):
+class OrderingOutcome(NamedTuple):
     """How the messages of one pair fared under one instance. Seconds are sums over the messages."""
 
     messages: int
@@ -81,7 +81,7 @@ class RecordedPair:
     sequences: NDArray[np.int64]  # of those that arrived
     arrivals: Floats
     relevant: Mapping[Shape, bytes]  # by the shape of entries: for every message, whether the client seems to want it
-    _headers: dict[tuple[int, Shape], list[ReplayedHeader]] = field(default_factory=dict, compare=False, repr=False)
+    _headers: dict[tuple[int, Shape], list[TracedHeader]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def late(self) -> NDArray[np.bool_]:
@@ -121,14 +121,14 @@ class RecordedPair:
         held[order] = np.maximum.accumulate(self.arrivals[order]) - self.arrivals[order]
         return held
 
-    def headers(self, config: TransportConfig) -> list[ReplayedHeader]:
+    def headers(self, config: TransportConfig) -> list[TracedHeader]:
         """The headers with such records; instances with the same share them."""
         entries = config.record_entries
         shape = shape_of(config) if entries else (0, 0)
         if (entries, shape) not in self._headers:
             relevant = self.relevant[shape] if entries else b""
             self._headers[entries, shape] = [
-                ReplayedHeader(number, self.departures, relevant, min(entries, number - 1))
+                TracedHeader(number, self.departures, relevant, min(entries, number - 1))
                 for number in self.sequences.tolist()
             ]
         return self._headers[entries, shape]
@@ -144,7 +144,7 @@ def make_pair(
     return RecordedPair(departures, sequences[first], arrivals[first], relevant)
 
 
-class ReplayedHeader:
+class TracedHeader:
     """Looks like a `transport.header.Header`; it is its own list of ages, so that none is made in vain."""
 
     __slots__ = ("_departures", "_relevant", "departure", "record_size", "sequence")
@@ -159,7 +159,7 @@ class ReplayedHeader:
         self._relevant = relevant
 
     @property
-    def ages(self) -> ReplayedHeader:
+    def ages(self) -> TracedHeader:
         return self
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class ReplayedHeader:
 Watcher = Callable[[float, ReorderBuffer[int]], None]  # is shown the machine after each arrival
 
 
-def replay(pair: RecordedPair, config: TransportConfig, watcher: Watcher | None = None) -> ReplayOutcome:
+def order_trace(pair: RecordedPair, config: TransportConfig, watcher: Watcher | None = None) -> OrderingOutcome:
     """Feed the arrivals of a pair to a new machine of this configuration."""
     latch = make_latch(config, config.hops or HOPS_UNKNOWN)
     ordering: ReorderBuffer[int] = ReorderBuffer(config, latch)
@@ -196,7 +196,7 @@ def replay(pair: RecordedPair, config: TransportConfig, watcher: Watcher | None 
     while due < inf:
         tally.add(ordering.expired(now=due))
         due = _deadline(ordering)
-    return ReplayOutcome(
+    return OrderingOutcome(
         len(headers),
         tally.violations,
         ordering.late,
@@ -242,16 +242,16 @@ class _Tally:
                     self.unnecessary += beyond
 
 
-def outcomes(pair: RecordedPair, instances: Sequence[Instance]) -> Iterable[tuple[str, ReplayOutcome]]:
+def outcomes(pair: RecordedPair, instances: Sequence[Instance]) -> Iterable[tuple[str, OrderingOutcome]]:
     """The pair under no ordering, under the oracle, and under every instance."""
     messages, late, published = len(pair.arrivals), int(pair.late.sum()), len(pair.departures)
-    nothing = ReplayOutcome(messages, 0, 0, 0, 0.0, 0.0, 0.0, 0, int(pair.gaps.sum()), 0.0, 0, published)
+    nothing = OrderingOutcome(messages, 0, 0, 0, 0.0, 0.0, 0.0, 0, int(pair.gaps.sum()), 0.0, 0, published)
     yield NONE, nothing._replace(violations=late, late=late, late_by=pair.late_by.astype("<f8").tobytes())
     held = float(pair.oracle.sum())
     yield ORACLE, nothing._replace(latched=int((pair.oracle > 0.0).sum()), assigned=held, held=held)
     for instance in instances:
         if late or not instance.violations_only:
-            yield instance.name, replay(pair, instance.config)
+            yield instance.name, order_trace(pair, instance.config)
 
 
 def relevance(messages: Words, wanted: Words) -> bytes:

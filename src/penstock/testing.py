@@ -1,4 +1,4 @@
-"""A test double host, with which machines are pumped by hand.
+"""For tests: machines that are pumped by hand, and small networks of them.
 
     pump = Pump()
     pump.add("a", machine_a)
@@ -10,36 +10,26 @@
     pump.advance(2.0)               # let virtual time pass: packets arrive at once, machines wake at their deadlines
 
 What machines ask for is applied in order and kept: `delivered`, `done`, `records`. Questions to storage wait in
-`questions` until `answer` or `run` answers them from a log in memory. Nothing sleeps, and no call takes more than
-`steps_max` steps: a pair of machines that never comes to rest is a failed test, not a hanging one.
+`questions` until `answer` or `run` answers them from memory (`stores`), which outlives a machine. Nothing sleeps, and
+no call takes more than `steps_max` steps: a pair of machines that never comes to rest is a failed test, not a hanging
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.content.message import Attributes, Identity, Message, make_message
-from penstock.kernel.machine import (
-    Append,
-    Ask,
-    Deliver,
-    Done,
-    Effect,
-    Hold,
-    Lane,
-    Link,
-    Machine,
-    Packet,
-    Read,
-    Release,
-    Send,
-    StorageResult,
-)
+from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.machine import Deliver, Done, Effect, Machine, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.storage import Ask, MemoryStore
 from penstock.kernel.trace import Record
-from penstock.overlay.egress import LinkInfo
-from penstock.overlay.node import BrokerNode, ClientNode, NodeConfig
+from penstock.overlay.assembly import Life, NodeConfig, broker_node, client_node
+from penstock.overlay.node import Node
+from penstock.overlay.verbs import Verbs
+from penstock.services import services
 
 AMPLE_BYTES = 1 << 40
 STEPS_MAX = 20_000
@@ -59,41 +49,19 @@ class Flight(NamedTuple):
         return type(self.packet).__name__
 
 
-class Log:
-    """A node's storage: entries under growing positions."""
-
-    def __init__(self) -> None:
-        self._entries: list[bytes] = []
-        self._first = 0
-
-    def do(self, operation: Append | Read | object) -> StorageResult:
-        if isinstance(operation, Append):
-            position = self._first + len(self._entries)
-            self._entries += operation.entries
-            return position
-        if isinstance(operation, Read):
-            begin = max(0, operation.start - self._first)
-            return tuple(self._entries[begin : begin + operation.count])
-        gone = max(0, operation.start - self._first)  # type: ignore[attr-defined]
-        del self._entries[:gone]
-        self._first += gone
-        return None
-
-
 class Pump:
     """Machines by name, links between them, and everything that is under way."""
 
     def __init__(self, *, now: float = 0.0, steps_max: int = STEPS_MAX) -> None:
         self.now = now
         self.machines: dict[str, Machine] = {}
-        self.logs: dict[str, Log] = {}
+        self.stores: dict[str, MemoryStore] = {}
         self.flights: list[Flight] = []
         self.lost: list[Flight] = []
         self.questions: list[tuple[str, Ask]] = []
         self.delivered: list[tuple[str, Deliver]] = []
         self.done: list[tuple[str, Done]] = []
         self.records: list[tuple[str, Record]] = []
-        self.held: dict[tuple[str, Link], None] = {}
         self.loses: Callable[[Flight], bool] = lambda flight: False  # what the wires lose by themselves
         self._steps_max = steps_max
         self._ends: dict[tuple[str, Link], tuple[str, Link]] = {}
@@ -102,16 +70,17 @@ class Pump:
     # The network.
 
     def add(self, name: str, machine: Machine) -> None:
-        """A new machine, or a new life for an old one: its links come up again, its log is still there."""
+        """A new machine, or a new life for an old one: its links come up again, what it stored is still there."""
         again = name in self.machines
+        self.questions = [(asker, ask) for asker, ask in self.questions if asker != name]  # a crash answers none
         self.machines[name] = machine
-        self.logs.setdefault(name, Log())
+        self.stores.setdefault(name, MemoryStore())
         if again:
             for link in range(self._links[name]):
                 self.link_changed(name, link, up=True)
 
     def join(self, a: str, b: str) -> None:
-        """A link between the two, which nobody has been told of yet."""
+        """A link between the two, which neither end knows of yet."""
         link_a, link_b = self._links.get(a, 0), self._links.get(b, 0)
         self._links[a], self._links[b] = link_a + 1, link_b + 1
         self._ends[a, link_a], self._ends[b, link_b] = (b, link_b), (a, link_a)
@@ -126,14 +95,14 @@ class Pump:
         return next(link for (name, link), end in reversed(self._ends.items()) if (name, end[0]) == (a, b))
 
     def change(self, a: str, b: str, *, up: bool) -> None:
-        """Both ends are told that the link is up or down; what was under way on it is lost if it is down."""
+        """Both ends learn that the link is up or down; what was under way on it is lost if it is down."""
         if not up:
             self.drop_where(lambda flight: {flight.sender, flight.receiver} == {a, b})
         for name, other in ((a, b), (b, a)):
             self.link_changed(name, self.link(name, other), up=up)
 
     def link_changed(self, name: str, link: Link, *, up: bool) -> None:
-        """One end is told."""
+        """One end learns it."""
         self.apply(name, self.machines[name].link_changed(link, up=up, now=self.now))
         if up:
             self.apply(name, self.machines[name].link_ready(link, room_bytes=AMPLE_BYTES, now=self.now))
@@ -176,7 +145,7 @@ class Pump:
     def answer(self, place: int = 0) -> None:
         """Let storage answer the question at this place."""
         name, ask = self.questions.pop(place)
-        result = self.logs[name].do(ask.operation)
+        result = self.stores[name].carry_out(ask.area, ask.operation)
         self.apply(name, self.machines[name].completed(ask.ticket, result, now=self.now))
 
     # Everything at once.
@@ -219,10 +188,6 @@ class Pump:
                 self.done.append((name, effect))
             elif isinstance(effect, Ask):
                 self.questions.append((name, effect))
-            elif isinstance(effect, Hold):
-                self.held[name, effect.source] = None
-            elif isinstance(effect, Release):
-                self.held.pop((name, effect.source), None)
             else:
                 assert isinstance(effect, Record), effect
                 self.records.append((name, effect))
@@ -245,20 +210,54 @@ def a_message(
     return make_message(Identity(publisher, 1, count), attributes or {"n": count}, body)
 
 
+class ClientMachine:
+    """A client's node together with the verbs of its application, for tests that pump it."""
+
+    def __init__(self, node: Node, verbs: Verbs) -> None:
+        self.node = node
+        self.egress = node.egress
+        self._verbs = verbs
+        self.receive = node.receive
+        self.link_ready = node.link_ready
+        self.link_changed = node.link_changed
+        self.completed = node.completed
+        self.wake = node.wake
+        self.deadline = node.deadline
+        self.publish_all = verbs.publish
+        self.subscribe = verbs.subscribe
+        self.unsubscribe = verbs.unsubscribe
+        self.read = verbs.read
+        self.reports = verbs.reports
+
+    def publish(self, message: Message, *, ticket: int, now: float) -> list[Effect]:
+        """One message, whose ticket is answered."""
+        return self._verbs.publish((message,), tickets=(ticket,), now=now)
+
+
 def a_broker(
     number: int,
     incarnation: int = 1,
     *,
     links: Mapping[Link, LinkInfo] | None = None,
     config: NodeConfig | None = None,
-) -> BrokerNode:
+) -> Node:
     """A broker's node; its timers begin at a phase that depends on nothing but its number and life."""
-    return BrokerNode(number, incarnation, links or {}, Random(100 * number + incarnation), config or NodeConfig())
+    life = Life(name=broker_name(number), incarnation=incarnation, seed=100, number=number, storage=True)
+    return broker_node(services(), life, links or {}, config)
 
 
-def a_client(name: str, incarnation: int = 1, *, config: NodeConfig | None = None) -> ClientNode:
-    """A client's node."""
-    return ClientNode(name, incarnation, {}, config or NodeConfig())
+def a_client(
+    name: str,
+    incarnation: int = 1,
+    *,
+    config: NodeConfig | None = None,
+    settings: Mapping[str, Any] | None = None,
+    links: Mapping[Link, LinkInfo] | None = None,
+) -> ClientMachine:
+    """A client's node; `settings` are those of its services."""
+    life = Life(name=name, incarnation=incarnation, seed=100, storage=True)
+    chosen = config or NodeConfig(services=settings or {})
+    return ClientMachine(*client_node(services(), life, links or {}, chosen))
 
 
 def broker_name(number: int) -> str:
@@ -278,7 +277,7 @@ def broker_network(
     return pump
 
 
-def attach(pump: Pump, client: str, broker: str, *wheres: str, config: NodeConfig | None = None) -> ClientNode:
+def attach(pump: Pump, client: str, broker: str, *wheres: str, config: NodeConfig | None = None) -> ClientMachine:
     """A client at a broker, with subscriptions numbered from 1; everything is handed over at once."""
     node = a_client(client, config=config)
     pump.add(client, node)
@@ -293,5 +292,5 @@ def attach(pump: Pump, client: str, broker: str, *wheres: str, config: NodeConfi
 def publish(pump: Pump, client: str, message: Message, *, ticket: int = 100) -> None:
     """Let a client publish; nothing is handed over yet."""
     node = pump.machines[client]
-    assert isinstance(node, ClientNode)
+    assert isinstance(node, ClientMachine)
     pump.apply(client, node.publish(message, ticket=ticket, now=pump.now))

@@ -1,14 +1,14 @@
-"""All pairs of publisher and client of a run, replayed through many instances of ordering, as one Spark job.
+"""All pairs of publisher and client of a run, through many instances of ordering, as one Spark job.
 
     publications --encoded in Python workers--> departures and encodings by publisher, collected and broadcast
-    deliveries   --packed (pipeline.packs)----> one task per group of pairs --replay--> a row per pair and instance
+    deliveries   --packed (pipeline.packs)----> one task per group of pairs --order--> a row per pair and instance
 
 The publications of a run are few beside its deliveries (one for ten), so every worker gets all of them; an encoding is
 made once, whatever the number of clients. A client's own encodings come from its subscriptions' texts, as its transport
 would make them. Machines are slow beside array code, a few microseconds for each message, so the job is divided into
 many more tasks than there are cores: the pairs of fast publishers hold half of the work.
 
-Incarnations are not kept apart: set-ups whose publishers restart must not be replayed.
+Incarnations are not kept apart: set-ups whose publishers restart must not be used.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.content.language.parser import parse_predicate
-from penstock.lab.engine.replay import (
+from penstock.lab.engine.trace_ordering import (
     NONE,
     Floats,
     Instance,
+    OrderingOutcome,
     RecordedPair,
-    ReplayOutcome,
     Shape,
     Words,
     make_pair,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 TASKS_MAX = 32
 DELIVERIES_PER_TASK = 20_000  # in a small run: a second of work for a few instances
 KEYS = ("publisher", "client", "instance")
-REPLAYED = (
+ORDERED_ROWS = (
     "publisher string, client string, instance string, messages bigint, violations bigint, late bigint, latched bigint,"
     " assigned double, held double, unnecessary double, losses bigint, gaps bigint, chance double, refused bigint,"
     " published bigint, late_by binary"
@@ -69,43 +69,43 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class ReplayInputs:
+class TraceInputs:
     """What the workers know of a run."""
 
     sent: dict[str, Sent]
     wanted: dict[str, dict[Shape, Words]]  # by client, a row for each encoding
 
 
-def replay_run(tables: Tables, instances: Sequence[Instance]) -> DataFrame:
-    """REPLAYED: a row for each pair and instance, among them none and the oracle; see `replay.outcomes`."""
+def order_run(tables: Tables, instances: Sequence[Instance]) -> DataFrame:
+    """ORDERED_ROWS: a row for each pair and instance, among them none and the oracle; see `trace_ordering.outcomes`."""
     spark = tables.delivered.sparkSession
-    inputs: Broadcast[ReplayInputs] = spark.sparkContext.broadcast(replay_inputs(tables, instances))
+    inputs: Broadcast[TraceInputs] = spark.sparkContext.broadcast(trace_inputs(tables, instances))
     chosen = tuple(instances)
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         listed = list(batches)
         if listed:
-            rows = _replay_packs(pa.Table.from_batches(listed), inputs.value, chosen)
+            rows = _order_packs(pa.Table.from_batches(listed), inputs.value, chosen)
             yield from pa.Table.from_pylist(rows, schema=_SCHEMA).to_batches()
 
     tasks = min(TASKS_MAX, 1 + tables.delivered.count() // DELIVERIES_PER_TASK)
     packs = pack_deliveries(tables.delivered).repartition(tasks, *DELIVERY_KEYS)
-    return packs.mapInArrow(work, REPLAYED)
+    return packs.mapInArrow(work, ORDERED_ROWS)
 
 
 def read_pairs(tables: Tables, instances: Sequence[Instance]) -> dict[tuple[str, str], RecordedPair]:
     """All pairs of a small run, here and now."""
     packs = pack_deliveries(tables.delivered).toArrow()
-    return dict(_pairs(packs, replay_inputs(tables, instances)))
+    return dict(_pairs(packs, trace_inputs(tables, instances)))
 
 
-def replay_inputs(tables: Tables, instances: Sequence[Instance]) -> ReplayInputs:
+def trace_inputs(tables: Tables, instances: Sequence[Instance]) -> TraceInputs:
     """What was published and who wanted what, brought to the driver."""
     shapes = {shape_of(one.config): one.config for one in instances if one.config.record_entries}
-    return ReplayInputs(_publications(tables.published, shapes), _subscriptions(tables.subscribed, shapes))
+    return TraceInputs(_publications(tables.published, shapes), _subscriptions(tables.subscribed, shapes))
 
 
-def _replay_packs(packs: pa.Table, inputs: ReplayInputs, instances: Sequence[Instance]) -> list[dict[str, Any]]:
+def _order_packs(packs: pa.Table, inputs: TraceInputs, instances: Sequence[Instance]) -> list[dict[str, Any]]:
     return [
         {"publisher": publisher, "client": client, "instance": name, **outcome._asdict()}
         for (publisher, client), pair in _pairs(packs, inputs)
@@ -113,7 +113,7 @@ def _replay_packs(packs: pa.Table, inputs: ReplayInputs, instances: Sequence[Ins
     ]
 
 
-def _pairs(packs: pa.Table, inputs: ReplayInputs) -> Iterator[tuple[tuple[str, str], RecordedPair]]:
+def _pairs(packs: pa.Table, inputs: TraceInputs) -> Iterator[tuple[tuple[str, str], RecordedPair]]:
     numbers, first = number_rows(packs, DELIVERY_KEYS)
     rows = unpack(packs, numbers, PUBLICATION_LAYOUT)
     ends = np.searchsorted(rows.number, np.arange(len(first)), side="right")
@@ -185,12 +185,12 @@ def _wanted(wheres: list[str], config: TransportConfig) -> Words:
 
 
 _TYPES = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "binary": pa.binary()}
-_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in (part.split() for part in REPLAYED.split(","))])
+_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in (part.split() for part in ORDERED_ROWS.split(","))])
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """The rows of a replay, with the questions that experiments ask."""
+class OrderedTraces:
+    """The rows of a order_trace, with the questions that experiments ask."""
 
     table: pa.Table
 
@@ -237,4 +237,4 @@ class Replayed:
         return extra if chosen is None else extra[chosen]
 
 
-assert tuple(_SCHEMA.names) == (*KEYS, *ReplayOutcome._fields)
+assert tuple(_SCHEMA.names) == (*KEYS, *OrderingOutcome._fields)

@@ -1,0 +1,57 @@
+"""Options of subscriptions and publications on the command line, made from what the services declare.
+
+A service's option (`ordered`, `priority`) is a flag or a value of `penstock sub` or `penstock pub` without a line of
+its own here: its name, its type, its default and its description come from the declaration, and so does the check of
+its value.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+import typer
+from msgspec import Meta, Struct
+
+from penstock import services
+from penstock.errors import InvalidOption
+
+
+def with_service_options(command: Callable[..., None], kind: type[Struct]) -> Callable[..., None]:
+    """The command with a parameter for every option of this kind; it gets those that were set as `options`, checked."""
+    fields = msgspec.structs.fields(kind)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        named = {field.name: given.pop(field.name) for field in fields}
+        chosen = {field.name: named[field.name] for field in fields if named[field.name] != field.default}
+        try:
+            services.options(chosen, kind)
+        except InvalidOption as error:
+            hint = f"--{error.option.replace('_', '-')}" if error.option else None
+            raise typer.BadParameter(error.problem, param_hint=hint) from None
+        command(**given, options=chosen)
+
+    hints = {name: kind for name, kind in get_type_hints(command, include_extras=True).items() if name != "options"}
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "options"
+    ]
+    added = [_parameter(field) for field in fields]
+    run.__signature__ = inspect.Signature(own + added)  # type: ignore[attr-defined]  # typer reads it, as inspect does
+    run.__annotations__ = hints | {parameter.name: parameter.annotation for parameter in added}
+    return run
+
+
+def _parameter(field: Any) -> inspect.Parameter:
+    """One option as typer wants it."""
+    kind, *metas = get_args(field.type) if get_args(field.type) else (field.type,)
+    description = next((meta.description for meta in metas if isinstance(meta, Meta) and meta.description), "")
+    flag = f"--{field.name.replace('_', '-')}"
+    made: Any = Annotated  # a type that is known at run time only
+    option = made[kind, typer.Option(flag, help=description)]
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=option)

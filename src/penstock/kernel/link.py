@@ -1,0 +1,30 @@
+"""What a node knows of a link before the first packet: who is at the other end, and where its queue stands.
+
+A *link* is a small integer that the host chose for one neighbour of a node; it names nothing elsewhere. What lies below
+it (a simulated pipe, a TCP connection, UDP) is the host's business. The kind says who queues and who drops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+Link = int
+
+
+class LinkKind(Enum):
+    """Who keeps the queue of a link."""
+
+    DATAGRAM = "datagram"  # the pipe: it queues and drops
+    SHAPED = "shaped"  # this node: a packet leaves when the one before it is on the wire
+    RELIABLE = "reliable"  # this node: a packet leaves when the connection has room; nothing is lost below
+
+
+@dataclass(frozen=True)
+class LinkInfo:
+    """One link, as the host describes it."""
+
+    peer: str
+    kind: LinkKind = LinkKind.RELIABLE
+    cost: int = 1
+    queue_packets: int = 1_000  # how many may wait here in each lane, where the queue stands here

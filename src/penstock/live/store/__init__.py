@@ -1,0 +1,1 @@
+"""Where live nodes keep what must survive a crash."""

@@ -1,0 +1,131 @@
+"""From the list of services to a node: the same for the simulator, the live hosts and tests.
+
+Every service that has a machine for the role gets one, in the order of the list, made from a context of its own: its
+settings, its timers, its random generators, its storage. A service that stores something needs a host that can; if it
+cannot, the error comes here and not with the first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+from penstock.content.bloom import EncodingScheme
+from penstock.errors import NotPossibleHere
+from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.packet import BROKER, CLIENT
+from penstock.kernel.queue import Overflow, QueueConfig
+from penstock.kernel.service import (
+    CarriesPublications,
+    Context,
+    HasTimers,
+    ServesSubscriptions,
+    Service,
+    TakesPackets,
+    UsesStorage,
+    can,
+)
+from penstock.kernel.storage import ServiceStorage
+from penstock.kernel.timers import ServiceTimers
+from penstock.overlay.client import Client
+from penstock.overlay.node import Node
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.verbs import Verbs
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    """All settings of a node; every broker of a network must have the same `scheme`."""
+
+    scheme: EncodingScheme = field(default_factory=EncodingScheme)
+    queues: QueueConfig = field(default_factory=QueueConfig)
+    services: Mapping[str, Any] = field(default_factory=dict)  # service -> its settings; defaults for all others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """Which node, and which life of it."""
+
+    name: str
+    incarnation: int
+    seed: int
+    number: BrokerId = 0
+    traced: bool = True  # whether anybody keeps the records
+    storage: bool = False  # whether the host has storage
+    host_view: Callable[[], dict[str, Any]] = dict  # what the host adds to a report
+
+
+def broker_node(
+    services: Sequence[Service], life: Life, links: Mapping[Link, LinkInfo], config: NodeConfig | None = None
+) -> Node:
+    """A broker."""
+    return _assemble(services, BROKER, life, links, config or NodeConfig())
+
+
+def client_node(
+    services: Sequence[Service], life: Life, links: Mapping[Link, LinkInfo], config: NodeConfig | None = None
+) -> tuple[Node, Verbs]:
+    """A client, and the verbs of its application."""
+    node = _assemble(services, CLIENT, life, links, config or NodeConfig())
+    return node, Verbs(node, node.machine(Client), services)
+
+
+def _assemble(
+    services: Sequence[Service], role: str, life: Life, links: Mapping[Link, LinkInfo], config: NodeConfig
+) -> Node:
+    node = Node(links, _queues(services, config), life.host_view)
+    for rank, service in enumerate(services):
+        make = service.make(role)
+        if make is None:
+            continue
+        if role in service.stores and not life.storage:
+            remedy = "give the broker a folder to store in (--data), or leave the service out"
+            raise NotPossibleHere(f"service '{service.name}' stores data, and {role} '{life.name}' cannot", remedy)
+        context = Context(
+            name=life.name,
+            role=role,
+            incarnation=life.incarnation,
+            number=life.number,
+            seed=life.seed,
+            service=service.name,
+            lane=service.lane,
+            rank=rank,
+            links=links,
+            timers=ServiceTimers(service.name, node.timers, service.timers or IntEnum),
+            storage=ServiceStorage(service.name, node.storage),
+            config=config.services.get(service.name),
+            scheme=config.scheme,
+            machines=dict(node.machines),
+            traced=life.traced,
+            node=node,
+        )
+        machine = make(context)
+        _check(service, role, machine)
+        node.install(service.name, machine)
+    return node
+
+
+def _queues(services: Sequence[Service], config: NodeConfig) -> QueueConfig:
+    """The lanes as configured, and held where the service of the lane says so."""
+    held = {service.lane for service in services if service.overflow is Overflow.HOLD}
+    lanes = {
+        lane: replace(bounds, overflow=Overflow.HOLD) if lane in held else bounds
+        for lane, bounds in config.queues.lanes.items()
+    }
+    return QueueConfig(lanes=lanes)
+
+
+def _check(service: Service, role: str, machine: Any) -> None:
+    """What a machine does, its declaration says."""
+    if can(machine, TakesPackets):
+        undeclared = [kind.__name__ for kind in machine.packet_kinds if kind not in service.packets]
+        assert not undeclared, f"service '{service.name}' takes {undeclared} and does not declare them"
+    assert service.timers is not None or not can(machine, HasTimers), f"service '{service.name}' declares no timers"
+    if role == CLIENT:
+        serves, carries = can(machine, ServesSubscriptions), can(machine, CarriesPublications)
+        assert serves or service.subscription_options is None, f"service '{service.name}' cannot serve its options"
+        assert carries or service.publication_options is None, f"service '{service.name}' cannot serve its options"
+    stores = can(machine, UsesStorage)
+    assert stores == (role in service.stores), f"service '{service.name}': its declaration is wrong about storage"

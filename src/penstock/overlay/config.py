@@ -1,0 +1,52 @@
+"""Settings of the broker network: intervals, and bounds on everything that a peer can make us keep.
+
+In a network file: `[services.routing]`, `[services.forwarding]`, and `forwarding = {...}` of a client. All defaults are
+our own choice; the papers name none.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from penstock.overlay.packets import HOPS_MAX
+
+
+class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How brokers keep their picture of the network."""
+
+    hello_interval: float = 0.5
+    dead_after: float = 2.0  # silence on a link before its neighbour counts as lost
+    announce_delay: float = 0.01  # how long changes are gathered before they are flooded
+    forget_after: float = 60.0  # how long an unreachable broker is remembered
+    brokers_max: int = 4096
+    neighbours_max: int = 256
+    encodings_per_broker_max: int = 131_072
+
+    def __post_init__(self) -> None:
+        if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
+            raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
+
+
+class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of one broker."""
+
+    clients_max: int = 10_000
+    subscriptions_per_client_max: int = 1_000
+    hops_spare: int = 8  # how many detours a copy may make beyond the longest way known at its start
+    hops_max: int = HOPS_MAX
+
+    def __post_init__(self) -> None:
+        if min(self.clients_max, self.subscriptions_per_client_max) < 1:
+            raise ValueError("clients_max and subscriptions_per_client_max must be at least 1")
+        if not 0 <= self.hops_spare <= HOPS_MAX or not 1 <= self.hops_max <= HOPS_MAX:
+            raise ValueError(f"hops_spare and hops_max must not be above {HOPS_MAX}")
+
+
+class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of one client."""
+
+    subscriptions_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.subscriptions_max < 1:
+            raise ValueError("subscriptions_max must be at least 1")

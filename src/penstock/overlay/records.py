@@ -1,0 +1,13 @@
+"""What the broker network writes into a trace, beside the records that all nodes share."""
+
+from __future__ import annotations
+
+from penstock.kernel.trace import Record
+
+
+class NeighbourChanged(Record, frozen=True):
+    """A broker began or ceased to count another as its neighbour."""
+
+    neighbour: int
+    up: bool
+    cause: str

@@ -1,0 +1,89 @@
+"""What an application can ask of its client node: publish, subscribe, unsubscribe, and say how it reads.
+
+Each verb goes to the service whose options it sets, else to the first in the list that claims it, else to best effort.
+The effects come back through the node's egress, like those of any other input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.content.message import DEFAULT_LIMITS, Message, MessageLimits
+from penstock.kernel.machine import Done, Effect, Refused
+from penstock.kernel.service import CarriesPublications, Reading, ServesSubscriptions, Service, WatchesReaders, can
+from penstock.kernel.storage import Ticket
+from penstock.overlay.client import Client
+from penstock.overlay.node import Node
+
+
+class Verbs:
+    """The application's side of one client node."""
+
+    def __init__(self, node: Node, client: Client, services: Sequence[Service]) -> None:
+        self._node = node
+        self._client = client
+        self._carriers: list[tuple[Service, CarriesPublications]] = []
+        self._servers: list[tuple[Service, ServesSubscriptions]] = []
+        self._serving: dict[int, ServesSubscriptions] = {}  # the subscriptions that a service serves
+        for rank, service in enumerate(services):
+            machine: Any = node.machines.get(service.name)
+            if can(machine, CarriesPublications):
+                self._carriers.append((service, machine))
+            if can(machine, ServesSubscriptions):
+                self._servers.append((service, machine))
+                client.serve(rank, machine)
+
+    def limits(self, options: Any = None) -> MessageLimits:
+        """What a message may be like so that whoever sends it can."""
+        carrier = self.carrier(options)
+        return DEFAULT_LIMITS if carrier is None else carrier.limits
+
+    def publish(
+        self, messages: Sequence[Message], options: Any = None, *, tickets: Sequence[Ticket] = (), now: float
+    ) -> list[Effect]:
+        """Send messages to whoever wants them; tickets, one for each or none at all, are answered when they left."""
+        carrier = self.carrier(options)
+        if carrier is None:
+            return self._node.route(self._client.publish(messages, tickets=tickets, now=now))
+        return self._node.route(carrier.publish(messages, options, tickets=tickets, now=now))
+
+    def carrier(self, options: Any = None) -> CarriesPublications | None:
+        """The service that sends what is published with these options; None: best effort."""
+        asked = [machine for service, machine in self._carriers if service.asked_by(options, "publication_options")]
+        claiming = (machine for _, machine in self._carriers if machine.claims_publication())
+        return asked[0] if asked else next(claiming, None)
+
+    def subscribe(self, number: int, where: str, options: Any = None, *, ticket: Ticket, now: float) -> list[Effect]:
+        """Ask for all messages that match `where`, under a number not in use, with what the options say."""
+        asked = [machine for service, machine in self._servers if service.asked_by(options, "subscription_options")]
+        claiming = (machine for _, machine in self._servers if machine.claims_subscription())
+        server = asked[0] if asked else next(claiming, None)
+        if number in self._serving:
+            return [Done(ticket, Refused(f"subscription {number} exists; choose another number"))]
+        if server is None:
+            return self._node.route(self._client.subscribe(number, where, ticket=ticket, now=now))
+        effects = server.subscribe(number, where, options, ticket=ticket, now=now)
+        if not any(isinstance(effect, Done) and isinstance(effect.outcome, Refused) for effect in effects):
+            self._serving[number] = server
+        return self._node.route(effects)
+
+    def unsubscribe(self, number: int, *, ticket: Ticket, now: float) -> list[Effect]:
+        """Ask for no more."""
+        server = self._serving.pop(number, None)
+        if server is None:
+            return self._node.route(self._client.unsubscribe(number, ticket=ticket, now=now))
+        return self._node.route(server.unsubscribe(number, ticket=ticket, now=now))
+
+    def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
+        """How the application has taken the messages of a subscription lately."""
+        server = self._serving.get(number)
+        if server is None or not can(server, WatchesReaders):
+            return []
+        watcher: Any = server
+        return self._node.route(watcher.read(number, reading, now=now))
+
+    def reports(self, number: int) -> dict[str, Any]:
+        """What the services report of one subscription, by the name of the service."""
+        found = {service.name: machine.report(number) for service, machine in self._servers}
+        return {name: report for name, report in found.items() if report is not None}

@@ -1,0 +1,164 @@
+"""The application of a simulated client: it subscribes, publishes and reads as its scenario says.
+
+What it publishes is the client's script, the same as in real time (`scenario.script`). It takes messages at once, or at
+the rate that a subscription names: then they wait in a bounded queue, what does not fit is dropped and recorded, and
+the machine gets readings, as in real time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock import services
+from penstock.content.message import Attributes, Identity, Message, make_message
+from penstock.kernel.machine import Deliver, Outcome, Refused
+from penstock.kernel.reader_queue import READING_EVERY, ReaderQueue, reader_drop
+from penstock.overlay.verbs import Verbs
+from penstock.scenario.checkers import Checker
+from penstock.scenario.script import Line, script
+from penstock.scenario.spec import ClientSpec
+from penstock.sim.engine import Engine
+from penstock.sim.host import Host
+
+Tell = Callable[[Callable[[Checker], None]], None]
+
+
+class Application:
+    """Plays one client's application."""
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        end: float,
+        seed: int,
+        engine: Engine,
+        host: Host,
+        verbs: Callable[[], Verbs],  # of the client's present life
+        tell: Tell,  # the checkers
+        publishes: Callable[[Identity], None],  # called before each publication
+    ) -> None:
+        self.refused = 0
+        self._spec = spec
+        self._engine = engine
+        self._host = host
+        self._verbs = verbs
+        self._tell = tell
+        self._publishes = publishes
+        self._script = script(spec, end, seed)
+        self._readers: dict[int, _Reader] = {}
+        self._count = 0
+        self._ticket = 0
+        self._refused_now = False
+        host.answered = self._answered
+
+    def begin(self) -> None:
+        """Arrange for everything that the scenario says."""
+        for number, subscription in enumerate(self._spec.subscribe):
+            self._engine.at(subscription.start, self._subscribe, number)
+            if subscription.stop is not None:
+                self._engine.at(subscription.stop, self._unsubscribe, number)
+            if subscription.reads_messages_per_s is not None:
+                reader = _Reader(self, number, subscription.reads_messages_per_s, subscription.queue_max)
+                self._readers[number] = reader
+        if self._readers:
+            self._host.on_deliver = self._delivered
+        self._schedule(self._script)
+
+    def publish(self, attributes: Attributes, body: bytes, options: dict[str, Any] | None = None) -> None:
+        """Publish one message now."""
+        self._count += 1
+        identity = Identity(self._spec.name, self._host.incarnation, self._count)
+        message = make_message(identity, attributes, body)
+        self._publishes(identity)
+        self._refused_now, ticket = False, self._next()
+        now = self._engine.now
+        chosen = services.options(options, services.publication_options()) if options else None
+        self._host.apply(self._verbs().publish((message,), chosen, tickets=(ticket,), now=self._host.now()))
+        if not self._refused_now:
+            self._tell(lambda c: c.published(now, self._spec.name, message))
+
+    def _schedule(self, lines: Iterator[Line]) -> None:
+        line = next(lines, None)
+        if line is not None:
+            self._engine.at(line.time, self._publish_line, line)
+
+    def _publish_line(self, line: Line) -> None:
+        self.publish(line.attributes, line.body, line.options)
+        self._schedule(self._script)
+
+    def _subscribe(self, number: int) -> None:
+        subscription = self._spec.subscribe[number]
+        self._tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, subscription.where))
+        options, ticket = services.options(subscription.options), self._next()
+        self._host.apply(
+            self._verbs().subscribe(number, subscription.where, options, ticket=ticket, now=self._host.now())
+        )
+
+    def _unsubscribe(self, number: int) -> None:
+        self._tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
+        self._host.apply(self._verbs().unsubscribe(number, ticket=self._next(), now=self._host.now()))
+
+    def _answered(self, ticket: int, outcome: Outcome) -> None:
+        refused = isinstance(outcome, Refused)
+        self.refused += refused
+        if ticket == self._ticket:  # an earlier publication may be answered while this one is made
+            self._refused_now = refused
+
+    def _next(self) -> int:
+        self._ticket += 1
+        return self._ticket
+
+    # Reading.
+
+    def _delivered(self, effect: Deliver) -> None:
+        reader = self._readers.get(effect.subscription)
+        if reader is not None:
+            reader.put(effect.message)
+
+    def read(self, number: int, queue: ReaderQueue) -> None:
+        """Tell the machine how the reader of this subscription fares."""
+        if self._host.machine is not None:
+            now = self._host.now()
+            self._host.apply(self._verbs().read(number, queue.reading(), now=now))
+
+    def reader_dropped(self, message: Message) -> None:
+        """The reader was too slow for a message."""
+        self._host.note(reader_drop(message))
+
+    def later(self, delay: float, call: Callable[[None], None]) -> None:
+        """Let this be called after so many seconds."""
+        self._engine.at(self._engine.now + delay, call, None)
+
+
+class _Reader:
+    """Takes the messages of one subscription, one at a time."""
+
+    def __init__(self, application: Application, number: int, rate_messages_per_s: float, queue_max: int) -> None:
+        self._application = application
+        self._number = number
+        self._interval = 1.0 / rate_messages_per_s
+        self._queue = ReaderQueue(queue_max)
+        self._reading = self._reporting = False
+
+    def put(self, message: Message) -> None:
+        """A message has come."""
+        dropped = self._queue.put(message)
+        if dropped is not None:
+            self._application.reader_dropped(dropped)
+        if not self._reading:
+            self._reading = True
+            self._application.later(self._interval, self._take)
+        if not self._reporting:  # not from inside the machine's own effects: as an input of its own
+            self._reporting = True
+            self._application.later(READING_EVERY, self._report)
+
+    def _take(self, _: None) -> None:
+        self._queue.take(1)
+        self._reading = bool(self._queue.messages)
+        if self._reading:
+            self._application.later(self._interval, self._take)
+
+    def _report(self, _: None) -> None:
+        self._reporting = False
+        self._application.read(self._number, self._queue)

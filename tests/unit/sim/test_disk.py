@@ -1,0 +1,305 @@
+"""The simulated disk: answers in order after its delay; what a crash leaves; full and slow disks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.kernel.machine import Effect
+from penstock.kernel.packet import BROKER
+from penstock.kernel.service import Context, Service
+from penstock.kernel.storage import (
+    Append,
+    Appended,
+    Ask,
+    Entries,
+    Get,
+    Operation,
+    Put,
+    Read,
+    StorageFailed,
+    StorageResult,
+    Stored,
+    Ticket,
+    Trim,
+    Value,
+)
+from penstock.scenario.spec import BrokerSpec, FaultSpec, Scenario
+from penstock.services import install, remove
+from penstock.sim.disk import DELAY, Disk, Tail
+from penstock.sim.engine import Engine
+from penstock.sim.network import SimulatedNetwork
+
+
+class Bench:
+    """A disk, and what it answered when."""
+
+    def __init__(self, delay: float = DELAY, seed: int = 1) -> None:
+        self.engine = Engine()
+        self.answers: list[tuple[float, Ticket, StorageResult]] = []
+        self.disk = Disk(self.engine, Random(seed), self._answered, delay)
+        self._ticket = 0
+
+    def _answered(self, ticket: Ticket, result: StorageResult) -> None:
+        self.answers.append((self.engine.now, ticket, result))
+
+    def ask(self, *operations: Operation) -> None:
+        for operation in operations:
+            self._ticket += 1
+            self.disk.ask(Ask(self._ticket, "here", operation))
+
+    def at(self, time: float, action: Any) -> None:
+        self.engine.at(time, lambda _: action(), None)
+
+    def run(self, until: float = 100.0) -> None:
+        self.engine.run(until)
+
+    def times(self) -> list[float]:
+        return [time for time, *_ in self.answers]
+
+    def results(self) -> list[StorageResult]:
+        return [result for *_, result in self.answers]
+
+    def log(self) -> tuple[bytes, ...]:
+        found = self.disk.store.carry_out("here", Read(0, 1000))
+        assert isinstance(found, Entries)
+        return found.entries
+
+
+def test_answers_come_in_order_after_the_delay_and_changes_are_made_when_they_come() -> None:
+    bench = Bench(delay=0.5)
+    bench.ask(Append((b"a",)), Read(0, 9), Put("x", b"1"), Get("x"), Trim(1))
+    assert bench.log() == ()
+    bench.run(0.49)
+    assert (bench.answers, bench.log()) == ([], ())
+    bench.run()
+    assert [ticket for _, ticket, _ in bench.answers] == [1, 2, 3, 4, 5]
+    assert bench.results() == [Appended(0), Entries(0, (b"a",)), Stored(), Value(b"1"), Stored()]
+    assert bench.times() == [0.5] * 5
+
+
+def test_a_later_question_waits_its_own_time() -> None:
+    bench = Bench(delay=0.5)
+    bench.ask(Get("x"))
+    bench.at(0.2, lambda: bench.ask(Get("x")))
+    bench.run()
+    assert bench.times() == pytest.approx([0.5, 0.7])
+
+
+def test_a_disk_that_becomes_slow_or_fast_again_lets_no_question_overtake_another() -> None:
+    bench = Bench(delay=0.1)
+    bench.ask(Append((b"a",)))
+
+    def change(delay: float) -> None:
+        bench.disk.delay = delay
+        bench.ask(Append((str(delay).encode(),)))
+
+    bench.at(0.05, lambda: change(5.0))
+    bench.at(1.0, lambda: change(0.1))
+    bench.at(6.0, lambda: bench.ask(Append((b"z",))))
+    bench.run()
+    assert bench.times() == pytest.approx([0.1, 5.05, 5.05, 6.1])
+    assert [ticket for _, ticket, _ in bench.answers] == [1, 2, 3, 4]
+    assert bench.log() == (b"a", b"5.0", b"0.1", b"z")
+
+
+def test_a_full_disk_refuses_what_needs_room_and_goes_on_when_there_is_some() -> None:
+    bench = Bench()
+    bench.ask(Append((b"a", b"b")), Put("x", b"1"))
+    bench.run(1.0)
+    bench.disk.full = True
+    bench.ask(Append((b"c",)), Put("x", b"2"), Read(0, 9), Get("x"), Trim(1), Put("x", b""), Get("x"))
+    bench.run(2.0)
+    first, second, *others = bench.results()[2:]
+    assert first == second
+    assert isinstance(first, StorageFailed)
+    assert "the disk is full" in first.problem
+    read = [Entries(0, (b"a", b"b")), Value(b"1")]
+    assert others == [*read, Stored(), Stored(), Value(b"")], "reading, trimming and removing need no room"
+    bench.disk.full = False
+    bench.ask(Append((b"d",)), Put("x", b"3"), Get("x"))
+    bench.run(3.0)
+    assert bench.results()[-3:] == [Appended(2), Stored(), Value(b"3")]
+    assert bench.log() == (b"b", b"d")
+
+
+# Crashes.
+
+
+def crashed(tail: Tail, *operations: Operation, seed: int = 1) -> Bench:
+    """One entry that was answered, then operations that were not."""
+    bench = Bench(seed=seed)
+    bench.ask(Append((b"answered",)))
+    bench.run(1.0)
+    bench.ask(*operations)
+    bench.disk.crash(tail)
+    bench.run(2.0)
+    return bench
+
+
+UNANSWERED = (Append((b"1", b"2", b"3")), Append((b"4",)), Put("x", b"1"))
+
+
+def test_of_a_lost_tail_nothing_is_there_and_of_a_kept_one_everything() -> None:
+    lost, kept = crashed("lost", *UNANSWERED), crashed("kept", *UNANSWERED)
+    assert lost.log() == (b"answered",)
+    assert lost.disk.store.carry_out("here", Get("x")) == Value(b"")
+    assert kept.log() == (b"answered", b"1", b"2", b"3", b"4")
+    assert kept.disk.store.carry_out("here", Get("x")) == Value(b"1")
+    assert len(lost.answers) == len(kept.answers) == 1, "whoever has crashed is never answered"
+
+
+def test_of_a_torn_tail_the_first_changes_and_the_first_entries_are_there_and_nothing_behind_them() -> None:
+    everything = (b"answered", b"1", b"2", b"3", b"4")
+    found = set()
+    for seed in range(60):
+        bench = crashed("torn", *UNANSWERED, seed=seed)
+        log, value = bench.log(), bench.disk.store.carry_out("here", Get("x"))
+        assert log == everything[: len(log)]
+        assert value == Value(b"") or len(log) == 5, "the value was put last"
+        assert len(bench.answers) == 1
+        found.add((len(log), value))
+    assert {length for length, _ in found} == {1, 2, 3, 4, 5}, "torn at every place"
+    assert {value for length, value in found if length == 5} == {Value(b""), Value(b"1")}
+
+
+def test_where_a_tail_is_torn_depends_on_the_seed_alone() -> None:
+    assert [crashed("torn", *UNANSWERED, seed=seed).log() for seed in range(20)] == [
+        crashed("torn", *UNANSWERED, seed=seed).log() for seed in range(20)
+    ]
+
+
+@pytest.mark.parametrize("tail", ["lost", "kept", "torn"])
+def test_a_full_disk_has_no_room_for_a_tail(tail: Tail) -> None:
+    bench = Bench()
+    bench.ask(Append((b"a",)))
+    bench.disk.full = True
+    bench.disk.crash(tail)
+    assert bench.log() == ()
+
+
+@pytest.mark.parametrize("tail", ["lost", "kept", "torn"])
+def test_the_next_life_is_served_and_hears_no_answer_to_the_one_before(tail: Tail) -> None:
+    bench = crashed(tail)
+    bench.ask(Append((b"new",)), Read(0, 9))
+    bench.run(3.0)
+    assert bench.results()[1:] == [Appended(1), Entries(0, (b"answered", b"new"))]
+
+
+def test_the_next_life_does_not_wait_for_the_questions_of_the_one_before() -> None:
+    bench = Bench(delay=50.0)
+    bench.ask(Append((b"old",)))
+    bench.disk.crash("lost")
+    bench.disk.delay = 0.5
+    bench.ask(Append((b"new",)))
+    bench.run()
+    assert bench.answers == [(0.5, 2, Appended(0))]
+
+
+# In a network.
+
+
+class Diary:
+    """A broker's machine that writes each life into its log, and keeps all answers."""
+
+    lives: list[Diary]
+
+    def __init__(self, context: Context) -> None:
+        self.answers: list[StorageResult] = []
+        self.storage = context.storage
+        self.incarnation = context.incarnation
+        Diary.lives.append(self)
+
+    def begin(self) -> list[Effect]:
+        entries = (str(self.incarnation).encode(),) * 2
+        return [self.storage.ask(Append(entries)), self.storage.ask(Read(0, 99))]
+
+    def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect]:
+        self.answers.append(result)
+        return []
+
+
+DIARY = Service(name="diary", broker=Diary, stores=(BROKER,))
+
+
+class Nobody:
+    """An observer of nothing."""
+
+    watches_packets = False
+
+    def record(self, node: str, record: object) -> None: ...
+
+    def delivered(self, node: str, subscription: int, message: object) -> None: ...
+
+    def sent(self, packet: object) -> None: ...
+
+    def handled(self, node: str, packet: object) -> None: ...
+
+
+class Network:
+    """One broker that keeps a diary."""
+
+    def __init__(self, disk_delay: float = 0.5) -> None:
+        scenario = Scenario(name="disk", duration=1.0, broker=(BrokerSpec(name="a", disk_delay=disk_delay),))
+        self.engine = Engine()
+        self.network = SimulatedNetwork(scenario, 1, self.engine, Nobody())
+        self.network.start(scenario)
+
+    def begin(self, until: float) -> Diary:
+        diary = Diary.lives[-1]
+        self.network.hosts["a"].apply(diary.begin())
+        self.engine.run(until)
+        return diary
+
+    def strike(self, *faults: Any, **fields: Any) -> None:
+        for kind in faults:
+            self.network.strike(FaultSpec(at=0.0, kind=kind, broker="a", **fields))
+
+
+@pytest.fixture(autouse=True)
+def diary() -> Any:
+    Diary.lives = []
+    install(DIARY)
+    yield
+    remove(DIARY)
+
+
+def test_a_broker_is_answered_after_its_disks_delay_and_finds_its_log_in_the_next_life() -> None:
+    bench = Network(disk_delay=0.5)
+    assert bench.begin(0.4).answers == []
+    bench.engine.run(0.5)
+    assert Diary.lives[0].answers == [Appended(0), Entries(0, (b"1", b"1"))]
+    bench.strike("crash", "restart")
+    assert bench.begin(2.0).answers == [Appended(2), Entries(0, (b"1", b"1", b"2", b"2"))]
+
+
+@pytest.mark.parametrize(("tail", "left"), [("lost", ()), ("kept", (b"1", b"1"))])
+def test_what_a_crash_leaves_is_the_faults_choice(tail: Tail, left: Sequence[bytes]) -> None:
+    bench = Network(disk_delay=0.5)
+    bench.begin(0.4)
+    bench.strike("crash", tail=tail)
+    bench.strike("restart")
+    second = bench.begin(5.0)
+    assert Diary.lives[0].answers == [], "a node that crashes is never answered"
+    assert second.answers == [Appended(len(left)), Entries(0, (*left, b"2", b"2"))]
+
+
+def test_faults_fill_free_and_slow_down_a_disk_and_heal_mends_it() -> None:
+    bench = Network(disk_delay=0.5)
+    bench.strike("disk_full")
+    answers = bench.begin(1.0).answers
+    assert isinstance(answers[0], StorageFailed)
+    bench.strike("disk_freed")
+    bench.begin(2.0)
+    assert answers[2:] == [Appended(0), Entries(0, (b"1", b"1"))]
+    bench.strike("disk_slow", seconds=3.0)
+    bench.begin(4.9)
+    assert len(answers) == 4
+    bench.engine.run(5.0)
+    assert len(answers) == 6
+    bench.strike("disk_full", "heal")
+    bench.begin(5.5)
+    assert answers[6] == Appended(4)
