@@ -10,25 +10,35 @@ early the machine is not woken, and the timer is armed again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from penstock.kernel.link import Link
 from penstock.kernel.machine import Deliver, Done, Effect, Machine, Outcome, Send
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.storage import Ask, Ticket
 from penstock.kernel.trace import Record
 
 ROUNDING = 1e-6  # seconds; converting between a node's clock and the host's may lose the last bits
 
 
+class Port(Protocol):
+    """One end of a link."""
+
+    def send(self, packet: Packet, lane: Lane) -> None: ...
+
+
 class World(Protocol):
     """What a host does for its machine."""
 
+    @property
+    def ports(self) -> Mapping[Link, Port]: ...
+
+    @property
+    def deliver(self) -> Callable[[Deliver], None]: ...
+
     def now(self) -> float:
         """The node's own time."""
-
-    def send(self, effect: Send) -> None: ...
-
-    def deliver(self, effect: Deliver) -> None: ...
 
     def answer(self, ticket: Ticket, outcome: Outcome) -> None: ...
 
@@ -55,11 +65,13 @@ class Driver:
     def apply(self, effects: Sequence[Effect]) -> None:
         """Do what the machine asks for, in order, then arm the timer."""
         world = self._world
+        ports, deliver = world.ports, world.deliver  # most effects are packets and deliveries
         for effect in effects:
             if type(effect) is Send:
-                world.send(effect)
+                for link in effect.to:
+                    ports[link].send(effect.packet, effect.lane)
             elif type(effect) is Deliver:
-                world.deliver(effect)
+                deliver(effect)
             elif type(effect) is Done:
                 world.answer(effect.ticket, effect.outcome)
             elif type(effect) is Ask:

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from penstock.kernel.driver import Driver
 from penstock.kernel.link import Link
-from penstock.kernel.machine import Deliver, Effect, Outcome, Send
+from penstock.kernel.machine import Deliver, Effect, Outcome
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.storage import Ask, StorageResult, Ticket
 from penstock.kernel.trace import (
@@ -179,16 +179,14 @@ class LiveHost:
 
     # What the driver asks of this world.
 
-    def send(self, effect: Send) -> None:
-        """Put a packet on its links."""
-        for link in effect.to:
-            self.ports[link].send(effect.packet, effect.lane)
+    @property
+    def deliver(self) -> Callable[[Deliver], None]:
+        """What becomes of a message for the application."""
+        return self.on_deliver if self.trace is None else self._deliver_traced
 
-    def deliver(self, effect: Deliver) -> None:
-        """A message for the application."""
-        if self.trace is not None:
-            identity = effect.message.identity
-            self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
+    def _deliver_traced(self, effect: Deliver) -> None:
+        identity = effect.message.identity
+        self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
         self.on_deliver(effect)
 
     def answer(self, ticket: Ticket, outcome: Outcome) -> None:

@@ -18,7 +18,7 @@ from typing import Protocol
 from penstock.content.message import Message
 from penstock.kernel.driver import Driver
 from penstock.kernel.link import Link, LinkKind
-from penstock.kernel.machine import Deliver, Effect, Outcome, Send
+from penstock.kernel.machine import Deliver, Effect, Outcome
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import LaneBounds, LaneQueue, QueueConfig
 from penstock.kernel.storage import Ask, StorageResult, Ticket
@@ -78,6 +78,15 @@ class SimulatedPort:
         """Give the port its outgoing pipe."""
         self.out = out
         self.limited = limited and self.kind is not LinkKind.DATAGRAM
+
+    def send(self, packet: Packet, lane: Lane) -> None:
+        """Put a packet on the wire."""
+        out = self.out
+        assert out is not None
+        self.host.note_sent(packet)
+        out.send((packet, lane), packet.size_bytes())
+        if self.limited and not self.ready_scheduled:
+            self.host.ask_for_room(self, out)
 
     def arrive(self, item: tuple[Packet, Lane]) -> None:
         """A packet has come in over the wire."""
@@ -280,22 +289,14 @@ class Host:
 
     # Links.
 
-    def send(self, effect: Send) -> None:
-        """Put a packet on its links."""
-        packet = effect.packet
+    def note_sent(self, packet: Packet) -> None:
+        """A packet goes out."""
+        self.packets_sent += 1
         self._deliveries += type(packet) is Delivery
-        item, size_bytes = (packet, effect.lane), packet.size_bytes()
-        for link in effect.to:
-            port = self.ports[link]
-            assert port.out is not None
-            if self._watched:
-                self._observer.sent(packet)
-            self.packets_sent += 1
-            port.out.send(item, size_bytes)
-            if port.limited and not port.ready_scheduled:
-                self._ask_for_room(port, port.out)
+        if self._watched:
+            self._observer.sent(packet)
 
-    def _ask_for_room(self, port: SimulatedPort, out: Pipe) -> None:
+    def ask_for_room(self, port: SimulatedPort, out: Pipe) -> None:
         port.ready_scheduled = True
         at = out.idle_at() if port.kind is LinkKind.SHAPED else out.room_at()
         self._engine.at(at, self._ready, (port.connection, port))
@@ -313,7 +314,7 @@ class Host:
         if port.limited:
             room = 1 if port.kind is LinkKind.SHAPED else port.out.room_bytes()
         if room <= 0:  # more has been sent since we asked: ask again, for nobody else will
-            self._ask_for_room(port, port.out)
+            self.ask_for_room(port, port.out)
             return
         self.apply(self.machine.link_ready(port.link, room_bytes=room, now=self.now()))
 

@@ -24,7 +24,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[kernels.Job]]:
 
 def test_an_index_answers_without_them_and_uses_them_once_they_are_ready(waiting: list[kernels.Job]) -> None:
     index = PredicateIndex(compiled_above=5)
-    for number in range(8):
+    for number in range(20):
         index.add(number, parse_predicate(f"x >= {number}"))
     assert index.match([{"x": 2}]) == [[0, 1, 2]]
     assert type(index._table) is DictTable

@@ -50,6 +50,17 @@ class Clockwork:
         return []
 
 
+class Wire:
+    """One end of a link."""
+
+    def __init__(self, did: list[Any], link: Link) -> None:
+        self.did = did
+        self.link = link
+
+    def send(self, packet: Packet, lane: Lane) -> None:
+        self.did.append(Send((self.link,), packet, lane))
+
+
 class World:
     """A host that writes down what it is asked, and lets its driver's timer ring when time passes."""
 
@@ -57,6 +68,7 @@ class World:
         self.time = 0.0
         self.offset = OFFSET
         self.did: list[Any] = []
+        self.ports = {0: Wire(self.did, 0), 1: Wire(self.did, 1)}
         self.calls: list[float] = []  # all times that were ever asked for
         self.pending: list[float] = []
         self.machine = Clockwork()
@@ -64,9 +76,6 @@ class World:
 
     def now(self) -> float:
         return self.time + self.offset
-
-    def send(self, effect: Send) -> None:
-        self.did.append(effect)
 
     def deliver(self, effect: Deliver) -> None:
         self.did.append(effect)
