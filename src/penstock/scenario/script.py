@@ -1,8 +1,8 @@
 """What a client publishes in a run, message by message: the same in both worlds for the same seed.
 
-Each flow of a client draws from a stream of its own, first a time and then the attributes of the message that is due
-at that time. The simulator's clients draw in this very order, so a live client that follows this script publishes the
-same messages, under the same counts.
+Each flow of a client draws from a generator of its own, first a time and then the attributes of the message that is due
+at that time. Clients in the simulator and live clients both follow this script, so they publish the same messages,
+under the same counts.
 """
 
 from __future__ import annotations
