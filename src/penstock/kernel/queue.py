@@ -23,6 +23,7 @@ from penstock.kernel.packet import DATA_LANES, Lane
 Item = TypeVar("Item")
 
 UNBOUNDED_PACKETS = 1 << 62
+HOLD_BYTES = 1 << 18  # of a lane that holds, for each neighbour: 20 Mbit/s over 100 ms, 10 Gbit/s over 200 us
 QUANTUM_BYTES = 1500  # one full frame per unit of weight and round
 
 

@@ -16,7 +16,7 @@ from penstock.content.bloom import EncodingScheme
 from penstock.errors import NotPossibleHere
 from penstock.kernel.link import Link, LinkInfo
 from penstock.kernel.packet import BROKER, CLIENT
-from penstock.kernel.queue import Overflow, QueueConfig
+from penstock.kernel.queue import HOLD_BYTES, Overflow, QueueConfig
 from penstock.kernel.service import (
     CarriesPublications,
     Context,
@@ -109,11 +109,12 @@ def _assemble(
 
 def _queues(services: Sequence[Service], config: NodeConfig) -> QueueConfig:
     """The lanes as configured, and held where the service of the lane says so."""
-    held = {service.lane for service in services if service.overflow is Overflow.HOLD}
-    lanes = {
-        lane: replace(bounds, overflow=Overflow.HOLD) if lane in held else bounds
-        for lane, bounds in config.queues.lanes.items()
-    }
+    held = dict.fromkeys(service.lane for service in services if service.overflow is Overflow.HOLD)
+    lanes = dict(config.queues.lanes)
+    for lane in held:
+        if lanes[lane].overflow is Overflow.DROP:
+            bytes_max = min(HOLD_BYTES, lanes[lane].bytes_max)
+            lanes[lane] = replace(lanes[lane], overflow=Overflow.HOLD, bytes_max=bytes_max)
     return QueueConfig(lanes=lanes)
 
 

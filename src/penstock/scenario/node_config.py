@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.content.bloom import EncodingScheme
 from penstock.kernel.packet import BROKER, CLIENT, Lane
-from penstock.kernel.queue import Overflow, QueueConfig
+from penstock.kernel.queue import HOLD_BYTES, Overflow, QueueConfig
 from penstock.overlay.assembly import NodeConfig
 from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.services import typed_settings
@@ -33,5 +33,6 @@ def _queues(scenario: Scenario) -> QueueConfig:
     for name, spec in scenario.lanes.items():
         lane = Lane[name.upper()]
         overflow = Overflow(spec.overflow)
-        lanes[lane] = replace(lanes[lane], bytes_max=spec.bytes_max, weight=spec.weight, overflow=overflow)
+        usual = HOLD_BYTES if overflow is Overflow.HOLD else lanes[lane].bytes_max
+        lanes[lane] = replace(lanes[lane], bytes_max=spec.bytes_max or usual, weight=spec.weight, overflow=overflow)
     return QueueConfig(lanes=lanes)

@@ -116,7 +116,7 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class LaneSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One lane of every link between brokers and to clients: [lanes.priced], for instance."""
 
-    bytes_max: int = 4 << 20  # what may wait for a link; in packets each link has its own bound
+    bytes_max: int | None = None  # what may wait for a link (4 MiB), or, if it holds, for each neighbour (256 KiB)
     weight: int = 1  # its share of a link, against the other lanes that have something to send
     overflow: Literal["drop", "hold"] = "drop"  # when full: drop, or give neighbours no more credit
 

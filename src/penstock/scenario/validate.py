@@ -42,7 +42,8 @@ def validate(scenario: Scenario) -> None:
         raise InvalidScenario("encoding.bits", "must be a multiple of 64 between 64 and 4096")
     _count("encoding.hashes", scenario.encoding.hashes, 1, 16)
     for name, lane in scenario.lanes.items():
-        _count(f"lanes.{name}.bytes_max", lane.bytes_max, 1 << 20, 1 << 40)
+        if lane.bytes_max is not None:
+            _count(f"lanes.{name}.bytes_max", lane.bytes_max, 4096, 1 << 40)
         _count(f"lanes.{name}.weight", lane.weight, 1, 1_000)
     _unique_names(scenario)
     _validate_settings("services", BROKER, scenario.services)

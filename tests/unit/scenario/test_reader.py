@@ -318,7 +318,7 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
         ),
         ("duration = 10", "duration = 10\nlanes.priced.overflow = 'x'", "lanes", "invalid enum value 'x'"),
         ("duration = 10", "duration = 10\nlanes.priced.weight = 0", "lanes.priced.weight", "between 1 and 1000"),
-        ("duration = 10", "duration = 10\nlanes.priced.bytes_max = 9", "lanes.priced.bytes_max", "between 1048576"),
+        ("duration = 10", "duration = 10\nlanes.priced.bytes_max = 9", "lanes.priced.bytes_max", "between 4096"),
         ("duration = 10", "duration = 10\nlanes.control.weight = 2", "", "invalid enum value 'control'"),
         ('kind = "crash"', 'kind = "crash"\ntail = "half"', "fault[0].tail", "invalid enum value 'half'"),
         ('kind = "crash"\nbroker = "b"', 'kind = "disk_full"', "fault[0].broker", "needs the name of a broker"),
