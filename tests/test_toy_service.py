@@ -57,7 +57,7 @@ kind = "reliable"
 [[client]]
 name = "reader"
 broker = "right"
-subscribe = [{ where = "n >= 0", tally = true }, { where = "n >= 0" }]
+subscribe = [{ where = "TRUE", tally = true }, { where = "n >= 0" }]
 [client.counting]
 ask_every = 0.5
 
@@ -65,6 +65,8 @@ ask_every = 0.5
 name = "writer"
 broker = "left"
 publish = [{ rate_messages_per_s = 20.0, start = 0.5, attributes = { n = 1 } }]
+[client.transport]  # its messages come in an envelope, and its heartbeats are no messages of an application
+heartbeat_interval = 0.2
 """
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PENSTOCK_SERVICES": "toy_service:COUNTING", "PYTHONPATH": str(HERE)}

@@ -135,6 +135,10 @@ def options(given: Mapping[str, Any], kind: type[Struct] | None = None) -> Any:
     for name in given:
         if name not in kind.__struct_fields__:
             known = list(kind.__struct_fields__)
+            others = publication_options() if kind is subscription_options() else subscription_options()
+            if name in others.__struct_fields__:
+                verbs = ("publish", "subscribe") if kind is subscription_options() else ("subscribe", "publish")
+                raise InvalidOption(name, f"is an option of {verbs[0]}, not of {verbs[1]}")
             advice = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "")
             raise InvalidOption(name, f"no service has such an option{advice}")
     try:

@@ -25,7 +25,7 @@ def broker_command(
     base_port: Annotated[int, typer.Option(help="Ports of the file's brokers are counted from here.")] = 7420,
     trace: Annotated[Path | None, typer.Option(help="Write this broker's part of a trace into this folder.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Where services keep what must survive a crash; none do without it.")
+        Path | None, typer.Option(help="A folder for services that store something; without it they are refused.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,

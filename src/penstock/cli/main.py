@@ -8,8 +8,10 @@ Every command has `--help` with an example, and `--json`. Colours obey NO_COLOR.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
+from msgspec import Struct
 
 from penstock.cli import filter as filter_commands
 from penstock.cli import lab as lab_commands
@@ -29,6 +31,23 @@ from penstock.cli.up import up_command
 from penstock.errors import NotPossibleHere, PenstockError, SparkUnavailable, Unreachable
 from penstock.services import publication_options, subscription_options
 
+
+def _with_options(command: Callable[..., None], kind: Callable[[], type[Struct]]) -> Callable[..., None]:
+    """The command with the options of all services; a service that cannot be loaded is one message, not a traceback."""
+    try:
+        return with_service_options(command, kind())
+    except PenstockError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+
+
+def exit_code(error: PenstockError) -> int:
+    """What the shell gets for an error that we know."""
+    if isinstance(error, Unreachable):
+        return 5
+    return 4 if isinstance(error, NotPossibleHere | SparkUnavailable) else 2
+
+
 app = typer.Typer(
     name="penstock",
     help="Content-based publish/subscribe that keeps its flow under control.",
@@ -42,21 +61,14 @@ app.add_typer(lab_commands.app, name="lab")
 app.add_typer(workload_commands.app, name="workload")
 app.command("up")(up_command)
 app.command("broker")(broker_command)
-app.command("pub")(with_service_options(pub_command, publication_options()))
-app.command("sub")(with_service_options(sub_command, subscription_options()))
+app.command("pub")(_with_options(pub_command, publication_options))
+app.command("sub")(_with_options(sub_command, subscription_options))
 app.command("report")(report_command)
 app.command("bench")(bench_command)
 app.command("live")(live_command)
 app.command("demo")(demo_command)
 app.command("sim")(sim_command)
 app.command("storm")(storm_command)
-
-
-def exit_code(error: PenstockError) -> int:
-    """What the shell gets for an error that we know."""
-    if isinstance(error, Unreachable):
-        return 5
-    return 4 if isinstance(error, NotPossibleHere | SparkUnavailable) else 2
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ def up_command(
     ] = "127.0.0.1",
     trace: Annotated[Path | None, typer.Option(help="Leave a run with the brokers' trace in this folder.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Where services keep what must survive a crash; none do without it.")
+        Path | None, typer.Option(help="A folder for services that store something; without it they are refused.")
     ] = None,
     restart: Annotated[bool, typer.Option(help="Start a broker that dies again.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,

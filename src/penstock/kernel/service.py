@@ -136,15 +136,16 @@ class Service:
 
 
 def can(machine: Any, capability: Any) -> bool:
-    """Whether the machine has all that the capability names; remembered for its class, since nodes are many."""
+    """Whether the machine has all that the capability names."""
     kind: Any = type(machine)
-    return _can(kind, capability)
+    return not missing(kind, capability)
 
 
-@cache
-def _can(kind: Any, capability: Any) -> bool:
+@cache  # nodes are many, their kinds few
+def missing(kind: Any, capability: Any) -> tuple[str, ...]:
+    """What of the capability a machine of this kind lacks."""
     names = [*capability.__annotations__, *(name for name in vars(capability) if not name.startswith("_"))]
-    return all(hasattr(kind, name) for name in names)
+    return tuple(name for name in names if not hasattr(kind, name))
 
 
 class TakesPackets(Protocol):
@@ -203,7 +204,11 @@ class CarriesPublications(Protocol):
 
 
 class ServesSubscriptions(Protocol):
-    """A client's machine that serves subscriptions with more than best effort."""
+    """A client's machine that serves subscriptions with more than best effort.
+
+    It gets messages without the envelope of any service, unless it has `opens_envelopes = True`: then as they came, and
+    what services send each other too.
+    """
 
     def claims_subscription(self) -> bool:
         """Whether it also serves subscriptions that ask for nothing; whose options are set gets them anyway."""

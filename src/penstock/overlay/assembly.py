@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from penstock.content.bloom import EncodingScheme
-from penstock.errors import NotPossibleHere
+from penstock.errors import InvalidService, NotPossibleHere
 from penstock.kernel.link import Link, LinkInfo
 from penstock.kernel.packet import BROKER, CLIENT
 from penstock.kernel.queue import HOLD_BYTES, Overflow, QueueConfig
@@ -26,6 +26,7 @@ from penstock.kernel.service import (
     TakesPackets,
     UsesStorage,
     can,
+    missing,
 )
 from penstock.kernel.storage import ServiceStorage
 from penstock.kernel.timers import ServiceTimers
@@ -119,14 +120,24 @@ def _queues(services: Sequence[Service], config: NodeConfig) -> QueueConfig:
 
 
 def _check(service: Service, role: str, machine: Any) -> None:
-    """What a machine does, its declaration says."""
-    if can(machine, TakesPackets):
-        undeclared = [kind.__name__ for kind in machine.packet_kinds if kind not in service.packets]
-        assert not undeclared, f"service '{service.name}' takes {undeclared} and does not declare them"
-    assert service.timers is not None or not can(machine, HasTimers), f"service '{service.name}' declares no timers"
+    """What a machine does, its declaration says; raises InvalidService."""
+    problems = []
+    kinds = machine.packet_kinds if can(machine, TakesPackets) else ()
+    undeclared = [kind.__name__ for kind in kinds if kind not in service.packets]
+    if undeclared:
+        problems.append(f"takes {', '.join(undeclared)} and does not declare it")
+    if service.timers is None and can(machine, HasTimers):
+        problems.append("has timers and does not declare their enumeration")
+    if can(machine, UsesStorage) != (role in service.stores):
+        problems.append("uses storage and does not say so in `stores`, or the other way round")
     if role == CLIENT:
-        serves, carries = can(machine, ServesSubscriptions), can(machine, CarriesPublications)
-        assert serves or service.subscription_options is None, f"service '{service.name}' cannot serve its options"
-        assert carries or service.publication_options is None, f"service '{service.name}' cannot serve its options"
-    stores = can(machine, UsesStorage)
-    assert stores == (role in service.stores), f"service '{service.name}': its declaration is wrong about storage"
+        kind: Any = type(machine)
+        for options, capability in (
+            (service.subscription_options, ServesSubscriptions),
+            (service.publication_options, CarriesPublications),
+        ):
+            lacks = missing(kind, capability)
+            if options is not None and lacks:
+                problems.append(f"has options and lacks {', '.join(lacks)} to serve them")
+    for problem in problems:
+        raise InvalidService(service.name, f"its machine for {role}s {problem}")

@@ -47,6 +47,7 @@ class Client:
         self._where: dict[int, str] = {}  # subscription -> text
         self._owners: dict[int, int] = {}  # subscription -> rank of the service that owns it
         self._services: dict[int, ServesSubscriptions] = {}  # by rank: the order of the list of services
+        self._opens: dict[int, bool] = {}  # whether that service opens envelopes itself
         self._asked: dict[int, int] = {}  # ticket on the wire -> subscription
         self._next_wire_ticket = 0
         self._unanswered: dict[int, Ticket] = {}  # subscription -> ticket whose Subscribe has not been answered
@@ -54,6 +55,7 @@ class Client:
     def serve(self, rank: int, service: ServesSubscriptions) -> None:
         """Deliveries for the subscriptions of this service go to it; called when the node is assembled."""
         self._services[rank] = service
+        self._opens[rank] = getattr(service, "opens_envelopes", False)
 
     # Application verbs.
 
@@ -163,21 +165,17 @@ class Client:
                 owned.setdefault(self._owners[number], []).append(number)
             elif number in self._where:
                 plain.append(number)
-        effects = self._deliver_plain(plain, message) if plain else []
+        effects: list[Effect] = []
+        inside: Message | None = message
+        if FLAG in message.attributes and (plain or not all(self._opens[rank] for rank in owned)):
+            inside, effects = _without_envelope(message)
+        if inside is not None:
+            effects += [Deliver(number, inside) for number in plain]
         for rank in sorted(owned):
-            effects += self._services[rank].delivered(tuple(owned[rank]), message, now=now)
+            content = message if self._opens[rank] else inside
+            if content is not None:
+                effects += self._services[rank].delivered(tuple(owned[rank]), content, now=now)
         return effects
-
-    def _deliver_plain(self, numbers: list[int], message: Message) -> list[Effect]:
-        """To the application, without the envelope of a service that nobody here asked for."""
-        if FLAG in message.attributes:
-            if message.attributes[FLAG] != DATA:  # services among themselves
-                return []
-            try:
-                message = opened(message)[1]
-            except InvalidMessage as error:
-                return [InputRefused(sender=message.identity.publisher, problem=str(error))]
-        return [Deliver(number, message) for number in numbers]
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
@@ -223,3 +221,13 @@ class Client:
         if owner is not None:
             effects += self._services[owner].refused(number, now=now)
         return effects
+
+
+def _without_envelope(message: Message) -> tuple[Message | None, list[Effect]]:
+    """The message in the envelope of a service; none if services sent it to each other, or if it is no good."""
+    if message.attributes[FLAG] != DATA:
+        return None, []
+    try:
+        return opened(message)[1], []
+    except InvalidMessage as error:
+        return None, [InputRefused(sender=message.identity.publisher, problem=str(error))]

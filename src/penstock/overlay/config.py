@@ -25,6 +25,8 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
             raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
+        if min(self.brokers_max, self.neighbours_max, self.encodings_per_broker_max) < 1:
+            raise ValueError("brokers_max, neighbours_max and encodings_per_broker_max must be at least 1")
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -156,7 +156,10 @@ def _validate_settings(where: str, role: str, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         place = f"{where}.{name}" if where else name
         if name not in types:
-            raise InvalidScenario(place, f"no service '{name}' has settings{did_you_mean(name, list(types))}")
+            other = services.settings_types(CLIENT if role == BROKER else BROKER)
+            table = f"[client.{name}]" if role == BROKER else f"[services.{name}]"
+            advice = f" here; write them under {table}" if name in other else did_you_mean(name, list(types))
+            raise InvalidScenario(place, f"no service '{name}' has settings{advice}")
         try:
             services.typed_settings(role, {name: value})
         except (msgspec.ValidationError, ValueError) as error:

@@ -32,6 +32,7 @@ class TransportClient:
     """The machine of the transport in a client's node."""
 
     limits = LIMITS
+    opens_envelopes = True  # they are its own
 
     def __init__(self, context: Context) -> None:
         self.transport = Transport(

@@ -336,6 +336,8 @@ OURS = SERVICE_SUBSCRIPTIONS
 class Taker:
     """A service that serves subscriptions: it writes down what comes, and delivers message 99 for each."""
 
+    opens_envelopes = True
+
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.taken: list[tuple[tuple[int, ...], Message, float]] = []

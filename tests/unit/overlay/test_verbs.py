@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from penstock.content.envelope import wrap
-from penstock.content.message import DEFAULT_LIMITS, Message, MessageLimits
+from penstock.content.envelope import FLAG, wrap
+from penstock.content.message import DEFAULT_LIMITS, Identity, Message, MessageLimits, make_message
 from penstock.kernel.machine import Accepted, Deliver, Done, Effect, Refused, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.service import Context, Reading, Service
@@ -173,13 +173,15 @@ def test_one_delivery_serves_the_application_and_then_each_owner_in_the_order_of
     assert bench.given("second", "delivered") == [((1, 4),)]
 
 
-def test_owners_get_envelopes_as_they_are_and_the_application_what_is_in_them() -> None:
+def test_owners_and_the_application_get_what_is_in_an_envelope_and_nothing_that_services_send_each_other() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2, Options(first=True))
     inside = a_message(1, body=b"body")
     enveloped = wrap(inside, b"header")
-    assert bench.deliver(enveloped, 1, 2) == [Deliver(1, inside), Deliver(2, enveloped)]
+    assert bench.deliver(enveloped, 1, 2) == [Deliver(1, inside), Deliver(2, inside)]
+    between_services = make_message(Identity("~p", 1, 1), {FLAG: "heartbeat"}, b"", reserved=True)
+    assert bench.deliver(between_services, 1, 2) == []
 
 
 def test_unsubscribing_is_the_owners_business_and_stops_deliveries_to_it() -> None:

@@ -32,11 +32,12 @@ class Admission:
         self._client_queue_packets = client_queue_packets
         self._by_peer: dict[str, Link] = {info.peer: link for link, info in self.links.items()}
         self._next_link = len(plan.neighbours)
+        self._taken: frozenset[type[Packet]] = frozenset()
         self._allowed: dict[str, frozenset[type[Packet]]] = {BROKER: frozenset(), CLIENT: frozenset()}
 
     def allow(self, taken: Iterable[type[Packet]]) -> None:
         """The broker takes packets of these kinds; each role may send those of them that are for it to send."""
-        kinds = frozenset(taken)
+        kinds = self._taken = frozenset(taken)
         self._allowed = {role: kinds & sent_by(role) for role in (BROKER, CLIENT)}
 
     def link_of(self, peer: str) -> Link | None:
@@ -68,6 +69,9 @@ class Admission:
         allowed = self._allowed[role]
         if allowed.issuperset(map(type, packets)):
             return ""
+        untaken = sorted({type(packet).__name__ for packet in packets if type(packet) not in self._taken})
+        if untaken:
+            return f"no service here takes {', '.join(untaken)}"
         kinds = sorted({type(packet).__name__ for packet in packets if type(packet) not in allowed})
         return f"a {role} may not send {', '.join(kinds)}"
 
