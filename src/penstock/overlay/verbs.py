@@ -56,12 +56,14 @@ class Verbs:
 
     def subscribe(self, number: int, where: str, options: Any = None, *, ticket: Ticket, now: float) -> list[Effect]:
         """Ask for all messages that match `where`, under a number not in use, with what the options say."""
+        serving = self._serving.get(number)
+        if serving is not None and serving.report(number) is not None:  # none any more if a broker has refused it
+            return [Done(ticket, Refused(f"subscription {number} exists; choose another number"))]
         asked = [machine for service, machine in self._servers if service.asked_by(options, "subscription_options")]
         claiming = (machine for _, machine in self._servers if machine.claims_subscription())
         server = asked[0] if asked else next(claiming, None)
-        if number in self._serving:
-            return [Done(ticket, Refused(f"subscription {number} exists; choose another number"))]
         if server is None:
+            self._serving.pop(number, None)
             return self._node.route(self._client.subscribe(number, where, ticket=ticket, now=now))
         effects = server.subscribe(number, where, options, ticket=ticket, now=now)
         if not any(isinstance(effect, Done) and isinstance(effect.outcome, Refused) for effect in effects):

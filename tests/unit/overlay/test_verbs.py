@@ -281,6 +281,17 @@ def test_a_number_that_a_service_serves_is_in_use() -> None:
     ]
 
 
+def test_a_number_whose_subscription_a_broker_refused_is_free_again() -> None:
+    bench = Bench()
+    bench.subscribe(1, Options(second=True))
+    bench.node.receive([Answer(1, "no good")], sender=HOME, now=0.0)
+    bench.server("second").given.append(("unsubscribe", 1))  # it reports nothing of it any more
+    assert not [effect for effect in bench.subscribe(1) if isinstance(effect, Done)]
+    assert bench.deliver(a_message(), 1) == [Deliver(1, a_message())]
+    assert bench.verbs.read(1, Reading(1, 2, 3), now=0.0) == []
+    assert (bench.given("second", "delivered"), bench.given("second", "read")) == ([], [])
+
+
 # The way out.
 
 
