@@ -385,20 +385,15 @@ def test_a_subscription_gives_a_reading_some_time_after_messages_came_and_never_
             (reading,) = reported.readings
             assert (reading.taken, reading.waiting, reading.queue_max) == (40, 60, 100)
             assert [message.identity.count for message in reading.dropped] == [1, 2]
-            began = time.monotonic()
-            while time.monotonic() < began + 4 * READING_EVERY:
-                reported.sink.put(make_message(Identity("p", 1, 1000), {"a": True}))
+            for count in range(1000, 1050):
+                reported.sink.put(make_message(Identity("p", 1, count), {"a": True}))
                 await messages.take(100)
-                await asyncio.sleep(0.001)
-            assert 2 <= len(reported.readings) <= 5  # not for each message
-            assert {reading.dropped for reading in reported.readings[1:]} == {()}
-            before = len(reported.readings)
-            await asyncio.sleep(2 * READING_EVERY)
-            assert len(reported.readings) <= before + 1  # where nothing comes, nothing is read
-            reported.sink.put(make_message(Identity("p", 1, 1001), {"a": True}))
-            before = len(reported.readings)
-        await asyncio.sleep(1.5 * READING_EVERY)
-        assert len(reported.readings) == before  # it is closed
+            await until(lambda: len(reported.readings) == 2)  # one for all of them
+            assert reported.readings[1].dropped == ()
+            assert not made._reading_soon  # where nothing comes, nothing is read
+            reported.sink.put(make_message(Identity("p", 1, 1051), {"a": True}))
+        made._read()  # as the timer would
+        assert len(reported.readings) == 2  # it is closed
 
     run(watched())
 
