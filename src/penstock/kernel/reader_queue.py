@@ -12,7 +12,7 @@ from collections import deque
 from penstock.content.message import Message
 from penstock.kernel.packet import Lane
 from penstock.kernel.service import Reading
-from penstock.kernel.trace import Dropped
+from penstock.kernel.trace import Dropped, dropped_record
 
 PLACE = "reader"  # of a drop
 READING_EVERY = 0.05  # seconds
@@ -66,6 +66,4 @@ class ReaderQueue:
 
 def reader_drop(message: Message) -> Dropped:
     """The record of a message that its application was too slow for; its lane is not known any more."""
-    identity = message.identity
-    who = (identity.publisher, identity.incarnation, identity.count)
-    return Dropped(PLACE, "queue full", "", Lane.BEST_EFFORT, "Delivery", *who, 1)
+    return dropped_record(PLACE, "queue full", "", Lane.BEST_EFFORT, "Delivery", message, 1)

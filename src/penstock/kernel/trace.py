@@ -131,6 +131,17 @@ def published_record(message: Message) -> Published:
     )
 
 
+def dropped_record(
+    place: str, cause: str, peer: str, lane: int, kind: str, message: Message | None, destinations: int
+) -> Dropped:
+    """The record of a packet of this kind that ended here, with the message in it if there is one."""
+    if message is None:
+        return Dropped(place, cause, peer, lane, kind, "", 0, 0, destinations)
+    identity = message.identity
+    who = (identity.publisher, identity.incarnation, identity.count)
+    return Dropped(place, cause, peer, lane, kind, *who, destinations)
+
+
 class Trace(Protocol):
     """Where a host writes records."""
 

@@ -28,7 +28,7 @@ from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
-from penstock.kernel.trace import Dropped, InputRefused
+from penstock.kernel.trace import Dropped, InputRefused, dropped_record
 from penstock.overlay.config import BrokerConfig
 from penstock.overlay.packets import (
     Answer,
@@ -313,15 +313,4 @@ class Broker:
 
 
 def _dropped(cause: str, message: Message, lane: Lane, destinations: int, kind: str = "Publication") -> Dropped:
-    identity = message.identity
-    return Dropped(
-        place="route",
-        cause=cause,
-        peer="",
-        lane=lane,
-        kind=kind,
-        publisher=identity.publisher,
-        incarnation=identity.incarnation,
-        count=identity.count,
-        destinations=destinations,
-    )
+    return dropped_record("route", cause, "", lane, kind, message, destinations)

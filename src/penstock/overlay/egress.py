@@ -16,7 +16,7 @@ from penstock.kernel.link import Link, LinkInfo, LinkKind
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import LaneQueue, QueueConfig
-from penstock.kernel.trace import Dropped
+from penstock.kernel.trace import Dropped, dropped_record
 from penstock.overlay.packets import Delivery
 
 OURSELVES: Link = -1  # the source of what came over no link
@@ -203,9 +203,4 @@ def _has_credit(waiting: _Waiting, lane: Lane) -> bool:
 
 def dropped(place: str, cause: str, peer: str, lane: Lane, packet: Packet) -> Dropped:
     """The record of a packet that ended here."""
-    message = packet.carried()
-    publisher, incarnation, count = ("", 0, 0)
-    if message is not None:
-        identity = message.identity
-        publisher, incarnation, count = identity.publisher, identity.incarnation, identity.count
-    return Dropped(place, cause, peer, lane, type(packet).__name__, publisher, incarnation, count, packet.meant_for())
+    return dropped_record(place, cause, peer, lane, type(packet).__name__, packet.carried(), packet.meant_for())
