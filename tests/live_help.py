@@ -114,9 +114,9 @@ def url(server: BrokerServer) -> str:
     return f"penstock://{server.address}"
 
 
-async def known(broker: BrokerServer, encodings: int) -> None:
+async def known(broker: BrokerServer, entries: int) -> None:
     """Wait until a broker has learnt that somebody elsewhere wants something."""
-    await until(lambda: len(broker.node.machine(Routing).index) >= encodings)
+    await until(lambda: len(broker.node.machine(Routing).form) >= entries)
 
 
 def subscriptions(broker: BrokerServer) -> int:

@@ -228,6 +228,7 @@ class ClientMachine:
         self.unsubscribe = verbs.unsubscribe
         self.read = verbs.read
         self.reports = verbs.reports
+        self.await_ready = verbs.await_ready
 
     def publish(self, message: Message, *, ticket: int, now: float) -> list[Effect]:
         """One message, whose ticket is answered."""

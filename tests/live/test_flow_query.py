@@ -83,9 +83,9 @@ def test_the_report_names_who_is_slow_at_another_broker_and_leaves_no_traces() -
             await until(lambda: listened_for(brokers["west"]))
             encodings = len(brokers["west"].node.machine(Routing).own)
             await known(brokers["east"], encodings)
-            assert len(brokers["west"].node.machine(Routing).index) == 0
+            assert len(brokers["west"].node.machine(Routing).form) == 0
             found = json.loads(await report(brokers["east"], "--json", "--listen", "3"))
-            await until(lambda: len(brokers["west"].node.machine(Routing).index) == 0)
+            await until(lambda: len(brokers["west"].node.machine(Routing).form) == 0)
             assert subscriptions(brokers["east"]) == 0
             return found  # type: ignore[no-any-return]
 

@@ -14,7 +14,8 @@ from penstock.content.language.parser import parse_predicate
 from penstock.kernel.machine import Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Dropped, Record, Trace
-from penstock.overlay.broker import Broker
+from penstock.overlay.assembly import NodeConfig
+from penstock.overlay.config import RoutingConfig
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Interest, Publication, Publish
 from penstock.overlay.routing import Routing
@@ -28,6 +29,7 @@ from penstock.testing import Pump, a_message, attach, broker_network, publish
 #  0 - 1 - 3
 #  |
 #  4
+ENCODED = NodeConfig(services={"routing": RoutingConfig(interest="encoded")})  # the paper's form of interest
 TREE = [(0, 1), (1, 2), (1, 3), (0, 4)]
 
 
@@ -39,7 +41,7 @@ def node(pump: Pump, number: int) -> Node:
 
 def a_tree(readers: dict[int, str]) -> Pump:
     """The tree with a publisher at broker 0 and readers at others."""
-    pump = broker_network(TREE)
+    pump = broker_network(TREE, config=ENCODED)
     for number, where in readers.items():
         attach(pump, f"r{number}", f"b{number}", where)
     attach(pump, "p", "b0")
@@ -49,12 +51,12 @@ def a_tree(readers: dict[int, str]) -> Pump:
 
 def test_2_7_brokers_advertise_the_bloom_filters_of_the_subscribers_they_serve() -> None:
     """2.7: "brokers advertise (broadcast) the set of Bloom filters that represent the interests of the subscribers"."""
-    pump = broker_network(TREE)
+    pump = broker_network(TREE, config=ENCODED)
     advertised: list[Interest] = []
     pump.loses = lambda flight: isinstance(flight.packet, Interest) and bool(advertised.append(flight.packet))
     attach(pump, "r", "b3", "symbol = 'IBM'")
     pump.advance(1.0)
-    scheme = node(pump, 3).machine(Broker)._scheme
+    scheme = ENCODED.scheme
     (encoding,) = scheme.routing_encodings(parse_predicate("symbol = 'IBM'"))
     assert {(packet.origin, packet.added) for packet in advertised} == {(3, (scheme.to_bytes(encoding),))}
 
@@ -62,8 +64,7 @@ def test_2_7_brokers_advertise_the_bloom_filters_of_the_subscribers_they_serve()
 def test_2_7_all_brokers_know_all_subscriptions_and_their_home() -> None:
     """2.7: "all brokers have a global information about all subscriptions and their associated home broker"."""
     pump = a_tree({2: "n = 1", 3: "n = 2", 4: "n = 1"})
-    bits = node(pump, 0).machine(Broker)._scheme.encode_message({"n": 1})
-    matched = [node(pump, number).machine(Routing).index.match([bits])[0] for number in range(5)]
+    matched = [node(pump, number).machine(Routing).form.wanting([{"n": 1}])[0][0] for number in range(5)]
     homes = {number: set(found) | ({number} & {2, 4}) for number, found in enumerate(matched)}
     assert homes == {key: {2, 4} for key in range(5)}
 
@@ -80,8 +81,10 @@ def test_2_7_the_publishers_home_broker_finds_the_destinations_and_writes_them_i
 def test_2_7_a_message_is_matched_against_all_interest_once_at_home_and_nowhere_else() -> None:
     """2.7: later brokers route by the header; what they know of others' interest plays no part."""
     pump = a_tree({2: "n = 1"})
-    for number in (1, 2, 3, 4):
-        node(pump, number).machine(Routing).index.remove_owner(2)
+    for number in (1, 3, 4):
+        routing = node(pump, number).machine(Routing)
+        routing._origins[2].interest.clear()
+        assert len(routing.form) == 0
     publish(pump, "p", a_message(1))
     pump.run()
     assert pump.got("r2") == [(1, a_message(1))]

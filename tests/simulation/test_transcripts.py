@@ -75,7 +75,7 @@ def two_brokers_meet() -> Transcript:
 
 def across_three_brokers() -> Transcript:
     transcript = Transcript(
-        "A message crosses three brokers; a false positive of the encoding is filtered at the edge. (No Hellos shown.)",
+        "A message crosses three brokers; what nobody wants ends where it began. (No Hellos shown.)",
         hide=("Hello",),
     )
     brokers(transcript, (0, 1), (1, 2))
@@ -87,7 +87,7 @@ def across_three_brokers() -> Transcript:
     transcript.begin()
     publish(transcript, "writer", 1, {"symbol": "IBM", "price": 119.5})
     transcript.advance(0.1)
-    transcript.note("the encoding has no bits for price < 120, only for a price")
+    transcript.note("too dear for the only reader: it ends at its home broker")
     publish(transcript, "writer", 2, {"symbol": "IBM", "price": 130.0})
     transcript.advance(0.1)
     transcript.note("nobody wants this one: it ends at its home broker")

@@ -8,6 +8,8 @@ makes every constraint unknown except `Missing` and `Exists`; so does a value of
 classes of values: booleans, numbers (integers and floats, compared by exact value) and strings (by code point).
 Because a constraint and its negation are both not-true then, NOT can be pushed down to the constraints, and the
 normal form needs no NOT at all.
+
+Constraints are arrays that begin with a small number, so that filters travel in few bytes (`filter_bytes`).
 """
 
 from __future__ import annotations
@@ -21,28 +23,28 @@ from msgspec import Struct
 from penstock.content.message import Attributes, Value
 
 
-class Equals(Struct, frozen=True, tag=True):
+class Equals(Struct, frozen=True, array_like=True, tag=2):
     """name = value"""
 
     name: str
     value: Value
 
 
-class OneOf(Struct, frozen=True, tag=True):
+class OneOf(Struct, frozen=True, array_like=True, tag=3):
     """name IN (values): at least two, distinct; of any classes."""
 
     name: str
     values: tuple[Value, ...]
 
 
-class Differs(Struct, frozen=True, tag=True):
+class Differs(Struct, frozen=True, array_like=True, tag=6):
     """name <> value: present, of the value's class, and not equal to it."""
 
     name: str
     value: Value
 
 
-class Range(Struct, frozen=True, tag=True):
+class Range(Struct, frozen=True, array_like=True, tag=4):
     """low <= name <= high; None leaves an end open to infinity, `*_open` excludes the end itself.
 
     At least one end is given; both ends are of one class, which the attribute must have too.
@@ -55,7 +57,7 @@ class Range(Struct, frozen=True, tag=True):
     high_open: bool = False
 
 
-class Like(Struct, frozen=True, tag=True):
+class Like(Struct, frozen=True, array_like=True, tag=5):
     """name [NOT] LIKE pattern: `%` any run of characters, `_` any one; `escape` makes the next one literal."""
 
     name: str
@@ -64,13 +66,13 @@ class Like(Struct, frozen=True, tag=True):
     negated: bool = False
 
 
-class Exists(Struct, frozen=True, tag=True):
+class Exists(Struct, frozen=True, array_like=True, tag=1):
     """EXISTS name, name IS NOT NULL"""
 
     name: str
 
 
-class Missing(Struct, frozen=True, tag=True):
+class Missing(Struct, frozen=True, array_like=True, tag=0):
     """NOT EXISTS name, name IS NULL"""
 
     name: str

@@ -1,12 +1,12 @@
 """How a broker forwards: match once at the home, split by next hop, deliver after exact matching (002 section 2.7).
 
 Follow one message through this file:
-1. `_published`: its publisher's home broker encodes it and asks the index of encodings which brokers may want it.
+1. `_published`: its publisher's home broker asks the index over all brokers' interest who wants it.
 2. `_forward`: those brokers are grouped by the neighbour that leads to them; each group gets one copy that names only
    the group. Later brokers do the same with what they receive, so every copy is meant for brokers that no other copy
    names, and nobody can get a message twice.
-3. `_deliver`: a broker named in a copy matches the message exactly against its own clients' predicates. A false
-   positive of the encoding has cost a trip, never a wrong delivery.
+3. `_deliver`: a broker named in a copy matches the message exactly against its own clients' predicates. Where interest
+   is encoded, a false positive has cost a trip, never a wrong delivery.
 
 A message keeps its lane on the whole way. There is no acknowledgement, no order, no storage. What cannot go on is
 dropped and recorded: no way to a broker, or the hop limit, which stops copies that run in circles while the maps of the
@@ -30,6 +30,7 @@ from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.trace import Dropped, InputRefused, dropped_record
 from penstock.overlay.config import BrokerConfig
+from penstock.overlay.interest_form import Entry
 from penstock.overlay.packets import (
     Answer,
     Attach,
@@ -54,12 +55,12 @@ class _Client:
 
 
 class _Subscription:
-    __slots__ = ("encodings", "link", "number", "numbers", "to")
+    __slots__ = ("entries", "link", "number", "numbers", "to")
 
-    def __init__(self, link: Link, number: int, encodings: tuple[int, ...]) -> None:
+    def __init__(self, link: Link, number: int, entries: tuple[Entry, ...]) -> None:
         self.link = link
         self.number = number
-        self.encodings = encodings
+        self.entries = entries  # what it adds to our interest
         self.to = (link,)  # for a message that matches this subscription alone
         self.numbers = (number,)
 
@@ -82,7 +83,6 @@ class Broker:
 
     def __init__(self, context: Context) -> None:
         self._routing = context.below(Routing)
-        self._scheme = self._routing.scheme
         self._config = context.settings(BrokerConfig)
         self._clients: dict[Link, _Client] = {}
         self._subscriptions: dict[int, _Subscription] = {}
@@ -135,23 +135,16 @@ class Broker:
             return []
         if sender not in self._clients:
             return [_dropped("sender unknown", packet.message, packet.lane, 1, kind="Publish") for packet in packets]
-        if not len(self._routing.index):  # nobody else wants anything
-            attributes_most = max([len(packet.message.attributes) for packet in packets])
-            if attributes_most <= self._scheme.attributes_always_fit:
-                return self._deliver(packets)
         effects: list[Effect] = []
-        encodings: list[int] = []
-        accepted: list[Publish] = []
-        for packet in packets:
-            try:
-                encodings.append(self._scheme.encode_message(packet.message.attributes))
-                accepted.append(packet)
-            except InvalidEncoding as error:
-                effects.append(InputRefused(sender=self._clients[sender].name, problem=str(error)))
-        for packet, destinations in zip(accepted, self._routing.index.match(encodings), strict=True):
+        found, problems = self._routing.form.wanting([packet.message.attributes for packet in packets])
+        for packet, destinations in zip(packets, found, strict=True):
             if destinations:
                 self._forward(packet.message, packet.lane, destinations, None, effects)
-        return effects + self._deliver(accepted)
+        if problems:
+            name = self._clients[sender].name
+            effects += [InputRefused(sender=name, problem=problem) for problem in problems.values()]
+            packets = [packet for place, packet in enumerate(packets) if place not in problems]
+        return effects + self._deliver(packets)
 
     def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
         """Copies from a neighbour: keep what is for us, send on what is for others."""
@@ -278,22 +271,18 @@ class Broker:
         limit = self._config.subscriptions_per_client_max
         if packet.subscription not in client.keys and len(client.keys) >= limit:
             return self._refuse(packet, client.name, sender, f"the limit subscriptions_per_client_max is {limit}")
-        encodings = self._scheme.routing_encodings(predicate)
-        if max(map(self._scheme.fill, encodings), default=0.0) > self._scheme.fill_limit:  # no neighbour would take it
-            problem = f"its encoding is fuller than fill_limit, {self._scheme.fill_limit:.0%}: use fewer constraints"
-            return self._refuse(packet, client.name, sender, problem)
-        if not self._routing.has_room_for(encodings):
-            return self._refuse(
-                packet, client.name, sender, "this broker holds as many encodings as its neighbours take"
-            )
+        try:
+            entries = self._routing.entries(predicate)
+        except InvalidEncoding as error:
+            return self._refuse(packet, client.name, sender, str(error))
         replaced = client.keys.pop(packet.subscription, None)
         if replaced is not None:
             self._drop_subscription(replaced, now)
         self._next_key += 1
         client.keys[packet.subscription] = self._next_key
         self._index.add(self._next_key, predicate)
-        self._subscriptions[self._next_key] = _Subscription(sender, packet.subscription, encodings)
-        self._routing.want(encodings, now=now)
+        self._subscriptions[self._next_key] = _Subscription(sender, packet.subscription, entries)
+        self._routing.want(entries, now=now)
         return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
 
     def _refuse(self, packet: Subscribe | Unsubscribe, name: str, sender: Link, problem: str) -> list[Effect]:
@@ -304,7 +293,7 @@ class Broker:
 
     def _drop_subscription(self, key: int, now: float) -> None:
         self._index.remove(key)
-        self._routing.unwant(self._subscriptions.pop(key).encodings, now=now)
+        self._routing.unwant(self._subscriptions.pop(key).entries, now=now)
 
     def _full_problem(self) -> str:
         limit = self._config.clients_max

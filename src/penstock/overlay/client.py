@@ -5,6 +5,9 @@ whenever the link to the home broker comes up, the client attaches and subscribe
 broker has answered; a subscription made while the link is down is answered later. Publishing while the link is down is
 refused at once, because best effort stores nothing.
 
+A broker that has accepted a subscription tells the others of it. `await_ready` asks to be told when all of them know:
+from then on messages published anywhere find it.
+
 Services use `carry`, `listen` and `ignore`: the same three verbs, without tickets and without a place in the trace,
 because what services send each other is nothing that an application published or wants.
 
@@ -21,14 +24,14 @@ from penstock.content.envelope import DATA, FLAG, opened
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
 from penstock.kernel.link import Link
-from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Refused, Send
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Refused, Reported, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context, ServesSubscriptions
 from penstock.kernel.storage import Ticket
 from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed, published_record
 from penstock.overlay.config import ClientConfig
 from penstock.overlay.egress import dropped
-from penstock.overlay.packets import Answer, Attach, Delivery, Publish, Subscribe, Unsubscribe
+from penstock.overlay.packets import Answer, Attach, Delivery, Publish, Ready, ReadyRequest, Subscribe, Unsubscribe
 
 NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publish again once the link is up"
 
@@ -36,7 +39,7 @@ NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publis
 class Client:
     """The machine that gives an application its verbs."""
 
-    packet_kinds: tuple[type[Packet], ...] = (Answer, Delivery)
+    packet_kinds: tuple[type[Packet], ...] = (Answer, Ready, Delivery)
 
     def __init__(self, context: Context) -> None:
         self.client = context.name
@@ -51,6 +54,7 @@ class Client:
         self._asked: dict[int, int] = {}  # ticket on the wire -> subscription
         self._next_wire_ticket = 0
         self._unanswered: dict[int, Ticket] = {}  # subscription -> ticket whose Subscribe has not been answered
+        self._awaiting: dict[int, tuple[Ticket, float]] = {}  # ticket on the wire -> whose, and how long at most
 
     def serve(self, rank: int, service: ServesSubscriptions) -> None:
         """Deliveries for the subscriptions of this service go to it; called when the node is assembled."""
@@ -110,6 +114,14 @@ class Client:
             effects.append(Send((self._home,), Unsubscribe(0, number), Lane.CONTROL))
         return effects
 
+    def await_ready(self, within: float, *, ticket: Ticket) -> list[Effect]:
+        """Answer the ticket when all brokers know our subscriptions, or after `within` seconds with who does not."""
+        self._next_wire_ticket += 1
+        self._awaiting[self._next_wire_ticket] = (ticket, within)
+        if self._home is None:
+            return []
+        return [Send((self._home,), ReadyRequest(self._next_wire_ticket, within), Lane.CONTROL)]
+
     # The same for services.
 
     @property
@@ -153,6 +165,9 @@ class Client:
                     effects += self._delivered(packet, now)
             elif isinstance(packet, Answer):
                 effects += self._answered(packet, now)
+            elif isinstance(packet, Ready) and packet.ticket in self._awaiting:
+                ticket, _ = self._awaiting.pop(packet.ticket)
+                effects.append(Done(ticket, Reported({"unconfirmed": packet.unconfirmed})))
         return effects
 
     def _delivered(self, packet: Delivery, now: float) -> list[Effect]:
@@ -187,6 +202,8 @@ class Client:
         effects: list[Effect] = [Send((link,), Attach(self.client, self.incarnation), Lane.CONTROL)]
         for number in self._where:
             effects += self._send_subscribe(number)
+        for wire, (_, within) in self._awaiting.items():
+            effects.append(Send((link,), ReadyRequest(wire, within), Lane.CONTROL))
         return effects
 
     # Subscriptions on the wire.

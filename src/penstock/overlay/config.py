@@ -6,6 +6,8 @@ our own choice; the papers name none.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from penstock.overlay.packets import HOPS_MAX
@@ -14,19 +16,24 @@ from penstock.overlay.packets import HOPS_MAX
 class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How brokers keep their picture of the network."""
 
+    interest: Literal["exact", "encoded"] = "exact"  # what brokers tell each other: filters, or Bloom encodings
     hello_interval: float = 0.5
     dead_after: float = 2.0  # silence on a link before its neighbour counts as lost
     announce_delay: float = 0.01  # how long changes are gathered before they are flooded
     forget_after: float = 60.0  # how long an unreachable broker is remembered
     brokers_max: int = 4096
     neighbours_max: int = 256
-    encodings_per_broker_max: int = 131_072
+    entries_per_broker_max: int = 131_072  # filters or encodings
+    interest_bytes_per_broker_max: int = 1 << 24
+    interest_bytes_max: int = 1 << 27  # of all brokers together
 
     def __post_init__(self) -> None:
         if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
             raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
-        if min(self.brokers_max, self.neighbours_max, self.encodings_per_broker_max) < 1:
-            raise ValueError("brokers_max, neighbours_max and encodings_per_broker_max must be at least 1")
+        if min(self.brokers_max, self.neighbours_max, self.entries_per_broker_max) < 1:
+            raise ValueError("brokers_max, neighbours_max and entries_per_broker_max must be at least 1")
+        if not 1 <= self.interest_bytes_per_broker_max <= self.interest_bytes_max:
+            raise ValueError("interest_bytes_per_broker_max must be at least 1, and at most interest_bytes_max")
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,17 +3,19 @@
 Between brokers:
     Hello        every interval on every link: I am alive, and this is a hash of all versions I know
     LinkState    who an origin's neighbours are; flooded
-    Interest     which encodings an origin's clients want, as a change since version `base`; flooded
+    Interest     what an origin's clients want, as a change since version `base`; flooded
     Summary      all versions that the sender knows; sent when hashes differ, answered with whatever is newer
+    ConfirmRequest, Confirmation   does everybody behind you have this version of an origin's interest? They do
     Publication  a message, and the brokers that this copy is still meant for
 
 Between a client and its home broker:
-    Attach, Subscribe, Unsubscribe, Publish   from the client
-    Answer, Delivery                          from the broker
+    Attach, Subscribe, Unsubscribe, ReadyRequest, Publish   from the client
+    Answer, Ready, Delivery                                 from the broker
 
 Brokers have small integer ids. A broker's incarnation grows with every restart and beats any version of an older
-life. Encodings travel as bytes. Nothing a peer sends is believed: sizes are counted again, and a destination set that
-is not strictly increasing is refused, because a broker named twice would get the message twice.
+life. Interest travels as entries of bytes (`interest_form`). Nothing a peer sends is believed: sizes are counted again,
+and a destination set that is not strictly increasing is refused, because a broker named twice would get the message
+twice.
 """
 
 from __future__ import annotations
@@ -41,10 +43,12 @@ DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.broker
 HOPS_MAX = 255
 COST_MAX = 65_535
 SNAPSHOT_PARTS_MAX = 4096
+UNCONFIRMED_MAX = 16  # brokers that are named
+READY_WITHIN_MAX = 30.0  # seconds that a client may wait for all brokers
 
 
 class Hello(Packet, frozen=True):
-    """A keepalive. `scheme` names the Bloom encoding: brokers that encode differently cannot be neighbours."""
+    """A keepalive. `scheme` names the form of interest: brokers that tell it differently cannot be neighbours."""
 
     sent_by = (BROKER,)
 
@@ -115,6 +119,40 @@ class Summary(Packet, frozen=True):
     def checked(self, limits: MessageLimits) -> Self:
         require(increasing(tuple(entry[0] for entry in self.known)), "origins must increase")
         require(all(entry[0] <= BROKER_ID_MAX and min(entry) >= 0 for entry in self.known), "bad entry in a summary")
+        return self
+
+
+class ConfirmRequest(Packet, frozen=True):
+    """Tell me when all behind you have this version of `origin`'s interest; `again`: I have asked before."""
+
+    sent_by = (BROKER,)
+
+    origin: BrokerId
+    incarnation: int
+    version: int
+    again: bool = False
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        _check_broker_id(self.origin)
+        return self
+
+
+class Confirmation(Packet, frozen=True):
+    """All behind me have it; or, if brokers are named, these have not answered yet."""
+
+    sent_by = (BROKER,)
+
+    origin: BrokerId
+    incarnation: int
+    version: int
+    unconfirmed: tuple[BrokerId, ...] = ()
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        _check_broker_id(self.origin)
+        require(len(self.unconfirmed) <= UNCONFIRMED_MAX, f"{len(self.unconfirmed)} brokers named")
+        require(all(0 <= broker <= BROKER_ID_MAX for broker in self.unconfirmed), "bad broker id")
         return self
 
 
@@ -196,6 +234,29 @@ class Answer(Packet, frozen=True):
 
     ticket: int
     problem: str = ""  # empty: carried out
+
+
+class ReadyRequest(Packet, frozen=True):
+    """Tell me when all brokers know what I have subscribed to so far, or after so many seconds who does not."""
+
+    sent_by = (CLIENT,)
+
+    ticket: int
+    within: float
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        require(0 <= self.within <= READY_WITHIN_MAX, f"within {self.within} s; at most {READY_WITHIN_MAX:g}")
+        return self
+
+
+class Ready(Packet, frozen=True):
+    """All brokers that can be reached know it; or, if some are named, these have not confirmed it."""
+
+    sent_by = (BROKER,)
+
+    ticket: int
+    unconfirmed: tuple[str, ...] = ()
 
 
 class Publish(Packet, frozen=True, gc=False):

@@ -13,8 +13,10 @@ does not look dead. It is lost when the link goes down or has been silent for `d
 reached go into hashes and summaries: what is unreachable is kept for `forget_after` (a partition may heal) and then
 dropped, and no neighbour brings it back.
 
-Timers. HELLO: send Hellos, look for dead neighbours. ANNOUNCE: flood what changed here; a short wait gathers changes
-that come together.
+A client that subscribes may ask when all brokers know of it: `confirmation` finds that out.
+
+Timers. HELLO: send Hellos, look for dead neighbours, ask again for confirmations. ANNOUNCE: flood what changed here; a
+short wait gathers changes that come together. READY: a client has waited long enough for all brokers.
 
 Departure: the paper leaves the unicast routing protocol open (002 section 2.7); this one is ours. It re-announces by
 hash instead of repeating everything (docs/decisions/0003-anti-entropy.md).
@@ -28,8 +30,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from penstock.content.bloom import EncodingScheme
-from penstock.content.matching.encoded_index import EncodingIndex
+from penstock.content.predicate import Predicate
 from penstock.errors import InvalidEncoding
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
@@ -38,8 +39,19 @@ from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.overlay.config import RoutingConfig
+from penstock.overlay.confirmation import Confirmations
 from penstock.overlay.interest import OwnInterest, RemoteInterest, snapshot
-from penstock.overlay.packets import BrokerId, Hello, Interest, LinkState, Summary
+from penstock.overlay.interest_form import EncodedForm, Entry, ExactForm, InterestForm
+from penstock.overlay.packets import (
+    BrokerId,
+    Confirmation,
+    ConfirmRequest,
+    Hello,
+    Interest,
+    LinkState,
+    ReadyRequest,
+    Summary,
+)
 from penstock.overlay.records import NeighbourChanged
 from penstock.overlay.topology import Topology, Way
 
@@ -49,6 +61,7 @@ class RoutingTimer(IntEnum):
 
     HELLO = 0  # send Hellos, look for dead neighbours
     ANNOUNCE = 1  # flood what changed here
+    READY = 2  # a client has waited long enough for all brokers
 
 
 class _Neighbour:
@@ -77,19 +90,27 @@ class _Origin:
 class Routing:
     """The service that keeps a broker's picture of the network."""
 
-    packet_kinds: tuple[type[Packet], ...] = (Hello, LinkState, Interest, Summary)
+    packet_kinds: tuple[type[Packet], ...] = (
+        Hello,
+        LinkState,
+        Interest,
+        Summary,
+        ConfirmRequest,
+        Confirmation,
+        ReadyRequest,
+    )
 
     def __init__(self, context: Context) -> None:
-        scheme: EncodingScheme = context.scheme
         self.broker: BrokerId = context.number
-        self.index = EncodingIndex(bits=scheme.bits)
-        self.own = OwnInterest(self.broker, context.incarnation, scheme)
-        self.scheme = scheme
+        self._config = context.settings(RoutingConfig)
+        exact = self._config.interest == "exact"
+        self.form: InterestForm = ExactForm() if exact else EncodedForm(context.scheme)
+        self.own = OwnInterest(self.broker, context.incarnation, self.form)
+        self._confirmations = Confirmations(self.broker, context.incarnation, self._name_of)
         self._incarnation = context.incarnation
         self._timers = context.timers
         self._random = context.random("hello")
         self._link_info = context.links
-        self._config = context.settings(RoutingConfig)
         self._links_up: dict[Link, None] = {}
         self._client_links: dict[Link, None] = {}
         self._neighbours: dict[Link, _Neighbour] = {}
@@ -98,6 +119,7 @@ class Routing:
         self._links_changed = False
         self._announcing = False
         self._origins: dict[BrokerId, _Origin] = {}
+        self._interest_bytes = 0  # of all origins
         self._topology = Topology()
         self._ways: dict[BrokerId, Way] | None = {}
         self._link_to: dict[BrokerId, Link] = {}
@@ -116,19 +138,26 @@ class Routing:
             self._exits = {broker: self._link_to[way.neighbour] for broker, way in self._all_ways().items()}
         return self._exits
 
-    def want(self, encodings: Sequence[int], *, now: float) -> None:
+    def want(self, entries: Sequence[Entry], *, now: float) -> None:
         """A client of ours wants these."""
-        self.own.want(encodings)
+        self.own.want(entries)
         self._announce_soon(now)
 
-    def unwant(self, encodings: Sequence[int], *, now: float) -> None:
+    def unwant(self, entries: Sequence[Entry], *, now: float) -> None:
         """A client of ours no longer wants these."""
-        self.own.unwant(encodings)
+        self.own.unwant(entries)
         self._announce_soon(now)
 
-    def has_room_for(self, encodings: Sequence[int]) -> bool:
-        """Whether our own interest would stay within what neighbours accept."""
-        return len(self.own) + len(encodings) <= self._config.encodings_per_broker_max
+    def entries(self, predicate: Predicate) -> tuple[Entry, ...]:
+        """What the network hears of a predicate; raises InvalidEncoding if neighbours would not take it."""
+        entries = self.form.entries(predicate)
+        config = self._config
+        if (
+            len(self.own) + len(entries) > config.entries_per_broker_max
+            or self.own.size_bytes + sum(map(len, entries)) > config.interest_bytes_per_broker_max
+        ):
+            raise InvalidEncoding("this broker holds as much interest as its neighbours take")
+        return entries
 
     def client_attached(self, link: Link) -> None:
         """The other end of the link is a client: no Hellos for it."""
@@ -156,6 +185,8 @@ class Routing:
         for packet in packets:
             if isinstance(packet, Hello):
                 effects += self._hello(packet, sender, now)
+            elif isinstance(packet, ReadyRequest):
+                effects += self._ready_request(packet, sender, now)
             elif sender not in self._neighbours:
                 continue  # it will say Hello first, and then tell us again
             elif isinstance(packet, LinkState):
@@ -164,12 +195,17 @@ class Routing:
                 effects += self._interest(packet, sender, now)
             elif isinstance(packet, Summary):
                 effects += self._summary(packet, sender)
+            elif isinstance(packet, ConfirmRequest):
+                effects += self._confirm_request(packet, sender, now)
+            elif isinstance(packet, Confirmation):
+                effects += self._confirmations.confirmed(packet, sender, now=now)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
             self._links_up.pop(link, None)
-            self._client_links.pop(link, None)
+            if self._client_links.pop(link, 0) is None:
+                self._confirmations.client_left(link)
             return self._lose(link, "link down", now)
         if not self._links_up:
             self._timers.set(RoutingTimer.HELLO, now + self._random.random() * self._config.hello_interval)
@@ -177,7 +213,11 @@ class Routing:
         return [self._send_hello((link,))]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
-        return self._hello_due(now) if timer == RoutingTimer.HELLO else self._announce()
+        if timer == RoutingTimer.HELLO:
+            return self._hello_due(now)
+        if timer == RoutingTimer.ANNOUNCE:
+            return self._announce(now)
+        return self._confirmations.expire(now) + self._wake_for_the_waiting()
 
     # Neighbours.
 
@@ -188,6 +228,7 @@ class Routing:
         neighbour = self._neighbours.get(sender)
         if neighbour is None or (neighbour.broker, neighbour.incarnation) != (packet.broker, packet.incarnation):
             self._neighbours[sender] = _Neighbour(packet.broker, packet.incarnation, now)
+            self._confirmations.neighbour_up(sender, packet.broker)
             self._neighbourhood_changed(now)
             fact = NeighbourChanged(neighbour=packet.broker, up=True, cause="hello")
             return [fact, self._send_hello((sender,)), self._send_summary(sender)]
@@ -200,8 +241,8 @@ class Routing:
     def _hello_problem(self, packet: Hello, sender: Link) -> str:
         if packet.broker == self.broker:
             return f"broker id {packet.broker} is ours too; every broker needs an id of its own"
-        if packet.scheme != self.scheme.fingerprint:
-            return "the neighbour encodes content differently; give both brokers the same encoding settings"
+        if packet.scheme != self.form.fingerprint:
+            return "the neighbour tells interest in another form; give both brokers the same interest and encoding"
         if sender in self._client_links:
             return "a client's link cannot turn into a broker's"
         if sender not in self._neighbours and len(self._neighbours) >= self._config.neighbours_max:
@@ -213,7 +254,8 @@ class Routing:
         if neighbour is None:
             return []
         self._neighbourhood_changed(now)
-        return [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
+        fact = NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)
+        return [fact, *self._confirmations.neighbour_down(link, now)]
 
     def _neighbourhood_changed(self, now: float) -> None:
         """Work out our own links anew: the cheapest link to each neighbour, then the first."""
@@ -241,12 +283,13 @@ class Routing:
         links = tuple(link for link in self._links_up if link not in self._client_links)
         if links:
             effects.append(self._send_hello(links))
+        effects += self._confirmations.repeat(now)
         if self._links_up:
             self._timers.set(RoutingTimer.HELLO, now + self._config.hello_interval)
         return effects
 
     def _send_hello(self, links: tuple[Link, ...]) -> Send:
-        hello = Hello(self.broker, self._incarnation, self.scheme.fingerprint, self._own_hash())
+        hello = Hello(self.broker, self._incarnation, self.form.fingerprint, self._own_hash())
         return Send(links, hello, Lane.CONTROL)
 
     # Facts from other brokers.
@@ -265,17 +308,34 @@ class Routing:
         origin, effects = self._origin_for(packet, now)
         if origin is None:
             return effects
-        limit = self._config.encodings_per_broker_max
-        kept = len(origin.interest) if packet.base else 0  # a snapshot replaces what was there
-        if packet.version > origin.interest.version and kept + len(packet.added) * packet.parts > limit:
-            return [*effects, LimitReached(table="encodings_per_broker_max", limit=limit)]
+        interest = origin.interest
+        problem = self._room_problem(packet, interest)
+        if packet.version > interest.version and problem is not None:
+            return [*effects, problem]
+        before = interest.held_bytes
         try:
-            news = origin.interest.apply(packet)
+            news = interest.apply(packet)
         except InvalidEncoding as error:
             return [*effects, InputRefused(sender=f"link {sender}", problem=str(error))]
-        if news:
-            self._versions_hash = None
-        return effects + self._flood(news, sender)
+        self._interest_bytes += interest.held_bytes - before
+        if not news:
+            return effects
+        self._versions_hash = None
+        effects += self._flood(news, sender)
+        return effects + self._confirmations.learnt(packet.origin, packet.incarnation, interest.version, now=now)
+
+    def _room_problem(self, packet: Interest, interest: RemoteInterest) -> LimitReached | None:
+        """Which bound on interest this packet would break; a snapshot replaces what was there."""
+        config = self._config
+        entries, size_bytes = len(packet.added) * packet.parts, sum(map(len, packet.added))
+        kept, kept_bytes = (len(interest), interest.size_bytes) if packet.base else (0, interest.parts_bytes)
+        if kept + entries > config.entries_per_broker_max:
+            return LimitReached(table="entries_per_broker_max", limit=config.entries_per_broker_max)
+        if kept_bytes + size_bytes > config.interest_bytes_per_broker_max:
+            return LimitReached(table="interest_bytes_per_broker_max", limit=config.interest_bytes_per_broker_max)
+        if self._interest_bytes + size_bytes > config.interest_bytes_max:
+            return LimitReached(table="interest_bytes_max", limit=config.interest_bytes_max)
+        return None
 
     def _origin_for(self, packet: LinkState | Interest, now: float) -> tuple[_Origin | None, list[Effect]]:
         """The origin that the packet speaks of, in the life it speaks of; None if the packet is of no use."""
@@ -289,15 +349,19 @@ class Routing:
         if origin is None:
             if len(self._origins) >= self._config.brokers_max:
                 return None, [LimitReached(table="brokers_max", limit=self._config.brokers_max)]
-            interest = RemoteInterest(packet.origin, self.index, self.scheme)
+            interest = RemoteInterest(packet.origin, self.form)
             origin = self._origins[packet.origin] = _Origin(packet.incarnation, interest, now)
         elif packet.incarnation > origin.incarnation:
             origin.incarnation = packet.incarnation
             origin.links_version = 0
-            origin.interest.clear()
+            self._clear_interest(origin)
             self._topology.forget(packet.origin)
             self._map_changed()
         return (origin if packet.incarnation == origin.incarnation else None), []
+
+    def _clear_interest(self, origin: _Origin) -> None:
+        self._interest_bytes -= origin.interest.held_bytes
+        origin.interest.clear()
 
     def _flood(self, news: Sequence[Packet], sender: Link) -> list[Effect]:
         links = tuple(link for link in self._neighbours if link != sender)
@@ -311,8 +375,9 @@ class Routing:
             elif origin.unreachable_since is None:
                 origin.unreachable_since = now
             elif now - origin.unreachable_since > self._config.forget_after:
-                origin.interest.clear()
+                self._clear_interest(origin)
                 self._topology.forget(broker)
+                self._confirmations.forget(broker)
                 del self._origins[broker]
 
     # Facts of our own, and agreement with neighbours.
@@ -323,7 +388,7 @@ class Routing:
             self._announcing = True
             self._timers.set(RoutingTimer.ANNOUNCE, now + self._config.announce_delay)
 
-    def _announce(self) -> list[Effect]:
+    def _announce(self, now: float) -> list[Effect]:
         self._announcing = False
         news: list[Packet] = []
         if self._links_changed:
@@ -332,7 +397,7 @@ class Routing:
             news.append(LinkState(self.broker, self._incarnation, self._links_version, self._links))
         news += self.own.changes()
         self._versions_hash = None
-        return self._flood(news, -1)
+        return self._flood(news, -1) + self._confirmations.announced(self.own.version, now)
 
     def _summary(self, packet: Summary, sender: Link) -> list[Effect]:
         """Send back whatever we know better, link states first, so that the way is known before the interest."""
@@ -349,8 +414,38 @@ class Routing:
                 links.append(LinkState(broker, incarnation, links_version, neighbours))
             if interest_version and (later or interest_version > their_interest):
                 source = self.own if broker == self.broker else self._origins[broker].interest
-                interests += snapshot(broker, incarnation, interest_version, source.announced(), self.scheme)
+                interests += snapshot(broker, incarnation, interest_version, source.announced())
         return [Send((sender,), packet, Lane.CONTROL) for packet in links + interests]
+
+    # Confirmation.
+
+    def _ready_request(self, packet: ReadyRequest, sender: Link, now: float) -> list[Effect]:
+        if sender not in self._client_links:
+            return []
+        ask = self._confirmations.ask
+        effects = ask(sender, packet.ticket, packet.within, untold=self.own.untold, now=now)
+        return effects + self._wake_for_the_waiting()
+
+    def _wake_for_the_waiting(self) -> list[Effect]:
+        deadline = self._confirmations.next_deadline()
+        if deadline is not None:
+            self._timers.set(RoutingTimer.READY, deadline)
+        return []
+
+    def _confirm_request(self, packet: ConfirmRequest, sender: Link, now: float) -> list[Effect]:
+        origin = self._origins.get(packet.origin)
+        if packet.origin != self.broker and (origin is None or origin.incarnation != packet.incarnation):
+            return []  # its interest has not come yet; whoever waits asks again
+        known = origin is not None and origin.interest.version >= packet.version
+        return self._confirmations.requested(packet, sender, known=known, now=now)
+
+    def _name_of(self, broker: BrokerId) -> str:
+        """A neighbour's name; of others we know the number."""
+        links = (link for link, neighbour in self._neighbours.items() if neighbour.broker == broker)
+        info = self._link_info.get(next(links, -1))
+        return f"broker {broker}" if info is None else info.peer
+
+    # Agreement with neighbours.
 
     def _send_summary(self, link: Link) -> Send:
         return Send((link,), Summary(tuple(self._known())), Lane.CONTROL)

@@ -18,12 +18,16 @@ from penstock.overlay.credit import Credit
 from penstock.overlay.packets import (
     Answer,
     Attach,
+    Confirmation,
+    ConfirmRequest,
     Delivery,
     Hello,
     Interest,
     LinkState,
     Publication,
     Publish,
+    Ready,
+    ReadyRequest,
     Subscribe,
     Summary,
     Unsubscribe,
@@ -46,7 +50,7 @@ class HelloListener:
 
 ROUTING = Service(
     name="routing",
-    packets=(Hello, LinkState, Interest, Summary),
+    packets=(Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation, ReadyRequest),
     records=(NeighbourChanged,),
     timers=RoutingTimer,
     broker=Routing,
@@ -56,7 +60,7 @@ ROUTING = Service(
 
 FORWARDING = Service(
     name="forwarding",
-    packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, Publish, Delivery, Credit),
+    packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, Ready, Publish, Delivery, Credit),
     lane=Lane.BEST_EFFORT,
     broker=Broker,
     client=Client,

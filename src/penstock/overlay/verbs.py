@@ -77,6 +77,10 @@ class Verbs:
             return self._node.route(self._client.unsubscribe(number, ticket=ticket, now=now))
         return self._node.route(server.unsubscribe(number, ticket=ticket, now=now))
 
+    def await_ready(self, within: float, *, ticket: Ticket) -> list[Effect]:
+        """Answer the ticket when all brokers know our subscriptions, or after `within` seconds with who does not."""
+        return self._node.route(self._client.await_ready(within, ticket=ticket))
+
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application has taken the messages of a subscription lately."""
         server = self._serving.get(number)

@@ -31,7 +31,7 @@ _ATTRIBUTES: dict[str, Recipe] = {
 }
 
 
-def storm(seed: int, *, rate_messages_per_s: float = 122.0) -> Scenario:
+def storm(seed: int, *, rate_messages_per_s: float = 135.0) -> Scenario:
     """The scenario of this seed.
 
     The rate is that of all clients together in a network of seven brokers; a larger one, where a message makes more
@@ -56,6 +56,7 @@ def storm(seed: int, *, rate_messages_per_s: float = 122.0) -> Scenario:
         client=clients,
         fault=tuple(sorted(_faults(random, names, leaver, links), key=lambda fault: fault.at)),
         check=tuple(all_checkers()),
+        services={"routing": {"interest": random.choice(("exact", "exact", "encoded"))}},
     )
 
 

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from penstock.content import bloom
 from penstock.content.bloom import EncodingScheme
+from penstock.content.filter_bytes import filter_bytes, filter_from_bytes
 from penstock.content.language.evaluate import explain, filter_matches, holds
 from penstock.content.language.expression import constraint_text
 from penstock.content.language.parser import parse_expression, parse_predicate
+from penstock.content.matching.filter_index import FilterIndex
 from penstock.content.predicate import (
     Constraint,
     Differs,
@@ -190,6 +192,31 @@ def test_the_encoding_never_misses_a_match(tree: Any, drawn: list[dict[str, Any]
                 assert bloom.matches(scheme.encode_filter(selected), bits)
         if predicate.matches(message):
             assert any(bloom.matches(encoding, bits) for encoding in announced)
+
+
+@quick
+@given(st.lists(trees, min_size=1, max_size=6), st.lists(messages, min_size=8, max_size=8), st.booleans())
+def test_filters_survive_the_wire_and_find_exactly_those_who_want_a_message(
+    wanted: list[Any], drawn: list[dict[str, Any]], compiled: bool
+) -> None:
+    predicates = [parse_predicate(write(tree)) for tree in wanted]
+    index = FilterIndex(compiled_above=0 if compiled else 200)
+    for owner, predicate in enumerate(predicates):
+        for selected in predicate.filters:
+            data = filter_bytes(selected)
+            again = filter_from_bytes(data)
+            assert constraint_keys(again) == constraint_keys(selected)
+            index.add(owner, data, again)
+    expected = [
+        tuple(owner for owner, predicate in enumerate(predicates) if predicate.matches(message)) for message in drawn
+    ]
+    assert index.match(drawn) == expected
+    index.remove_owner(0)
+    assert index.match(drawn) == [tuple(owner for owner in owners if owner) for owners in expected]
+
+
+def constraint_keys(selected: Filter) -> list[Any]:
+    return [constraint_key(constraint) for constraint in selected.constraints]
 
 
 def ranges_of(ends: list[Any]) -> st.SearchStrategy[Constraint]:

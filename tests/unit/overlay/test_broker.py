@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from random import Random
 
@@ -26,6 +27,7 @@ from penstock.testing import Pump, a_broker, a_message, attach, broker_name, bro
 
 CHAIN = [(0, 1), (1, 2)]
 STAR = [(0, 1), (0, 2), (0, 3)]
+ENCODED = NodeConfig(services={"routing": RoutingConfig(interest="encoded")})
 # Hellos are made rare, so that learning the map takes no more time than it must.
 RARE_HELLOS = NodeConfig(
     services={"routing": RoutingConfig(hello_interval=20.0, dead_after=100.0, forget_after=1000.0)}
@@ -134,8 +136,27 @@ def test_a_broker_that_is_not_named_does_not_deliver() -> None:
     assert [type(effect.packet) for effect in effects if isinstance(effect, Send)] == [Publication]
 
 
-def test_a_false_positive_of_the_encoding_costs_a_trip_and_never_a_delivery() -> None:
+def test_a_message_that_nobody_wants_crosses_no_link_whatever_the_filter_is() -> None:
+    wanted = ["v < 50", "v >= 70.5", "w <> 3 AND v < 10", "s LIKE 'ab%c'", "v IS NULL AND w > 2", "v BETWEEN 5 AND 6"]
     pump = broker_network(CHAIN)
+    attach(pump, "p", "b0")
+    seen: list[str] = []
+    for number, where in enumerate(wanted):
+        attach(pump, f"c{number}", "b2", where)
+    pump.advance(0.5)
+    pump.loses = lambda flight: bool(seen.append(flight.kind))
+    unwanted = [{"v": 60}, {"v": 70.25}, {"v": 55, "w": 3}, {"s": "abd"}, {"s": "xabc"}, {"w": 2}, {"u": 1}]
+    for count, attributes in enumerate(unwanted, start=1):
+        publish(pump, "p", a_message(count, attributes))
+    pump.run()
+    assert seen == ["Publish"] * len(unwanted)
+    publish(pump, "p", a_message(50, {"v": 49.9}))
+    pump.run()
+    assert seen[len(unwanted) :] == ["Publish", "Publication", "Publication", "Delivery"]
+
+
+def test_a_false_positive_of_the_encoding_costs_a_trip_and_never_a_delivery() -> None:
+    pump = broker_network(CHAIN, config=ENCODED)
     attach(pump, "c", "b2", "n <> 1")  # the network sees only that n exists
     attach(pump, "p", "b0")
     pump.advance(0.5)
@@ -206,7 +227,7 @@ def test_the_message_travels_unchanged() -> None:
 
 def test_a_message_whose_encoding_is_too_full_is_refused() -> None:
     scheme = EncodingScheme(bits=64, hashes=8)
-    pump = broker_network([(0, 1)], config=NodeConfig(scheme=scheme))
+    pump = broker_network([(0, 1)], config=dataclasses.replace(ENCODED, scheme=scheme))
     attach(pump, "p", "b0")
     message = make_message(Identity("p", 1, 1), {f"a{i}": i for i in range(40)})
     effects = pump.receive("b0", Publish(message), Publish(a_message(2)), sender=pump.link("b0", "p"))
@@ -295,7 +316,7 @@ def test_a_subscription_is_answered_and_wanted_in_the_network() -> None:
     assert answers(pump, effects) == [Answer(5)]
     assert len(interest(pump)) == 1
     pump.advance(0.1)
-    assert len(routing(pump, 1).index) == 1
+    assert len(routing(pump, 1).form) == 1
 
 
 def test_a_bad_subscription_is_answered_with_the_reason_and_changes_nothing() -> None:
@@ -313,7 +334,7 @@ def test_a_bad_subscription_is_answered_with_the_reason_and_changes_nothing() ->
 
 def test_a_subscription_whose_encoding_would_be_too_full_is_refused_and_changes_nothing() -> None:
     scheme = EncodingScheme(bits=64, hashes=16, fill_limit=0.5)
-    pump = broker_network([(0, 1)], config=NodeConfig(scheme=scheme))
+    pump = broker_network([(0, 1)], config=dataclasses.replace(ENCODED, scheme=scheme))
     attach(pump, "c", "b0", "a = 1")
     before = state(pump)
     where = " AND ".join(f"a{i} = {i}" for i in range(8))
@@ -353,7 +374,7 @@ def test_a_client_that_disconnects_takes_its_interest_with_it() -> None:
     pump.change("c", "b0", up=False)
     pump.advance(0.1)
     assert len(interest(pump)) == 1
-    assert len(routing(pump, 1).index) == 1
+    assert len(routing(pump, 1).form) == 1
 
 
 def test_a_client_that_attaches_again_begins_without_subscriptions() -> None:

@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.msgpack import encode
 
 from penstock.content.bloom import EncodingScheme
-from penstock.content.matching.encoded_index import EncodingIndex
+from penstock.content.filter_bytes import FILTER_BYTES_MAX, filter_bytes, filter_from_bytes
+from penstock.content.predicate import Equals, Filter, Like, OneOf, Range
 from penstock.errors import InvalidEncoding
-from penstock.overlay.interest import ENCODINGS_PER_PACKET, OwnInterest, RemoteInterest, snapshot
+from penstock.overlay.interest import ENTRIES_PER_PACKET, OwnInterest, RemoteInterest, snapshot
+from penstock.overlay.interest_form import EncodedForm, ExactForm
 from penstock.overlay.packets import Interest
 
-SCHEME = EncodingScheme()
 ORIGIN = 3
 
 
+def as_entry(number: int) -> bytes:
+    return filter_bytes(Filter((Equals("n", number),)))
+
+
+def as_entries(numbers: Iterable[int]) -> tuple[bytes, ...]:
+    return tuple(map(as_entry, numbers))
+
+
 def an_own() -> OwnInterest:
-    return OwnInterest(ORIGIN, 1, SCHEME)
+    return OwnInterest(ORIGIN, 1, ExactForm())
 
 
 def a_remote() -> RemoteInterest:
-    return RemoteInterest(ORIGIN, EncodingIndex(bits=SCHEME.bits), SCHEME)
+    return RemoteInterest(ORIGIN, ExactForm())
 
 
-def a_snapshot(version: int, encodings: range | list[int]) -> list[Interest]:
-    return snapshot(ORIGIN, 1, version, list(encodings), SCHEME)
+def a_snapshot(version: int, numbers: Iterable[int]) -> list[Interest]:
+    return snapshot(ORIGIN, 1, version, list(as_entries(numbers)))
 
 
 def change(base: int, added: tuple[int, ...] = (), removed: tuple[int, ...] = ()) -> Interest:
-    def as_bytes(encodings: tuple[int, ...]) -> tuple[bytes, ...]:
-        return tuple(SCHEME.to_bytes(encoding) for encoding in encodings)
-
-    return Interest(ORIGIN, 1, base, base + 1, as_bytes(added), as_bytes(removed))
+    return Interest(ORIGIN, 1, base, base + 1, as_entries(added), as_entries(removed))
 
 
 def state(remote: RemoteInterest) -> tuple[int, list[int], int]:
-    return remote.version, sorted(remote.announced()), len(remote._index)
+    """The version, the numbers that are wanted, and how many pairs the index holds."""
+    return remote.version, sorted(map(number_of, remote.announced())), len(remote._form)
+
+
+def number_of(entry: bytes) -> int:
+    (constraint,) = filter_from_bytes(entry).constraints
+    assert isinstance(constraint, Equals)
+    return int(constraint.value)
 
 
 def test_nothing_wanted_is_nothing_announced() -> None:
@@ -45,38 +62,38 @@ def test_nothing_wanted_is_nothing_announced() -> None:
 
 def test_a_subscription_is_announced_once_however_many_have_it() -> None:
     own = an_own()
-    own.want([5, 6])
-    own.want([5])
+    own.want(as_entries([5, 6]))
+    own.want(as_entries([5]))
     assert list(own.changes()) == [change(0, (5, 6))]
-    own.want([5])
+    own.want(as_entries([5]))
     assert list(own.changes()) == []
 
 
 def test_a_subscription_is_withdrawn_with_the_last_who_had_it() -> None:
     own = an_own()
-    own.want([5])
-    own.want([5])
+    own.want(as_entries([5]))
+    own.want(as_entries([5]))
     list(own.changes())
-    own.unwant([5])
+    own.unwant(as_entries([5]))
     assert list(own.changes()) == []
-    own.unwant([5])
+    own.unwant(as_entries([5]))
     assert list(own.changes()) == [change(1, (), (5,))]
     assert len(own) == 0
 
 
 def test_a_subscription_that_comes_and_goes_before_it_is_announced_costs_nothing() -> None:
     own = an_own()
-    own.want([5])
-    own.unwant([5])
+    own.want(as_entries([5]))
+    own.unwant(as_entries([5]))
     assert list(own.changes()) == []
     assert own.version == 0
 
 
 def test_a_change_too_large_for_a_packet_becomes_several_versions() -> None:
     own = an_own()
-    own.want(range(ENCODINGS_PER_PACKET + 1))
+    own.want(as_entries(range(ENTRIES_PER_PACKET + 1)))
     assert [(packet.base, packet.version, len(packet.added)) for packet in own.changes()] == [
-        (0, 1, ENCODINGS_PER_PACKET),
+        (0, 1, ENTRIES_PER_PACKET),
         (1, 2, 1),
     ]
 
@@ -119,7 +136,7 @@ def test_an_empty_snapshot_empties_the_set() -> None:
 
 
 def test_a_snapshot_in_parts_counts_only_when_it_is_whole_in_any_order() -> None:
-    parts = a_snapshot(9, range(3 * ENCODINGS_PER_PACKET))
+    parts = a_snapshot(9, range(3 * ENTRIES_PER_PACKET))
     assert len(parts) == 3
     remote = a_remote()
     remote.apply(change(0, (10**6,)))
@@ -127,11 +144,11 @@ def test_a_snapshot_in_parts_counts_only_when_it_is_whole_in_any_order() -> None
     assert remote.apply(parts[0]) == ()
     assert state(remote) == (1, [10**6], 1)
     assert remote.apply(parts[1]) == tuple(parts)
-    assert state(remote) == (9, list(range(3 * ENCODINGS_PER_PACKET)), 3 * ENCODINGS_PER_PACKET)
+    assert state(remote) == (9, list(range(3 * ENTRIES_PER_PACKET)), 3 * ENTRIES_PER_PACKET)
 
 
 def test_a_part_that_was_lost_can_come_with_the_next_try() -> None:
-    parts = a_snapshot(9, range(3 * ENCODINGS_PER_PACKET))
+    parts = a_snapshot(9, range(3 * ENTRIES_PER_PACKET))
     remote = a_remote()
     for part in (parts[0], parts[2], parts[0]):
         assert remote.apply(part) == ()
@@ -159,20 +176,46 @@ def test_a_change_on_the_way_of_a_snapshot_makes_its_parts_obsolete() -> None:
     assert state(remote) == (2, [1, 2], 2)
 
 
-@pytest.mark.parametrize("bad", [b"short", b"\xff" * (SCHEME.bits // 8)], ids=["wrong size", "too full"])
-def test_a_bad_encoding_changes_nothing(bad: bytes) -> None:
+BAD = {
+    "nonsense": b"short",
+    "another order": encode((Equals("b", 1), Equals("a", 1))),
+    "twice": encode((Equals("n", 1), Equals("n", 1))),
+    "never true": encode((Equals("n", 1), Equals("n", 2))),
+    "a float for an integer": encode((Equals("n", 1.0),)),
+    "no name": encode((Equals("", 1),)),
+    "a list of one": encode((OneOf("n", (1,)),)),
+    "infinite": encode((Range("n", math.inf, None),)),
+    "two classes": encode((Range("n", 1, "x"),)),
+    "a pattern that ends in its escape": encode((Like("n", "x" + chr(92)),)),
+    "too long": encode((Equals("n", "x" * FILTER_BYTES_MAX),)),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_entry_changes_nothing(bad: bytes) -> None:
     remote = a_remote()
     remote.apply(change(0, (1,)))
     before = state(remote)
-    good = SCHEME.to_bytes(7)
-    for packet in (
-        Interest(ORIGIN, 1, 1, 2, (good, bad)),
-        Interest(ORIGIN, 1, 1, 2, (good,), (bad,)),
-        Interest(ORIGIN, 1, 0, 9, (good, bad)),
-    ):
+    for packet in (Interest(ORIGIN, 1, 1, 2, (as_entry(7), bad)), Interest(ORIGIN, 1, 0, 9, (as_entry(7), bad))):
         with pytest.raises(InvalidEncoding):
             remote.apply(packet)
         assert state(remote) == before
+
+
+def test_removing_what_was_never_there_removes_nothing() -> None:
+    remote = a_remote()
+    remote.apply(change(0, (1,)))
+    remote.apply(Interest(ORIGIN, 1, 1, 2, (), (b"nonsense",)))
+    assert state(remote) == (2, [1], 1)
+
+
+def test_an_encoding_of_a_wrong_size_or_too_full_changes_nothing() -> None:
+    scheme = EncodingScheme()
+    remote = RemoteInterest(ORIGIN, EncodedForm(scheme))
+    for bad in (b"short", b"\xff" * (scheme.bits // 8)):
+        with pytest.raises(InvalidEncoding):
+            remote.apply(Interest(ORIGIN, 1, 0, 1, (scheme.to_bytes(7), bad)))
+    assert len(remote) == remote.version == 0
 
 
 def test_clear_forgets_everything_even_half_a_snapshot() -> None:
@@ -194,16 +237,16 @@ def test_whatever_is_lost_a_listener_agrees_after_the_next_snapshot(
     for batch in batches:
         for more, encoding in batch:
             if more:
-                own.want([encoding])
+                own.want(as_entries([encoding]))
                 wanted.append(encoding)
             elif encoding in wanted:
-                own.unwant([encoding])
+                own.unwant(as_entries([encoding]))
                 wanted.remove(encoding)
         for packet in own.changes():
             if data.draw(st.booleans()):
                 remote.apply(packet)
-        assert sorted(own.announced()) == sorted(set(wanted))
+        assert sorted(map(number_of, own.announced())) == sorted(set(wanted))
     if own.version:
-        for packet in snapshot(ORIGIN, 1, own.version, own.announced(), SCHEME):
+        for packet in snapshot(ORIGIN, 1, own.version, own.announced()):
             remote.apply(packet)
     assert state(remote) == (own.version, sorted(set(wanted)), len(set(wanted)))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
 from penstock.content.bloom import EncodingScheme
+from penstock.content.filter_bytes import filter_bytes
+from penstock.content.predicate import Equals, Filter
 from penstock.kernel.link import LinkInfo
 from penstock.kernel.machine import Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.config import RoutingConfig
-from penstock.overlay.interest import ENCODINGS_PER_PACKET
+from penstock.overlay.interest import ENTRIES_PER_PACKET
+from penstock.overlay.interest_form import ExactForm
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Hello, Interest, LinkState, Summary
 from penstock.overlay.records import NeighbourChanged
@@ -21,7 +26,7 @@ from penstock.overlay.topology import Way
 from penstock.testing import Pump, a_broker, attach, broker_name, broker_network
 
 CONFIG = RoutingConfig()
-SCHEME = EncodingScheme()
+FORM = ExactForm.fingerprint
 CHAIN = [(0, 1), (1, 2)]
 SQUARE = [(0, 1), (1, 2), (2, 3), (3, 0)]
 
@@ -41,13 +46,15 @@ def reaches(pump: Pump, number: int) -> list[int]:
     return sorted(routing(pump, number).exits())
 
 
-def wants(pump: Pump, number: int, encodings: list[int]) -> None:
-    routing(pump, number).want(encodings, now=pump.now)
+def wants(pump: Pump, number: int, values: list[int]) -> None:
+    """A client of this broker wants all messages with one of these values."""
+    routing(pump, number).want(entries(*values), now=pump.now)
 
 
-def seen_from(pump: Pump, number: int, encoding: int = (1 << SCHEME.bits) - 1) -> tuple[int, ...]:
-    """Who may want a message with these bits, in the eyes of one broker."""
-    return routing(pump, number).index.match([encoding])[0]
+def seen_from(pump: Pump, number: int, *values: int) -> tuple[int, ...]:
+    """Who wants a message with one of these values (by default, any that the tests use), in the eyes of one broker."""
+    found, _ = routing(pump, number).form.wanting([{"n": value} for value in values or range(400)])
+    return tuple(sorted({broker for brokers in found for broker in brokers}))
 
 
 def picture(pump: Pump, number: int) -> object:
@@ -57,15 +64,15 @@ def picture(pump: Pump, number: int) -> object:
         broker: (origin.incarnation, origin.links_version, origin.links, origin.interest.version, len(origin.interest))
         for broker, origin in part._origins.items()
     }
-    return origins, dict(part.exits()), part.is_neighbour(0), len(part.index)
+    return origins, dict(part.exits()), part.is_neighbour(0), len(part.form)
 
 
-def hello(number: int, incarnation: int = 1, *, scheme: str = SCHEME.fingerprint, versions_hash: int = 0) -> Hello:
+def hello(number: int, incarnation: int = 1, *, scheme: str = FORM, versions_hash: int = 0) -> Hello:
     return Hello(number, incarnation, scheme, versions_hash)
 
 
-def as_bytes(*encodings: int) -> tuple[bytes, ...]:
-    return tuple(SCHEME.to_bytes(encoding) for encoding in encodings)
+def entries(*values: int) -> tuple[bytes, ...]:
+    return tuple(filter_bytes(Filter((Equals("n", value),))) for value in values)
 
 
 # Neighbours.
@@ -193,20 +200,28 @@ def test_a_broker_with_our_own_id_is_refused() -> None:
     assert picture(pump, 0) == before
 
 
-def test_a_broker_that_encodes_differently_is_refused() -> None:
+ENCODED = configured(RoutingConfig(interest="encoded"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(None, ENCODED), (ENCODED, dataclasses.replace(ENCODED, scheme=EncodingScheme(bits=256)))],
+    ids=["exact and encoded", "two encodings"],
+)
+def test_a_broker_that_tells_interest_in_another_form_is_refused(one: NodeConfig | None, other: NodeConfig) -> None:
     pump = Pump()
-    pump.add("b0", a_broker(0))
-    pump.add("b1", a_broker(1, config=NodeConfig(scheme=EncodingScheme(bits=256))))
+    pump.add("b0", a_broker(0, config=one))
+    pump.add("b1", a_broker(1, config=other))
     pump.connect("b0", "b1")
     pump.advance(3.0)
     assert reaches(pump, 0) == reaches(pump, 1) == []
     assert not routing(pump, 0).is_neighbour(0)
-    assert "same encoding settings" in pump.records_of("b0", InputRefused)[0].problem  # type: ignore[attr-defined]
+    assert "same interest and encoding" in pump.records_of("b0", InputRefused)[0].problem  # type: ignore[attr-defined]
 
 
-def test_a_neighbour_that_comes_back_with_another_scheme_is_a_neighbour_no_more() -> None:
+def test_a_neighbour_that_comes_back_with_another_form_is_a_neighbour_no_more() -> None:
     pump = broker_network(CHAIN)
-    pump.add("b2", a_broker(2, 2, config=NodeConfig(scheme=EncodingScheme(bits=256))))
+    pump.add("b2", a_broker(2, 2, config=ENCODED))
     pump.advance(1.0)
     assert pump.records_of("b1", NeighbourChanged)[-1] == NeighbourChanged(2, False, "refused")
     assert reaches(pump, 0) == [1]
@@ -236,7 +251,7 @@ def test_nobody_is_believed_before_saying_hello() -> None:
     pump.add("b0", a_broker(0))
     pump.join("b0", "b1")
     pump.link_changed("b0", 0, up=True)
-    packets = (LinkState(5, 1, 1, ()), Interest(5, 1, 0, 1, as_bytes(1)), Summary(()))
+    packets = (LinkState(5, 1, 1, ()), Interest(5, 1, 0, 1, entries(1)), Summary(()))
     assert pump.receive("b0", *packets, sender=0) == []
     assert seen_from(pump, 0) == ()
 
@@ -274,44 +289,44 @@ def test_intervals_must_grow() -> None:
 
 def test_interest_is_known_everywhere_soon() -> None:
     pump = broker_network([(0, 1), (1, 2), (2, 3)])
-    wants(pump, 3, [0b11])
+    wants(pump, 3, [3])
     pump.advance(CONFIG.announce_delay)
-    assert seen_from(pump, 0, 0b111) == (3,)
-    assert seen_from(pump, 0, 0b101) == ()
+    assert seen_from(pump, 0, 3) == (3,)
+    assert seen_from(pump, 0, 5) == ()
 
 
 def test_changes_that_come_together_are_announced_together() -> None:
     pump = broker_network([(0, 1)])
-    for encoding in range(1, 6):
-        wants(pump, 0, [encoding])
+    for value in range(1, 6):
+        wants(pump, 0, [value])
     pump.loses = lambda flight: bool(flights.append(flight.packet))
     flights: list[object] = []
     pump.advance(CONFIG.announce_delay)
     assert [packet for packet in flights if isinstance(packet, Interest)] == [
-        Interest(0, 1, 0, 1, as_bytes(1, 2, 3, 4, 5))
+        Interest(0, 1, 0, 1, entries(1, 2, 3, 4, 5))
     ]
 
 
 def test_a_steady_trickle_of_changes_cannot_put_off_the_announcement() -> None:
     pump = broker_network([(0, 1)])
-    for encoding in range(1, 21):
-        wants(pump, 0, [encoding])
+    for value in range(1, 21):
+        wants(pump, 0, [value])
         pump.advance(CONFIG.announce_delay / 2)
-    assert len(routing(pump, 1).index) >= 15
+    assert len(routing(pump, 1).form) >= 15
 
 
 def test_interest_that_is_withdrawn_is_forgotten_everywhere() -> None:
     pump = broker_network(CHAIN)
     wants(pump, 2, [1, 2])
     pump.advance(0.1)
-    routing(pump, 2).unwant([1], now=pump.now)
+    routing(pump, 2).unwant(entries(1), now=pump.now)
     pump.advance(0.1)
-    assert len(routing(pump, 0).index) == 1
+    assert len(routing(pump, 0).form) == 1
 
 
 def test_news_is_flooded_to_all_neighbours_but_the_one_it_came_from() -> None:
     pump = broker_network([(0, 1), (0, 2), (0, 3)])
-    news = Interest(1, 1, 0, 1, as_bytes(5))
+    news = Interest(1, 1, 0, 1, entries(5))
     effects = pump.receive("b0", news, sender=0)
     assert sum((effect.to for effect in effects if isinstance(effect, Send)), ()) == (1, 2)
     assert {effect.packet for effect in effects if isinstance(effect, Send)} == {news}
@@ -372,19 +387,19 @@ def test_a_summary_from_somebody_who_knows_more_is_answered_with_nothing() -> No
 
 def test_a_change_after_a_gap_is_ignored_and_repaired_by_a_snapshot() -> None:
     pump = broker_network(CHAIN)
-    for encoding in (1, 2, 3):
-        pump.loses = lambda flight, lost=encoding == 2: lost and isinstance(flight.packet, Interest)
-        wants(pump, 2, [encoding])
+    for value in (1, 2, 3):
+        pump.loses = lambda flight, lost=value == 2: lost and isinstance(flight.packet, Interest)
+        wants(pump, 2, [value])
         pump.advance(0.02)
-    assert len(routing(pump, 0).index) == 1
+    assert len(routing(pump, 0).form) == 1
     pump.loses = lambda flight: False
     pump.advance(4 * CONFIG.hello_interval)
-    assert len(routing(pump, 0).index) == len(routing(pump, 1).index) == 3
+    assert len(routing(pump, 0).form) == len(routing(pump, 1).form) == 3
 
 
 def test_a_snapshot_in_parts_gets_through_although_every_try_loses_one() -> None:
     pump = broker_network([(0, 1)])
-    size = 3 * ENCODINGS_PER_PACKET
+    size = 3 * ENTRIES_PER_PACKET
     pump.loses = lambda flight: isinstance(flight.packet, Interest)
     wants(pump, 1, list(range(size)))
     pump.advance(0.1)
@@ -400,10 +415,10 @@ def test_a_snapshot_in_parts_gets_through_although_every_try_loses_one() -> None
     pump.loses = loses
     pump.advance(8 * CONFIG.hello_interval)
     assert {packet.parts for packet in tries} == {3}
-    assert len(routing(pump, 0).index) == size
+    assert len(routing(pump, 0).form) == size
 
 
-def test_a_bad_encoding_is_refused_and_changes_nothing() -> None:
+def test_a_bad_entry_is_refused_and_changes_nothing() -> None:
     pump = broker_network(CHAIN)
     before = picture(pump, 0)
     effects = pump.receive("b0", Interest(1, 1, 0, 1, (b"too short",)), sender=0)
@@ -411,28 +426,28 @@ def test_a_bad_encoding_is_refused_and_changes_nothing() -> None:
     assert picture(pump, 0) == before
 
 
-def limited(encodings_max: int) -> NodeConfig:
-    return configured(RoutingConfig(encodings_per_broker_max=encodings_max))
+def limited(entries_max: int) -> NodeConfig:
+    return configured(RoutingConfig(entries_per_broker_max=entries_max))
 
 
-def test_more_encodings_than_a_broker_may_have_are_left_out_and_recorded() -> None:
+def test_more_entries_than_a_broker_may_have_are_left_out_and_recorded() -> None:
     pump = broker_network([(0, 1)], config=limited(4))
     before = picture(pump, 0)
-    effects = pump.receive("b0", Interest(1, 1, 0, 1, as_bytes(1, 2, 3, 4, 5)), sender=0)
-    assert effects == [LimitReached("encodings_per_broker_max", 4)]
+    effects = pump.receive("b0", Interest(1, 1, 0, 1, entries(1, 2, 3, 4, 5)), sender=0)
+    assert effects == [LimitReached("entries_per_broker_max", 4)]
     assert picture(pump, 0) == before
 
 
 def test_a_snapshot_replaces_so_only_its_own_size_counts() -> None:
     pump = broker_network([(0, 1)], config=limited(4))
-    pump.receive("b0", Interest(1, 1, 0, 1, as_bytes(1, 2, 3)), sender=0)
-    assert pump.receive("b0", Interest(1, 1, 0, 5, as_bytes(3, 4, 5)), sender=0) == []
-    assert len(routing(pump, 0).index) == 3
+    pump.receive("b0", Interest(1, 1, 0, 1, entries(1, 2, 3)), sender=0)
+    assert pump.receive("b0", Interest(1, 1, 0, 5, entries(3, 4, 5)), sender=0) == []
+    assert len(routing(pump, 0).form) == 3
 
 
 def test_old_news_is_no_reason_to_speak_of_a_limit() -> None:
     pump = broker_network([(0, 1)], config=limited(4))
-    news = Interest(1, 1, 0, 1, as_bytes(1, 2, 3))
+    news = Interest(1, 1, 0, 1, entries(1, 2, 3))
     pump.receive("b0", news, sender=0)
     assert pump.receive("b0", news, sender=0) == []
 
@@ -459,7 +474,7 @@ def test_words_of_an_earlier_life_are_ignored() -> None:
     pump.add("b2", a_broker(2, 2))
     pump.advance(1.0)
     before = picture(pump, 1)
-    assert pump.receive("b1", LinkState(2, 1, 99, ()), Interest(2, 1, 0, 99, as_bytes(1)), sender=1) == []
+    assert pump.receive("b1", LinkState(2, 1, 99, ()), Interest(2, 1, 0, 99, entries(1)), sender=1) == []
     assert picture(pump, 1) == before
 
 
@@ -478,13 +493,13 @@ def test_a_partition_heals_and_both_sides_learn_what_they_missed() -> None:
     pump.change("b1", "b2", up=False)
     pump.advance(5.0)
     wants(pump, 3, [4])
-    routing(pump, 0).unwant([1], now=pump.now)
+    routing(pump, 0).unwant(entries(1), now=pump.now)
     pump.advance(1.0)
     assert reaches(pump, 0) == [1]
     pump.change("b1", "b2", up=True)
     pump.advance(3.0)
     assert [reaches(pump, number) for number in range(4)] == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-    assert [len(routing(pump, number).index) for number in (0, 1, 2)] == [2, 2, 2]
+    assert [len(routing(pump, number).form) for number in (0, 1, 2)] == [2, 2, 2]
     assert seen_from(pump, 3) == ()
 
 
