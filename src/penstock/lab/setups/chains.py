@@ -5,6 +5,7 @@ Each broker adds an exponential delay and each link a constant one, which is the
 
 from __future__ import annotations
 
+from penstock.lab.setups.paper_network import PAPER_SERVICES
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 
@@ -13,6 +14,7 @@ def chain(stages: int, *, messages: int, scales: tuple[float, ...] = (), rate: f
     """One publisher, `stages` brokers with 50 ms between them, one subscriber. `scales` are the brokers' mean times."""
     means = scales or (0.001,) * stages
     return Scenario(
+        services=PAPER_SERVICES,
         name=f"chain-{stages}-{messages}" if len(set(means)) == 1 else f"chain-{stages}-{messages}-unequal",
         duration=messages / rate + 2.0,
         drain=5.0,

@@ -23,6 +23,7 @@ from random import Random
 from penstock.content.message import Value
 from penstock.kernel.randomness import generator
 from penstock.lab.setups.dumbbell import ACCESS_DELAY, CONTROL, DELAY, PUBLISHING_STARTS, QUEUE_PACKETS, body_bytes
+from penstock.lab.setups.paper_network import PAPER_SERVICES
 from penstock.lab.setups.transported import with_transport_settings
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
@@ -195,6 +196,7 @@ def _scenario(
     name: str, controlled: bool, brokers: list[str], links: list[LinkSpec], clients: list[ClientSpec], duration: float
 ) -> Scenario:
     return Scenario(
+        services=PAPER_SERVICES,
         name=f"{name}-{'controlled' if controlled else 'free'}",
         duration=duration,
         drain=3.0,

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.content.message import Identity, Value, make_message
+from penstock.lab.setups.paper_network import PAPER_SERVICES
 from penstock.lab.setups.transported import with_transport_settings
 from penstock.scenario.spec import (
     BrokerSpec,
@@ -86,6 +87,7 @@ def dumbbell(
         acknowledge_every=1,
     )
     return Scenario(
+        services=PAPER_SERVICES,
         name=f"{name}-{'controlled' if controlled else 'free'}",
         duration=duration,
         drain=3.0,

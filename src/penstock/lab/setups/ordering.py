@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from penstock.kernel.randomness import generator
 from penstock.lab.engine.experiment import Scale
+from penstock.lab.setups.paper_network import PAPER_SERVICES
 from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_SUBSCRIPTION, attributes, thin_subscriptions
 from penstock.lab.setups.trees import grown_tree
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
@@ -56,6 +57,7 @@ def eight_brokers(scale: Scale) -> Scenario:
     """SETUP-BDRP8; at smoke scale the same rates in a shorter time."""
     duration, fast_starts = TIMES[scale]
     return Scenario(
+        services=PAPER_SERVICES,
         name=f"eight-brokers-{scale}",
         duration=duration,
         drain=10.0 if scale == "paper" else 3.0,
@@ -100,6 +102,7 @@ def forty_six_brokers(scale: Scale) -> Scenario:
     """SETUP-BDRP46; at smoke scale the same rates in a shorter time."""
     duration, fast_starts = TIMES_FORTY_SIX[scale]
     return Scenario(
+        services=PAPER_SERVICES,
         name=f"forty-six-brokers-{scale}",
         duration=duration,
         drain=10.0 if scale == "paper" else 3.0,

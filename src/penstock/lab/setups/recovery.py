@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 from penstock.content.message import Value
 from penstock.kernel.randomness import generator
 from penstock.lab.engine.experiment import Scale
+from penstock.lab.setups.paper_network import PAPER_SERVICES
 from penstock.lab.setups.transported import with_transport
 from penstock.lab.setups.trees import grown_tree
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
@@ -95,6 +96,7 @@ def recovery_network(
         for a, b in grown_tree(brokers, NETWORKS[brokers].diameter, random)
     )
     scenario = Scenario(
+        services=PAPER_SERVICES,
         name=f"recovery-{brokers}-{scale}" if loss == 0.01 else f"recovery-{brokers}-{scale}-loss-{loss:g}",
         duration=DURATION[scale],
         drain=10.0 if scale == "paper" else 5.0,
