@@ -8,9 +8,10 @@ Constraints become conditions first:
 
     Equals            the atom of the value, as access or as check; a number is checked as low = high
     Range of numbers  a check, rounded outward; as access the cells of a grid, one registration each
+    LIKE 'abc%...'    the atom of the beginning, its first PREFIX_MAX characters; ranges of strings likewise
     OneOf             one plan for each value, all of them exact (up to VARIANTS_MAX plans for a filter)
     Exists            the atom of presence
-    the others        Like, Differs, ranges of strings: presence, not exact; Missing: no condition, not exact
+    the others        Differs and what begins with anything: presence, not exact; Missing: no condition, not exact
 
 The condition that a message fulfils least often, as far as the filters themselves can tell, becomes the access and
 the others are checked in the same order, so most candidates fall at the first check. A filter with more than CHECKS
@@ -23,12 +24,15 @@ from collections.abc import Iterable, Iterator
 from math import frexp, inf, isfinite, nextafter
 from typing import NamedTuple
 
-from penstock.content.matching.vocabulary import ALWAYS, Vocabulary, cells_of, floats_around
+from penstock.content.language.like import compile_like
+from penstock.content.matching.vocabulary import ALWAYS, Vocabulary, cells_of, floats_around, prefix_kind
 from penstock.content.message import Value
-from penstock.content.predicate import Constraint, Equals, Exists, Filter, Missing, OneOf, Range, value_class
+from penstock.content.predicate import Constraint, Equals, Exists, Filter, Like, Missing, OneOf, Range, value_class
+from penstock.content.relations import common_prefix
 
 CHECKS = 4  # columns of the kernel's records: one beside the bucket entry, three in the record of the registration
 VARIANTS_MAX = 16  # plans that the lists of one filter may multiply to; a longer list counts alone
+PREFIX_MAX = 8  # characters: a message is looked up once for each length that occurs
 CELL_SLACK = 1.5  # a range's cells together are about this much wider than the range
 
 
@@ -61,11 +65,18 @@ class Between(NamedTuple):
     exact: bool
 
 
+class Begins(NamedTuple):
+    """The attribute is a string with this beginning."""
+
+    name: str
+    prefix: str
+
+
 class Present(NamedTuple):
     name: str
 
 
-Condition = Same | Between | Present
+Condition = Same | Between | Begins | Present
 
 
 def register(vocabulary: Vocabulary, filter_: Filter) -> list[Registration]:
@@ -103,12 +114,20 @@ def _conditions(constraints: Iterable[Constraint]) -> tuple[list[Condition], lis
             point = between.exact and between.low == between.high
             single.append(Same(between.name, between.low) if point else between)
             exact = exact and between.exact
+        elif isinstance(constraint, Like | Range) and (prefix := common_prefix(constraint)):
+            single.append(Begins(constraint.name, prefix[:PREFIX_MAX]))
+            exact = exact and len(prefix) <= PREFIX_MAX and _is_prefix(constraint)
         elif isinstance(constraint, Missing):
             exact = False
         else:
             single.append(Present(constraint.name))
             exact = exact and isinstance(constraint, Exists)
     return single, lists, exact
+
+
+def _is_prefix(constraint: Like | Range) -> bool:
+    """Whether its beginning is all that it asks for."""
+    return isinstance(constraint, Like) and compile_like(constraint.pattern, constraint.escape).is_prefix
 
 
 def _between(constraint: Range) -> Between | None:
@@ -177,6 +196,10 @@ def _share(vocabulary: Vocabulary, condition: Condition) -> float:
             return vocabulary.share(vocabulary.strings, (name, value), "string", name)
         number = vocabulary.numbers.get(name)
         return vocabulary.share({} if number is None else number.equals, value, "number", name)
+    if isinstance(condition, Begins):
+        name, prefix = condition
+        known = vocabulary.prefixes.get(name, {}).get(len(prefix), {})
+        return vocabulary.share(known, prefix, prefix_kind(prefix), name)
     number = vocabulary.numbers.get(condition.name)
     if number is None or isinstance(condition, Present) or not _has_cells(condition):
         return 1.0
@@ -186,7 +209,7 @@ def _share(vocabulary: Vocabulary, condition: Condition) -> float:
 
 def _access_atoms(vocabulary: Vocabulary, access: Condition) -> Iterator[int]:
     """Holds and yields each atom under which the condition is found."""
-    if isinstance(access, Same):
+    if isinstance(access, Same | Begins):
         yield _hold(vocabulary, access)
     elif isinstance(access, Between) and _has_cells(access):
         exponent = frexp(access.high - access.low)[1] - 1
@@ -196,9 +219,11 @@ def _access_atoms(vocabulary: Vocabulary, access: Condition) -> Iterator[int]:
         yield vocabulary.hold_present(access.name)
 
 
-def _hold(vocabulary: Vocabulary, condition: Same | Present) -> int:
+def _hold(vocabulary: Vocabulary, condition: Same | Begins | Present) -> int:
     if isinstance(condition, Present):
         return vocabulary.hold_present(condition.name)
+    if isinstance(condition, Begins):
+        return vocabulary.hold_prefix(condition.name, condition.prefix)
     name, value = condition
     if isinstance(value, bool):
         return vocabulary.hold_boolean(name, value)

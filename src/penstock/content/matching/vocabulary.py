@@ -2,10 +2,10 @@
 
 A kernel cannot compare Python strings, so everything that a filter mentions is given a number:
 
-* An *atom* is one thing a message can say: "colour is the string red", "urgent is true", "size is present", "size
-  equals 5", "size lies in the cell 512..1023". Each atom names a bucket of the index, in which filters are filed.
-* A *column* holds what a message says about one attribute in one class: the atom of its string, of its boolean or
-  of its presence, or the number itself. A check is `low <= column <= high`; an absent column is NaN and fails it.
+* An *atom* is one thing a message can say: "colour is the string red", "colour begins with re", "urgent is true", "size
+  is present", "size equals 5", "size lies in the cell 512..1023". Each atom names a bucket of the index, in which filters are filed.
+* A *column* holds what a message says about one attribute in one class: the atom of its string, of the beginning of a
+  given length, of its boolean or of its presence, or the number itself. A check is `low <= column <= high`; an absent column is NaN and fails it.
 
 Numbers are float64 in their column. Rounding is monotone, so an integer that no float equals is passed as the two
 floats around it, ranges are rounded outward, and the answer is then a superset that the caller verifies exactly; this
@@ -70,10 +70,11 @@ class NumberColumn:
 
 
 class Vocabulary:
-    """Counted atoms and columns. `strings`, `booleans`, `present` and `numbers` are what messages are looked up in."""
+    """Counted atoms and columns. The public dicts are what messages are looked up in."""
 
     def __init__(self) -> None:
         self.strings: dict[tuple[str, str], int] = {}
+        self.prefixes: dict[str, dict[int, dict[str, int]]] = {}  # name -> length -> beginning -> atom
         self.booleans: dict[tuple[str, bool], int] = {}
         self.present: dict[str, int] = {}
         self.numbers: dict[str, NumberColumn] = {}
@@ -104,6 +105,10 @@ class Vocabulary:
     def hold_string(self, name: str, value: str) -> int:
         return self._hold(self.strings, (name, value), "string", name)
 
+    def hold_prefix(self, name: str, prefix: str) -> int:
+        home = self.prefixes.setdefault(name, {}).setdefault(len(prefix), {})
+        return self._hold(home, prefix, prefix_kind(prefix), name)
+
     def hold_boolean(self, name: str, value: bool) -> int:
         return self._hold(self.booleans, (name, value), "boolean", name)
 
@@ -133,9 +138,18 @@ class Vocabulary:
             del home[key]
             self._homes[atom] = ({}, None, UNREAD_COLUMN)
             self._atoms_free.append(atom)
-            if not home and self._column_keys[column][0] == "number":
-                self.numbers[self._column_keys[column][1]].drop_empty_grids()
+            if not home:
+                self._drop_empty(*self._column_keys[column])
         self.release_column(column)
+
+    def _drop_empty(self, kind: str, name: str) -> None:
+        if kind == "number":
+            self.numbers[name].drop_empty_grids()
+        elif name in self.prefixes:
+            kept = {length: home for length, home in self.prefixes[name].items() if home}
+            self.prefixes[name] = kept
+            if not kept:
+                del self.prefixes[name]
 
     def release_column(self, column: int) -> None:
         self._column_holders[column] -= 1
@@ -207,15 +221,19 @@ class Vocabulary:
         number_ends = [0]
         inexact: list[int] = []
         append, string_of, number_of = atoms.append, self.strings.get, self.numbers.get
-        always, present = self._holders[ALWAYS] > 1, self.present
+        always, present, prefixes = self._holders[ALWAYS] > 1, self.present, self.prefixes
         for place, message in enumerate(batch):
             for item in message.items():
                 atom = string_of(item)  # type: ignore[arg-type]  # a value of another class is no key of the dict
                 if atom is not None:
                     append(atom)
+                    if prefixes and item[0] in prefixes:
+                        self._say_prefixes(item[0], item[1], atoms)
                     continue
                 name, value = item
-                if value is True or value is False:
+                if prefixes and name in prefixes and isinstance(value, str):
+                    self._say_prefixes(name, value, atoms)
+                elif value is True or value is False:
                     atom = self.booleans.get((name, value))
                     if atom is not None:
                         append(atom)
@@ -241,6 +259,17 @@ class Vocabulary:
             atom_ends.append(len(atoms))
             number_ends.append(len(columns))
         return TranslatedBatch(atoms, atom_ends, columns, lows, highs, number_ends, inexact)
+
+    def _say_prefixes(self, name: str, value: Any, atoms: list[int]) -> None:
+        for length, home in self.prefixes[name].items():
+            atom = home.get(value[:length])
+            if atom is not None:
+                atoms.append(atom)
+
+
+def prefix_kind(prefix: str) -> str:
+    """The class of the column for beginnings of this length: a message has one of each."""
+    return f"prefix of {len(prefix)}"
 
 
 def floats_around(value: int | float) -> tuple[float, float]:
