@@ -188,6 +188,91 @@ def test_closing_ends_the_iteration_and_unsubscribes() -> None:
     run(closing())
 
 
+def test_a_subscription_that_nobody_opened_opens_when_it_is_read_and_closes_when_nobody_holds_it() -> None:
+    async def reading() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker)) as network:
+            async for message in _published_when_open(broker, network, network.subscribe("n = 1")):
+                assert message.attributes == {"n": 1}
+                break
+            await until(lambda: subscriptions(broker) == 0)
+
+            held = network.subscribe("n = 2")
+            with pytest.raises(TimeoutError):  # to give up reading does not close it again
+                await asyncio.wait_for(held.take(), 0.0)
+            several = [asyncio.ensure_future(anext(held)) for _ in range(2)]
+            await until(lambda: subscriptions(broker) == 1)
+            await network.publish({"n": 2})
+            await network.publish({"n": 2})
+            assert [message.attributes["n"] for message in await asyncio.gather(*several)] == [2, 2]
+            with pytest.raises(PenstockError, match="opened before"):
+                await held.open()
+
+            never = network.subscribe("n = 3")
+            await never.close()
+            assert await never.take() == []
+            with pytest.raises(PenstockError, match="closed"):
+                await never.open()
+            left = asyncio.ensure_future(held.take())
+            await asyncio.sleep(0)
+        assert await left == [], "the network was closed"
+
+    run(reading())
+
+
+def _published_when_open(
+    broker: BrokerServer, network: penstock.Network, messages: penstock.Subscription
+) -> penstock.Subscription:
+    async def publish() -> None:
+        await until(lambda: subscriptions(broker) == 1)
+        await network.publish({"n": 1})
+
+    network.publishing = asyncio.ensure_future(publish())  # type: ignore[attr-defined]
+    return messages
+
+
+def test_a_reader_of_a_subscription_that_cannot_be_opened_hears_why_and_never_hangs() -> None:
+    async def reading() -> None:
+        async with a_broker() as broker:
+            network = penstock.connect(url(broker))
+            early = network.subscribe("n = 1")
+            with pytest.raises(NotConnected, match="open the network"):
+                await anext(early)
+            async with network:
+                await network.publish({"n": 0})
+                broker.node.machine(Broker)._config = BrokerConfig(subscriptions_per_client_max=1)
+                reading = asyncio.ensure_future(early.take())
+                await until(lambda: subscriptions(broker) == 1)
+                refused = network.subscribe("n = 2")
+                answers = await asyncio.gather(refused.take(), anext(refused), return_exceptions=True)
+                assert [type(answer) for answer in answers] == [InvalidPredicate] * 2
+                with pytest.raises(InvalidPredicate, match="subscriptions_per_client_max is 1"):
+                    await refused.take()
+                await network.publish({"n": 1})
+                assert [message.attributes for message in await reading] == [{"n": 1}]
+
+    run(reading())
+
+
+def test_without_await_reading_opens_too() -> None:
+    async def serve() -> None:
+        async with a_broker() as broker:
+            await asyncio.to_thread(use, broker)
+
+    def use(broker: BrokerServer) -> None:
+        with penstock.connect_blocking(url(broker)) as network:
+            messages = network.subscribe("n >= 0")
+            while not messages.report().received:
+                network.publish({"n": 1})
+                messages.take(timeout=0.01)
+            network.publish({"n": 2})
+            assert next(message.attributes["n"] for message in messages if message.attributes["n"] > 1) == 2
+            del messages
+            while network.broker_report()["clients"][0]["subscriptions"]:
+                pass
+
+    run(serve())
+
+
 def test_all_that_was_published_before_closing_arrives() -> None:
     async def all_of_it() -> None:
         async with (

@@ -203,6 +203,13 @@ class CarriesPublications(Protocol):
         """Send these. With tickets, one for each message, every one is answered once; without, nobody waits."""
 
 
+class WithdrawsPublications(Protocol):
+    """A carrier whose messages may wait, and need not leave if nobody waits with them any more."""
+
+    def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
+        """Let the message with this ticket not leave, and answer the ticket; nothing if none waits under it."""
+
+
 class ServesSubscriptions(Protocol):
     """A client's machine that serves subscriptions with more than best effort.
 

@@ -75,16 +75,16 @@ class SubscriptionHolder:
         try:
             await answer
         except BaseException:  # refused, or nobody waits for it any more: then the machine must not hold it either
-            await self.close(subscription)
+            self.close(number)
             raise
         finally:
             self._tickets.drop(ticket)
 
-    async def close(self, subscription: Subscription) -> None:
+    def close(self, number: int) -> None:
         """Unsubscribe."""
-        if self._open.pop(subscription.number, None) is not None:
+        if self._open.pop(number, None) is not None:
             link = self._attached()
-            link.host.apply(link.verbs.unsubscribe(subscription.number, ticket=0, now=link.host.now()))
+            link.host.apply(link.verbs.unsubscribe(number, ticket=0, now=link.host.now()))
 
     def read(self, number: int, reading: Reading) -> None:
         """How the application has taken the messages of a subscription lately: an input of the machine."""
