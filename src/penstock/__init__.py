@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.transport.config import TransportConfig
     from penstock.transport.sender.rate_limiter import FlowReport
 
+    __version__: str
+
 __all__ = [
     "FlowReport",
     "Identity",
@@ -70,6 +72,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"penstock has no '{name}'; the names for users are {', '.join(__all__)}")
@@ -77,4 +81,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *globals()]
+    return [*__all__, "__version__", *globals()]
+
+
+def _version() -> str:
+    """As the package says that is installed; sources that nobody installed have none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("penstock")
+    except PackageNotFoundError:
+        return "0+unknown"

@@ -491,14 +491,15 @@ def test_without_await_a_network_that_is_not_open_says_so_and_never_hangs() -> N
 
 def test_a_url_that_is_none_is_an_error_at_once() -> None:
     with pytest.raises(PenstockError, match="penstock://"):
-        penstock.connect("localhost:7420")
+        penstock.connect("http://localhost:7420")
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     async def from_environment() -> None:
         async with a_broker() as broker:
-            monkeypatch.setenv("PENSTOCK_URL", url(broker))
-            async with penstock.connect() as network:
-                assert network.address == broker.address
+            for written in (url(broker), str(broker.address)):  # the scheme may be left out
+                monkeypatch.setenv("PENSTOCK_URL", written)
+                async with penstock.connect() as network:
+                    assert network.address == broker.address
 
     run(from_environment())

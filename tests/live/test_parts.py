@@ -44,7 +44,9 @@ def test_addresses_as_people_write_them(text: str, address: Address) -> None:
     assert parse_address(str(address)) == address
 
 
-@pytest.mark.parametrize("text", ["host:port", "host:70000", "::1", "a b:1", "host:-1", "host:99999999999"])
+@pytest.mark.parametrize(
+    "text", ["host:port", "host:70000", "::1", "a b:1", "host:-1", "host:99999999999", "host/x", "u@host"]
+)
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(PenstockError, match="write"):
         parse_address(text)
@@ -52,7 +54,10 @@ def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
 
 def test_a_url_may_name_several_brokers() -> None:
     assert parse_url("penstock://a:1,[::1]:2, c/") == [Address("a", 1), Address("::1", 2), Address("c", 7420)]
-    for wrong in ("http://a:1", "penstock://", "penstock://,"):
+    assert parse_url("127.0.0.1:7421") == [Address("127.0.0.1", 7421)]
+    assert parse_url(" localhost ") == [Address("localhost", 7420)]
+    assert parse_url("a:1,b") == [Address("a", 1), Address("b", 7420)]
+    for wrong in ("http://a:1", "penstock://", "penstock://,", ""):
         with pytest.raises(PenstockError, match="write penstock://"):
             parse_url(wrong)
 

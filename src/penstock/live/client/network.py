@@ -70,7 +70,8 @@ def connect(
 ) -> Network:
     """A connection to a broker, to be opened with `async with`.
 
-    `url` names one broker or several, which are tried in turn; without it PENSTOCK_URL counts, then this machine.
+    `url` names one broker or several, which are tried in turn, such as `penstock://10.0.0.1:7420,10.0.0.2:7420` or
+    plainly `localhost`; without it PENSTOCK_URL counts, then this machine.
     `name` is how this client appears in messages' identities and in reports; it should be unique, and is made up if
     left out. `connect_within` is how long the first connection may take before `Unreachable` is raised.
 
