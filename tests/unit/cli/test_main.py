@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 
+TOWN = Path(__file__).parents[3] / "networks" / "town.toml"
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -34,3 +35,19 @@ def test_without_a_command_all_are_listed() -> None:
     shown = CliRunner().invoke(app, ["--help"])
     assert "Content-based publish/subscribe" in shown.output
     assert "--version" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lab", "run", "all", "--scale", "papr"], "choose one of 'paper', 'smoke' (did you mean 'paper'?)"),
+        (["workload", "make", "x", "--set", "zip=1"], "(did you mean 'zipf'?)"),
+        (["broker", "nroth", "--network", str(TOWN)], "(did you mean 'north'?)"),
+    ],
+)
+def test_a_wrong_choice_lists_the_choices(arguments: list[str], words: str) -> None:
+    found = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
+    assert found.exit_code != 0
+    said = found.output + str(found.exception)
+    assert words in said
+    assert "choose one of" in said

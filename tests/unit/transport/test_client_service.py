@@ -16,6 +16,7 @@ from penstock.kernel.service import NUMBERS_PER_SERVICE, Reading
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed
 from penstock.overlay.client import Client
 from penstock.overlay.packets import Answer, Delivery, Publication, Publish, Subscribe
+from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.testing import ClientMachine, Flight, Pump, a_client, a_message, broker_network
 from penstock.transport.client_service import TransportClient
 from penstock.transport.config import TransportConfig
@@ -289,7 +290,8 @@ def test_a_service_subscription_that_the_broker_refuses_is_recorded_and_everythi
     node.link_changed(0, up=True, now=0.0)
     node.link_ready(0, room_bytes=1 << 30, now=0.0)
     effects = node.receive([Answer(1, "too many")], sender=0, now=0.0)
-    assert effects == [InputRefused("c", "too many")]
+    again = ServiceSubscriptionRefused("_to = 'c'", "too many", 1.0)  # it is asked for again
+    assert effects == [InputRefused("c", "too many"), again]
     assert node.subscribe(1, "n = 1", ORDERED, ticket=1, now=0.0)[0] == Subscribed(1, "n = 1")
 
 

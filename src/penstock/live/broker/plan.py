@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.errors import InvalidScenario, did_you_mean
+from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.link import LinkKind
 from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.wire.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
@@ -61,7 +61,7 @@ def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) ->
     """What the broker of this name must know; `addresses` names at least itself and those it dials."""
     numbers = {broker.name: number for number, broker in enumerate(scenario.broker)}
     if name not in numbers:
-        raise InvalidScenario("", f"there is no broker '{name}'{did_you_mean(name, list(numbers))}")
+        raise InvalidScenario("", f"there is no broker '{name}'; {choose_one(name, numbers)}")
     neighbours = []
     for link in scenario.link:
         if name in link.between:

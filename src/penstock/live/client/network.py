@@ -95,7 +95,8 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     types = settings_types(CLIENT)
     for name, value in given.items():
         if name not in types:
-            raise TypeError(f"connect() got an unexpected argument '{name}'{did_you_mean(name, list(types))}")
+            advice = did_you_mean(name, list(types)) or f"; services with settings are {', '.join(types)}"
+            raise TypeError(f"connect() got an unexpected argument '{name}'{advice}")
         if value is not None and not isinstance(value, bool | types[name]):
             raise TypeError(f"{name} must be True or a {types[name].__name__}, not {type(value).__name__}")
     return {name: types[name]() if value is True else value for name, value in given.items() if value}
