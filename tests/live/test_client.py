@@ -387,10 +387,16 @@ def test_the_names_for_users_are_pinned_and_the_blocking_twins_have_the_same() -
         ):
             return network, messages
 
+    assert arguments(penstock.connect) == arguments(penstock.connect_blocking)
     network, messages = run(made())
     blocking = penstock.connect_blocking("penstock://127.0.0.1:1")
     assert public(network) == public(blocking) == NETWORK
     assert public(messages) == public(blocking.subscribe("TRUE")) == SUBSCRIPTION
+    for one, twin in (
+        (penstock.Network, penstock.BlockingNetwork),
+        (penstock.Subscription, penstock.BlockingSubscription),
+    ):
+        assert public(one) <= public(twin), "what the class says is there too"
     for one, twin, names in ((network, blocking, NETWORK), (messages, blocking.subscribe("TRUE"), SUBSCRIPTION)):
         for name in names:
             if callable(getattr(one, name)):
