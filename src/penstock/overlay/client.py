@@ -8,7 +8,8 @@ refused at once, because best effort stores nothing.
 Services use `carry`, `listen` and `ignore`: the same three verbs, without tickets and without a place in the trace,
 because what services send each other is nothing that an application published or wants. A service cannot do without
 what it listens to, so if a broker refuses that (it has too many clients for the moment, say), the client asks again, at
-intervals that grow from AGAIN_FIRST to AGAIN_MAX. An application is told of a refusal, and decides for itself.
+intervals that grow from AGAIN_FIRST to AGAIN_MAX; where nothing at all was accepted it attaches again first. An
+application is told of a refusal, and decides for itself.
 
 Each subscription has one owner: a service that serves it, or nobody, which is best effort. A delivery goes first to the
 application for those that nobody owns (an envelope of some service is taken off), then to the owners in the order of
@@ -63,6 +64,7 @@ class Client:
         self._opens: dict[int, bool] = {}  # whether that service opens envelopes itself
         self._asked: dict[int, int] = {}  # ticket on the wire -> subscription
         self._next_wire_ticket = 0
+        self._attached = False  # whether the broker has accepted anything since the link came up
         self._again: dict[int, float] = {}  # subscription of a service that was refused -> seconds to wait
         self._unanswered: dict[int, Ticket] = {}  # subscription -> ticket whose Subscribe has not been answered
 
@@ -194,7 +196,11 @@ class Client:
         return effects
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
-        return self._send_subscribe(int(key[0]))
+        if self._attached or self._home is None:
+            return self._send_subscribe(int(key[0]))
+        for number in self._again:  # all are asked for now
+            self._timers.cancel(ClientTimer.SUBSCRIBE_AGAIN, number)
+        return self._attach(self._home)
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
@@ -205,12 +211,16 @@ class Client:
                     self._ask_no_more(number)
             return []
         self._home = link
+        self._attached = False
+        return self._attach(link)
+
+    # Subscriptions on the wire.
+
+    def _attach(self, link: Link) -> list[Effect]:
         effects: list[Effect] = [Send((link,), Attach(self.client, self.incarnation), Lane.CONTROL)]
         for number in self._where:
             effects += self._send_subscribe(number)
         return effects
-
-    # Subscriptions on the wire.
 
     def _send_subscribe(self, number: int) -> list[Effect]:
         if self._home is None:
@@ -230,6 +240,7 @@ class Client:
             refused = self._refused if number < SERVICE_SUBSCRIPTIONS else self._refused_to_service
             effects = refused(number, packet.problem, now)
         else:
+            self._attached = True
             self._again.pop(number, None)
         if ticket is not None:
             effects.append(Done(ticket, Refused(packet.problem) if packet.problem else Accepted()))

@@ -350,3 +350,17 @@ def test_what_a_reader_was_too_slow_for_is_a_loss_and_other_subscriptions_are_no
     assert not transport_of(reader).control().loss_event_rate
     reader.read(1, Reading(0, 100, 100, (a_message(7),)), now=1.0)
     assert transport_of(reader).control().loss_event_rate
+
+
+def test_a_publication_that_waits_can_be_withdrawn_by_its_ticket() -> None:
+    _, node = connected(transport=TransportConfig(congestion=True, record_entries=2))
+    limited(node, "EXISTS n", 1.0, now=0.0)
+    tickets = range(1, 5)
+    effects = [one for ticket in tickets for one in node.publish(a_message(ticket), ticket=ticket, now=0.0)]
+    waiting = [ticket for ticket in tickets if Done(ticket, Accepted()) not in effects]
+    assert len(waiting) >= 2
+    done = node.withdraw(waiting[0], now=0.0)
+    assert done == [Done(waiting[0], Refused("withdrawn before it left"))]
+    assert node.withdraw(waiting[0], now=0.0) == [] == node.withdraw(99, now=0.0)
+    left = published(node.wake(now=5.0))
+    assert [opened(sent.message)[1].identity.count for sent in left if kind_of(sent.message) == "data"] == waiting[1:]
