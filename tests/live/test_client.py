@@ -320,6 +320,28 @@ def test_a_fast_publisher_of_large_messages_waits_instead_of_losing_them() -> No
     run(fast())
 
 
+def test_a_publication_that_was_cancelled_while_it_waited_for_the_socket_does_not_leave() -> None:
+    async def cancelled() -> None:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker)) as network,
+            network.subscribe("n > 0") as messages,
+        ):
+            link, socket_has_room = network._link, asyncio.Event()
+            assert link is not None
+            let_out, link.let_out = link.let_out, socket_has_room.wait  # type: ignore[method-assign,assignment]
+            link.outbox_bytes = 1 << 20
+            given_up, kept = [asyncio.ensure_future(network.publish({"n": n})) for n in (1, 2)]
+            await asyncio.sleep(0)
+            given_up.cancel()
+            link.let_out, link.outbox_bytes = let_out, 0  # type: ignore[method-assign]
+            socket_has_room.set()
+            assert (await kept).count == 1
+            assert (await anext(messages)).attributes == {"n": 2}
+
+    run(cancelled())
+
+
 def test_without_await_the_same_verbs() -> None:
     async def serve() -> None:
         async with a_broker() as broker:
