@@ -1,4 +1,4 @@
-"""What does telling interest cost, exact and encoded? Run: `python bench/interest.py [--section NAME] [--quick] [--json FILE]`.
+"""What does telling interest cost, exact and encoded? Run: `python bench/interest.py [--quick] [--section NAME]`.
 
 Three sections, a table each:
 
@@ -6,15 +6,15 @@ Three sections, a table each:
               filter on two brokers (a range, an inequality, a prefix ...), the town, and 46 brokers with ranges. The
               same messages in both forms; what is wanted is decided by the predicates themselves.
     large     100,000 filters over 50 brokers: what one broker does and keeps for all of them. Processor seconds until
-              it knows them (`converge`: what it takes after the last packet has come), memory, bytes on a link for all of
-              them and for one change, and how fast it then finds who wants a message. A network is as fast as its
-              slowest broker, and each has to do this once; the way of the packets comes on top.
+              it knows them (`converge`), memory, bytes on a link for all of them and for one change, and how fast it
+              then finds who wants a message. A network is as fast as its slowest broker, and each has to do this once;
+              the way of the packets comes on top.
     ready     how long a subscriber waits until all brokers know, how many packets that takes on all links together, and
               what churn costs: a random tree of 50 and of 500 brokers with links of 1 to 10 ms, one subscription on an
               idle network, then `churn` subscriptions per second spread over all brokers.
 
-Times are of the processor, except the waiting times of `ready`, which are of the simulated network (brokers take no time
-there). Each measurement of `large` has a process of its own.
+Times are of the processor, except the waiting times of `ready`, which are of the simulated network (brokers take no
+time there). Each measurement of `large` has a process of its own.
 """
 
 from __future__ import annotations

@@ -12,11 +12,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import penstock
 from penstock import errors
+from penstock.kernel.packet import CLIENT
+from penstock.services import settings_types
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
@@ -81,6 +84,12 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
 # --- Names for users. Extend this list together with `penstock.__all__`.
 
 PUBLIC = [
+    "Address",
+    "Attributes",
+    "BlockingNetwork",
+    "BlockingSubscription",
+    "ClientConfig",
+    "ConnectionConfig",
     "FlowReport",
     "Identity",
     "InvalidMessage",
@@ -90,10 +99,16 @@ PUBLIC = [
     "Network",
     "NotConnected",
     "PenstockError",
+    "PredicateSyntaxError",
+    "PredicateTooLarge",
+    "Record",
     "Report",
+    "Slowdown",
     "Subscription",
+    "Trace",
     "TransportConfig",
     "Unreachable",
+    "Value",
     "connect",
     "connect_blocking",
 ]
@@ -290,6 +305,32 @@ def test_the_words_are_the_fields() -> None:
 def test_the_public_names_are_pinned() -> None:
     assert sorted(getattr(penstock, "__all__", [])) == sorted(PUBLIC)
     assert all(hasattr(penstock, name) for name in PUBLIC)
+
+
+def test_all_that_a_user_gives_or_gets_has_a_public_name_and_hints_that_resolve() -> None:
+    """The types in the hints of public functions, of the methods of public classes and of their fields."""
+    functions = [penstock.connect, penstock.connect_blocking]
+    for name in PUBLIC:
+        kind = getattr(penstock, name)
+        if inspect.isclass(kind) and not issubclass(kind, Exception):
+            given = {name: found for name, found in vars(kind).items() if not name.startswith("_")}
+            functions += [found for found in given.values() if inspect.isfunction(found)]
+            functions += [found.fget for found in given.values() if isinstance(found, property) and found.fget]
+            functions.append(kind)
+    met = {each for function in functions for hint in get_type_hints(function).values() for each in inside(hint)}
+    met |= set(settings_types(CLIENT).values())
+    ours = {kind for kind in met if kind.__module__.startswith("penstock")}
+    assert len(ours) > 10
+    assert {kind.__name__ for kind in ours} <= set(PUBLIC)
+
+
+def inside(hint: Any) -> Iterator[type]:
+    """The classes that a hint is made of."""
+    if inspect.isclass(hint) and not get_args(hint):
+        yield hint
+    for part in get_args(hint):
+        for one in part if isinstance(part, list) else [part]:
+            yield from inside(one)
 
 
 def test_every_error_stands_in_the_tree_at_the_top_of_the_file() -> None:

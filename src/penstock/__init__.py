@@ -7,8 +7,9 @@
                 print(message.attributes)
 
 `connect_blocking` is the same without `await`. With `connect(..., transport=True)` at the publisher a subscription can
-ask for order and recovery (`subscribe(..., ordered=True, recover=True)`). Errors that Penstock raises on purpose are in
-`penstock.errors`; those that a client meets are named here too. Nothing is imported before it is used.
+ask for order and recovery (`subscribe(..., ordered=True, recover=True)`). Every type that these take or return is named
+here. Errors that Penstock raises on purpose are in `penstock.errors`; those that a client meets are named here too.
+Nothing is imported before it is used.
 """
 
 from __future__ import annotations
@@ -17,22 +18,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.content.message import Identity, Message
+    from penstock.content.message import Attributes, Identity, Message, Value
     from penstock.errors import (
         InvalidMessage,
         InvalidOption,
         InvalidPredicate,
         NotConnected,
         PenstockError,
+        PredicateSyntaxError,
+        PredicateTooLarge,
         Unreachable,
     )
-    from penstock.live.client.blocking import connect_blocking
+    from penstock.kernel.trace import Record, Trace
+    from penstock.live.client.blocking import BlockingNetwork, BlockingSubscription, connect_blocking
     from penstock.live.client.network import Network, connect
     from penstock.live.client.subscription import Report, Subscription
+    from penstock.live.wire.addresses import Address
+    from penstock.live.wire.connection import ConnectionConfig
+    from penstock.overlay.config import ClientConfig
     from penstock.transport.config import TransportConfig
+    from penstock.transport.flow_query import Slowdown
     from penstock.transport.sender.rate_limiter import FlowReport
 
+    __version__: str
+
 __all__ = [
+    "Address",
+    "Attributes",
+    "BlockingNetwork",
+    "BlockingSubscription",
+    "ClientConfig",
+    "ConnectionConfig",
     "FlowReport",
     "Identity",
     "InvalidMessage",
@@ -42,15 +58,27 @@ __all__ = [
     "Network",
     "NotConnected",
     "PenstockError",
+    "PredicateSyntaxError",
+    "PredicateTooLarge",
+    "Record",
     "Report",
+    "Slowdown",
     "Subscription",
+    "Trace",
     "TransportConfig",
     "Unreachable",
+    "Value",
     "connect",
     "connect_blocking",
 ]
 
 _PLACES = {
+    "Address": "live.wire.addresses",
+    "Attributes": "content.message",
+    "BlockingNetwork": "live.client.blocking",
+    "BlockingSubscription": "live.client.blocking",
+    "ClientConfig": "overlay.config",
+    "ConnectionConfig": "live.wire.connection",
     "FlowReport": "transport.sender.rate_limiter",
     "Identity": "content.message",
     "InvalidMessage": "errors",
@@ -60,16 +88,26 @@ _PLACES = {
     "Network": "live.client.network",
     "NotConnected": "errors",
     "PenstockError": "errors",
+    "PredicateSyntaxError": "errors",
+    "PredicateTooLarge": "errors",
+    "Record": "kernel.trace",
     "Report": "live.client.subscription",
+    "Slowdown": "transport.flow_query",
     "Subscription": "live.client.subscription",
+    "Trace": "kernel.trace",
     "TransportConfig": "transport.config",
     "Unreachable": "errors",
+    "Value": "content.message",
     "connect": "live.client.network",
     "connect_blocking": "live.client.blocking",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name == "errors":
+        return import_module("penstock.errors")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"penstock has no '{name}'; the names for users are {', '.join(__all__)}")
@@ -77,4 +115,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *globals()]
+    return [*__all__, "__version__", *globals()]
+
+
+def _version() -> str:
+    """As the package says that is installed; sources that nobody installed have none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("penstock")
+    except PackageNotFoundError:
+        return "0+unknown"

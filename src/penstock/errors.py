@@ -28,6 +28,7 @@ Each message says what is wrong, where, and how to mend it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 
@@ -191,6 +192,24 @@ class CheckFailed(PenstockError):
 
     def __str__(self) -> str:
         return f"{self.problem}\nreplay: {self.replay}"
+
+
+CHOICES_LISTED_MAX = 20
+
+
+def wrong_choice(given: object, choices: Iterable[object]) -> str:
+    """What to say of the value of a field that is none of those there are."""
+    return f"is {given!r}; {choose_one(given, choices)}"
+
+
+def choose_one(given: object, choices: Iterable[object]) -> str:
+    """The words there are, and the one that was probably meant."""
+    words = list(choices)
+    listed = ", ".join(map(repr, words[:CHOICES_LISTED_MAX]))
+    more = f" and {len(words) - CHOICES_LISTED_MAX} more" if len(words) > CHOICES_LISTED_MAX else ""
+    close = get_close_matches(str(given), list(map(str, words)), n=1)
+    meant = f" (did you mean '{close[0]}'?)" if close else ""
+    return f"choose one of {listed}{more}{meant}"
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

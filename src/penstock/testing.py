@@ -224,6 +224,7 @@ class ClientMachine:
         self.wake = node.wake
         self.deadline = node.deadline
         self.publish_all = verbs.publish
+        self.withdraw = verbs.withdraw
         self.subscribe = verbs.subscribe
         self.unsubscribe = verbs.unsubscribe
         self.read = verbs.read

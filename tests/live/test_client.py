@@ -188,6 +188,91 @@ def test_closing_ends_the_iteration_and_unsubscribes() -> None:
     run(closing())
 
 
+def test_a_subscription_that_nobody_opened_opens_when_it_is_read_and_closes_when_nobody_holds_it() -> None:
+    async def reading() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker)) as network:
+            async for message in _published_when_open(broker, network, network.subscribe("n = 1")):
+                assert message.attributes == {"n": 1}
+                break
+            await until(lambda: subscriptions(broker) == 0)
+
+            held = network.subscribe("n = 2")
+            with pytest.raises(TimeoutError):  # to give up reading does not close it again
+                await asyncio.wait_for(held.take(), 0.0)
+            several = [asyncio.ensure_future(anext(held)) for _ in range(2)]
+            await until(lambda: subscriptions(broker) == 1)
+            await network.publish({"n": 2})
+            await network.publish({"n": 2})
+            assert [message.attributes["n"] for message in await asyncio.gather(*several)] == [2, 2]
+            with pytest.raises(PenstockError, match="opened before"):
+                await held.open()
+
+            never = network.subscribe("n = 3")
+            await never.close()
+            assert await never.take() == []
+            with pytest.raises(PenstockError, match="closed"):
+                await never.open()
+            left = asyncio.ensure_future(held.take())
+            await asyncio.sleep(0)
+        assert await left == [], "the network was closed"
+
+    run(reading())
+
+
+def _published_when_open(
+    broker: BrokerServer, network: penstock.Network, messages: penstock.Subscription
+) -> penstock.Subscription:
+    async def publish() -> None:
+        await until(lambda: subscriptions(broker) == 1)
+        await network.publish({"n": 1})
+
+    network.publishing = asyncio.ensure_future(publish())  # type: ignore[attr-defined]
+    return messages
+
+
+def test_a_reader_of_a_subscription_that_cannot_be_opened_hears_why_and_never_hangs() -> None:
+    async def reading() -> None:
+        async with a_broker() as broker:
+            network = penstock.connect(url(broker))
+            early = network.subscribe("n = 1")
+            with pytest.raises(NotConnected, match="open the network"):
+                await anext(early)
+            async with network:
+                await network.publish({"n": 0})
+                broker.node.machine(Broker)._config = BrokerConfig(subscriptions_per_client_max=1)
+                reading = asyncio.ensure_future(early.take())
+                await until(lambda: subscriptions(broker) == 1)
+                refused = network.subscribe("n = 2")
+                answers = await asyncio.gather(refused.take(), anext(refused), return_exceptions=True)
+                assert [type(answer) for answer in answers] == [InvalidPredicate] * 2
+                with pytest.raises(InvalidPredicate, match="subscriptions_per_client_max is 1"):
+                    await refused.take()
+                await network.publish({"n": 1})
+                assert [message.attributes for message in await reading] == [{"n": 1}]
+
+    run(reading())
+
+
+def test_without_await_reading_opens_too() -> None:
+    async def serve() -> None:
+        async with a_broker() as broker:
+            await asyncio.to_thread(use, broker)
+
+    def use(broker: BrokerServer) -> None:
+        with penstock.connect_blocking(url(broker)) as network:
+            messages = network.subscribe("n >= 0")
+            while not messages.report().received:
+                network.publish({"n": 1})
+                messages.take(timeout=0.01)
+            network.publish({"n": 2})
+            assert next(message.attributes["n"] for message in messages if message.attributes["n"] > 1) == 2
+            del messages
+            while network.broker_report()["clients"][0]["subscriptions"]:
+                pass
+
+    run(serve())
+
+
 def test_all_that_was_published_before_closing_arrives() -> None:
     async def all_of_it() -> None:
         async with (
@@ -233,6 +318,28 @@ def test_a_fast_publisher_of_large_messages_waits_instead_of_losing_them() -> No
             await network.publish({"n": n}, bytes(300_000))
 
     run(fast())
+
+
+def test_a_publication_that_was_cancelled_while_it_waited_for_the_socket_does_not_leave() -> None:
+    async def cancelled() -> None:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker)) as network,
+            network.subscribe("n > 0") as messages,
+        ):
+            link, socket_has_room = network._link, asyncio.Event()
+            assert link is not None
+            let_out, link.let_out = link.let_out, socket_has_room.wait  # type: ignore[method-assign,assignment]
+            link.outbox_bytes = 1 << 20
+            given_up, kept = [asyncio.ensure_future(network.publish({"n": n})) for n in (1, 2)]
+            await asyncio.sleep(0)
+            given_up.cancel()
+            link.let_out, link.outbox_bytes = let_out, 0  # type: ignore[method-assign]
+            socket_has_room.set()
+            assert (await kept).count == 1
+            assert (await anext(messages)).attributes == {"n": 2}
+
+    run(cancelled())
 
 
 def test_without_await_the_same_verbs() -> None:
@@ -302,10 +409,16 @@ def test_the_names_for_users_are_pinned_and_the_blocking_twins_have_the_same() -
         ):
             return network, messages
 
+    assert arguments(penstock.connect) == arguments(penstock.connect_blocking)
     network, messages = run(made())
     blocking = penstock.connect_blocking("penstock://127.0.0.1:1")
     assert public(network) == public(blocking) == NETWORK
     assert public(messages) == public(blocking.subscribe("TRUE")) == SUBSCRIPTION
+    for one, twin in (
+        (penstock.Network, penstock.BlockingNetwork),
+        (penstock.Subscription, penstock.BlockingSubscription),
+    ):
+        assert public(one) <= public(twin), "what the class says is there too"
     for one, twin, names in ((network, blocking, NETWORK), (messages, blocking.subscribe("TRUE"), SUBSCRIPTION)):
         for name in names:
             if callable(getattr(one, name)):
@@ -406,14 +519,15 @@ def test_without_await_a_network_that_is_not_open_says_so_and_never_hangs() -> N
 
 def test_a_url_that_is_none_is_an_error_at_once() -> None:
     with pytest.raises(PenstockError, match="penstock://"):
-        penstock.connect("localhost:7420")
+        penstock.connect("http://localhost:7420")
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     async def from_environment() -> None:
         async with a_broker() as broker:
-            monkeypatch.setenv("PENSTOCK_URL", url(broker))
-            async with penstock.connect() as network:
-                assert network.address == broker.address
+            for written in (url(broker), str(broker.address)):  # the scheme may be left out
+                monkeypatch.setenv("PENSTOCK_URL", written)
+                async with penstock.connect() as network:
+                    assert network.address == broker.address
 
     run(from_environment())

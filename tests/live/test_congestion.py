@@ -195,6 +195,34 @@ def test_whoever_waits_for_tokens_hears_that_the_connection_is_gone() -> None:
     run(broken())
 
 
+def test_a_publication_that_was_cancelled_while_it_waited_does_not_leave() -> None:
+    async def cancelled() -> None:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker), name="writer", transport=CONTROLLED) as writer,
+            penstock.connect(url(broker), name="slow", transport=CONTROLLED) as slow,
+            slow.subscribe("kind = 'b'", queue_max=200) as read_slowly,
+            penstock.connect(url(broker), name="reader") as reader,
+            reader.subscribe("kind = 'b'", queue_max=100_000) as messages,
+        ):
+            reading = asyncio.ensure_future(reads_slowly(read_slowly, []))
+            writing = asyncio.ensure_future(writes(writer, "b", []))
+            await until(lambda: any(flow.queue for flow in writer.flows()))
+            given_up, kept = [asyncio.ensure_future(writer.publish({"kind": "b"})) for _ in range(2)]
+            await until(lambda: any(flow.queue == 3 for flow in writer.flows()))
+            for task in (writing, given_up):
+                task.cancel()
+            last = (await kept).count
+            seen: list[int] = []
+            while last not in seen:
+                seen += [message.identity.count for message in await messages.take()]
+            assert last - 1 not in seen
+            assert writer.withheld == 0
+            reading.cancel()
+
+    run(cancelled())
+
+
 def test_a_reader_that_blocks_does_not_keep_the_connection_from_being_read() -> None:
     async def beside() -> None:
         async with (

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import penstock
 from live_help import a_broker, a_line, a_network, known, run, subscriptions, until, url
-from penstock.cli.report import _show_slowed
+from penstock.cli.report import _drawn_slowed
 from penstock.errors import NotConnected
 from penstock.live.broker.server import BrokerServer
 from penstock.live.client.network import Network
@@ -175,7 +175,7 @@ def test_others_words_do_nothing_to_a_terminal() -> None:
     wild = "[/red] \x1b[2J [bold]loud[/bold] \r\n\x9b31m \\"
     row = {"publisher": wild, "flow": wild * 20, "quota": 12345.6, "limiting_receiver": wild, "queue": 1, "since": 2.0}
     with console.capture() as capture:
-        _show_slowed(console, [{**row, "withheld": 1234, "flows_in_all": 40}])
+        console.print(*_drawn_slowed([{**row, "withheld": 1234, "flows_in_all": 40}]))
     out = capture.get()
     assert "[/red]" in out
     assert "\x1b[2J" not in out

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import penstock
 from live_help import a_line, an_emulated_network, known, run, until, url
 from penstock.kernel.randomness import generator
-from penstock.live.broker.plan import not_applied
+from penstock.live.broker.applied import not_applied
 from penstock.live.emulation import link_emulator as emulation
 from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.emulation.link_emulator import REORDER_WAIT, EmulatedPath, Fates, Impairment, LinkEmulator
@@ -165,7 +165,7 @@ def test_strange_first_frames_are_passed_on_as_they_are() -> None:
 def test_what_is_left_out_in_real_time_depends_on_link_emulators() -> None:
     scenario: Scenario = a_line("a", "b", loss=0.1)
     assert needs_emulator(scenario.link[0])
-    assert not_applied(scenario) == ["jitter and loss of links"]
+    assert not_applied(scenario) == ["jitter and loss of datagram links"]
     assert not_applied(scenario, emulated=True) == []
     shaped = replace(scenario, link=(LinkSpec(between=("a", "b"), kind="shaped", loss=0.1),))
     assert not_applied(shaped, emulated=True) == ["jitter and loss of shaped and reliable links"]

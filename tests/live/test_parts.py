@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from live_help import a_line
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidScenario, PenstockError
 from penstock.kernel.trace import Published, Record, published_record
-from penstock.live.broker.plan import assign_addresses, not_applied, plan_for
+from penstock.live.broker.applied import not_applied, settings_applied
+from penstock.live.broker.plan import assign_addresses, plan_for
 from penstock.live.wire.addresses import Address, free_ports, parse_address, parse_url
 from penstock.live.wire.backoff import FIRST, LONGEST, Backoff
-from penstock.scenario.reader import parse_scenario
+from penstock.overlay.config import RoutingConfig
+from penstock.scenario.reader import parse_scenario, read_scenario
 from penstock.scenario.script import script
-from penstock.scenario.spec import BrokerSpec, ClientSpec, Scenario
+from penstock.scenario.spec import BrokerSpec, ClientSpec, EncodingSpec, FaultSpec, LaneSpec, Scenario, TcpSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
 
@@ -44,7 +49,9 @@ def test_addresses_as_people_write_them(text: str, address: Address) -> None:
     assert parse_address(str(address)) == address
 
 
-@pytest.mark.parametrize("text", ["host:port", "host:70000", "::1", "a b:1", "host:-1", "host:99999999999"])
+@pytest.mark.parametrize(
+    "text", ["host:port", "host:70000", "::1", "a b:1", "host:-1", "host:99999999999", "host/x", "u@host"]
+)
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(PenstockError, match="write"):
         parse_address(text)
@@ -52,7 +59,10 @@ def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
 
 def test_a_url_may_name_several_brokers() -> None:
     assert parse_url("penstock://a:1,[::1]:2, c/") == [Address("a", 1), Address("::1", 2), Address("c", 7420)]
-    for wrong in ("http://a:1", "penstock://", "penstock://,"):
+    assert parse_url("127.0.0.1:7421") == [Address("127.0.0.1", 7421)]
+    assert parse_url(" localhost ") == [Address("localhost", 7420)]
+    assert parse_url("a:1,b") == [Address("a", 1), Address("b", 7420)]
+    for wrong in ("http://a:1", "penstock://", "penstock://,", ""):
         with pytest.raises(PenstockError, match="write penstock://"):
             parse_url(wrong)
 
@@ -95,7 +105,41 @@ def test_a_file_with_a_bad_address_is_refused(listen: str) -> None:
 def test_what_real_time_leaves_out_is_said() -> None:
     assert not_applied(a_line("a", "b")) == []
     assert not_applied(a_line("a", "b", delay=0.5)) == []
-    assert not_applied(a_line("a", "b", loss=0.5)) == ["jitter and loss of links"]
+    assert not_applied(a_line("a", "b", loss=0.5)) == ["jitter and loss of datagram links"]
+
+
+def test_everything_that_a_file_asks_for_is_applied_or_is_not_and_it_says_why() -> None:
+    town = read_scenario(Path(__file__).parents[2] / "networks" / "town.toml")
+    rows = {row.setting: row for row in settings_applied(town)}
+    assert all(row.why for row in rows.values())
+    assert {name for name, row in rows.items() if row.applied} >= {"links", "rates and queues of links"}
+    assert not rows["subscriptions and publications of clients"].applied
+    alike = settings_applied(town, emulated=True)
+    assert next(row for row in alike if row.setting.startswith("subscriptions")).applied
+    assert [row.applied for row in alike] == sorted((row.applied for row in alike), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting", "applied"),
+    [
+        ({"lanes": {"priced": LaneSpec(weight=2)}}, "lanes", True),
+        ({"encoding": EncodingSpec(bits=1024)}, "encoding", True),
+        ({"services": {"routing": RoutingConfig()}}, "settings of services", True),
+        ({"broker": (BrokerSpec(name="a", listen="127.0.0.1:7430"),)}, "addresses of brokers", True),
+        ({"broker": (BrokerSpec(name="a", workers=3),)}, "workers and service times", False),
+        ({"broker": (BrokerSpec(name="a", disk_delay=0.1),)}, "delays of disks", False),
+        ({"broker": (BrokerSpec(name="a", joins_at=1.0),)}, "faults", False),
+        ({"client": (ClientSpec(name="c", broker="a", clock_offset=1.0),)}, "clocks", False),
+        ({"client": (ClientSpec(name="c", broker="a", access_delay=1.0),)}, "access delays of clients", False),
+        ({"client": (ClientSpec(name="c", broker="a", queue_packets=9),)}, "rates and queues of clients", True),
+        ({"tcp": (TcpSpec(name="t", path=("a", "b")),)}, "TCP flows beside the brokers", False),
+        ({"fault": (FaultSpec(at=1.0, kind="heal"),)}, "faults", False),
+    ],
+)
+def test_what_is_not_asked_for_is_not_listed(changes: dict[str, Any], setting: str, applied: bool) -> None:
+    plain = Scenario(name="s", duration=1.0, broker=(BrokerSpec(name="a"),))
+    assert settings_applied(plain) == []
+    assert {row.setting: row.applied for row in settings_applied(replace(plain, **changes))}[setting] is applied
 
 
 def test_the_script_is_what_the_simulator_publishes() -> None:

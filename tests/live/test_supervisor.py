@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from penstock.errors import NotConnected, NotPossibleHere
 from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.emulation.scenario_run import settled
+from penstock.live.process_name import process_name
 
 
 def is_running(pid: int) -> bool:
@@ -62,6 +64,27 @@ def test_a_broker_that_is_killed_in_traffic_comes_back_and_the_network_heals() -
             await asyncio.sleep(0.002)
 
     run(killed())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of processes are Linux's")
+def test_broker_processes_have_names() -> None:
+    async def named() -> None:
+        scenario = a_line("market", "exchange of the north", kind="reliable")
+        async with Brokers(scenario, assign_addresses(scenario, base_port=None)) as brokers:
+            shown = {name: Path(f"/proc/{brokers.pid(name)}") for name in brokers.addresses}
+            assert [(place / "comm").read_text() for place in shown.values()] == [
+                "penstock market\n",
+                "penstock exchan\n",
+            ]
+            words = [(place / "cmdline").read_bytes().split(b"\0")[-3:-1] for place in shown.values()]
+            assert words == [[b"broker", name.encode()] for name in shown]
+
+    run(named())
+
+
+def test_a_name_for_a_list_of_processes_is_short_and_has_nothing_that_a_terminal_obeys() -> None:
+    assert process_name("penstock \x1b[31m\0") == "penstock ·[31m"
+    assert process_name("penstock äöüß") == "penstock äöü", "no half letters"
 
 
 def test_a_broker_that_hangs_is_found_by_its_silence_and_taken_back_when_it_wakes() -> None:

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 import penstock
-from live_help import RawClient, a_broker, a_line, an_emulated_network, known, run, until, url
+from live_help import RawClient, a_broker, a_line, an_emulated_network, known, run, subscriptions, until, url
 from penstock.cli.demo import twins
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Identity, Message, Value
@@ -24,6 +24,9 @@ from penstock.live.client.network import Network
 from penstock.live.client.subscription import Report
 from penstock.live.emulation.scenario_run import drive_clients
 from penstock.live.wire.frames import encode_frame
+from penstock.overlay import client as client_machine
+from penstock.overlay.broker import Broker
+from penstock.overlay.config import BrokerConfig
 from penstock.overlay.packets import Attach, Publish
 from penstock.scenario.reader import read_scenario
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
@@ -285,6 +288,24 @@ def test_publishers_without_it_are_delivered_as_they_come_counted_and_named_once
 
     with caplog.at_level(logging.WARNING, "penstock.client"):
         run(mixed())
+
+
+def test_what_the_transport_needs_and_the_broker_refused_is_asked_for_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_machine, "AGAIN_FIRST", 0.01)
+
+    async def crowded() -> None:
+        async with a_broker() as broker:
+            machine = broker.node.machine(Broker)
+            machine._config = BrokerConfig(subscriptions_per_client_max=1)
+            async with penstock.connect(url(broker), name="full", transport=True):  # an inbox and requests
+                await until(lambda: "full: the broker refuses a subscription that a service needs" in caplog.text)
+                machine._config = BrokerConfig()
+                await until(lambda: subscriptions(broker) == 2)
+
+    with caplog.at_level(logging.WARNING):
+        run(crowded())
 
 
 def test_a_message_without_room_for_a_header_is_refused_when_it_is_published() -> None:

@@ -80,7 +80,7 @@ def test_a_failed_check_is_exit_code_1(spark: SparkSession, run: Path, capsys: p
 
 
 def test_what_is_asked_for_must_exist(spark: SparkSession, run: Path) -> None:
-    with pytest.raises(PipelineError, match="no result called 'speed'; there are missed, false_negatives"):
+    with pytest.raises(PipelineError, match="no result called 'speed'; choose one of 'missed', 'false_negatives'"):
         run_pipeline(spark, [run], only=["speed"])
 
 

@@ -35,9 +35,12 @@ def broker_command(
     Example: penstock broker north --network networks/town.toml
     """
     from penstock.live.event_loop import run
+    from penstock.live.process_name import call_process
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    run(_serve(_plan(name, network, listen, base_port), trace, data, as_json))
+    plan = _plan(name, network, listen, base_port)
+    call_process(f"penstock {name}")
+    run(_serve(plan, trace, data, as_json))
 
 
 def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -> BrokerPlan:

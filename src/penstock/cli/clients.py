@@ -21,7 +21,7 @@ Url = Annotated[
         "--url",
         envvar="PENSTOCK_URL",
         metavar="URL",
-        help="A broker, or several to be tried in turn: penstock://127.0.0.1:7420,10.0.0.2:7420.",
+        help="A broker, such as 127.0.0.1:7420, or several to be tried in turn: penstock://10.0.0.1:7420,10.0.0.2:7420.",
         show_default="penstock://127.0.0.1:7420",
     ),
 ]

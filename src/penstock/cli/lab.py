@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.progress import progress_bar
+from penstock.errors import wrong_choice
 
 if TYPE_CHECKING:
     from penstock.lab.engine.experiment import Result
@@ -69,7 +70,7 @@ def run_command(
     if live and scale != "smoke":
         raise typer.BadParameter("a live run has one scale, smoke", param_hint="--scale")
     if scale not in SCALES:
-        raise typer.BadParameter(f"'{scale}' is no scale; choose one of {', '.join(SCALES)}", param_hint="--scale")
+        raise typer.BadParameter(wrong_choice(scale, SCALES), param_hint="--scale")
     chosen = list(experiments().values()) if "all" in names else [find(name) for name in names]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
     with progress_bar("experiments") as advance:

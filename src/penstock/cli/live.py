@@ -36,7 +36,7 @@ def live_command(
     from msgspec.structs import replace
 
     from penstock.cli.sim import show, summary
-    from penstock.live.broker.plan import not_applied
+    from penstock.live.broker.applied import not_applied
     from penstock.live.emulation.scenario_run import run_live
     from penstock.scenario.reader import read_scenario
     from penstock.scenario.validate import validate

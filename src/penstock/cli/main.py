@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 from msgspec import Struct
 
+import penstock
 from penstock.cli import filter as filter_commands
 from penstock.cli import lab as lab_commands
 from penstock.cli import pipeline as pipeline_commands
@@ -55,6 +57,23 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and end.")
+    ] = False,
+) -> None:
+    """What can be said before any command."""
+
+
 app.add_typer(filter_commands.app, name="filter")
 app.add_typer(pipeline_commands.app, name="pipeline")
 app.add_typer(lab_commands.app, name="lab")

@@ -3,6 +3,9 @@
 The broker says what it knows: its links, queues, drops and clients. Who slows whom it does not know; that is asked of
 the publishers with congestion control, wherever they are, and whoever is slowed down answers. Names and filters in
 their answers are others' words, so they are shown without anything that a terminal would obey.
+
+With `--watch` a terminal shows the last report in the place of the one before; what is piped gets one after the other,
+with an empty line between them.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +21,7 @@ import typer
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
@@ -38,7 +42,9 @@ RIGHT = (
 
 def report_command(
     url: Url = None,
-    watch: Annotated[float | None, typer.Option(help="Ask again every so many seconds.", min=0.1)] = None,
+    watch: Annotated[
+        float | None, typer.Option(help="Ask again every so many seconds, and redraw.", metavar="SECONDS", min=0.1)
+    ] = None,
     listen: Annotated[
         float,
         typer.Option(
@@ -62,26 +68,29 @@ def report_command(
 async def _report(url: str | None, watch: float | None, listen: float, as_json: bool) -> None:
     import asyncio
 
+    from rich.console import Console
+
     from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
     # All that we need of the transport is an inbox.
     transport = TransportConfig(publisher_answers=False, answers=False) if listen else None
     async with connect(url, transport=transport, connect_within=CONNECT_WITHIN) as network:
-        while True:
-            found = await network.broker_report()
-            # We are a client ourselves, and nobody asked about us.
-            found["clients"] = [client for client in found["clients"] if client["client"] != network.name]
-            found["clients_connected"] -= 1
-            found["slowed"] = [asdict(each) for each in await network.slowed(within=listen)] if listen else None
-            if as_json:
-                typer.echo(json.dumps(found))
-            else:
-                _show(found)
-            if watch is None:
-                return
-            await asyncio.sleep(max(0.0, watch - listen))
-            await network.wait_connected()
+        with Display(Console(), redraws=watch is not None and not as_json) as display:
+            while True:
+                found = await network.broker_report()
+                # We are a client ourselves, and nobody asked about us.
+                found["clients"] = [client for client in found["clients"] if client["client"] != network.name]
+                found["clients_connected"] -= 1
+                found["slowed"] = [asdict(each) for each in await network.slowed(within=listen)] if listen else None
+                if as_json:
+                    typer.echo(json.dumps(found))
+                else:
+                    display.show(found)
+                if watch is None:
+                    return
+                await asyncio.sleep(max(0.0, watch - listen))
+                await network.wait_connected()
 
 
 def _table(title: str, *headings: str) -> Table:
@@ -94,15 +103,49 @@ def _table(title: str, *headings: str) -> Table:
     return made
 
 
-def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
+class Display:
+    """Where reports go: one after the other, or on a terminal each in the place of the one before."""
 
-    console = Console()
-    console.print(
-        f"[bold]{_plain(found['broker'])}[/] at {_plain(str(found['listen']))}, up for {found['uptime']:.0f} s;"
-        f" {found['brokers_reachable']} other brokers can be reached;"
-        f" {found['clients_connected']} clients; input refused {found['refused']} times",
-        highlight=False,
+    def __init__(self, console: Console, *, redraws: bool) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False) if redraws and console.is_terminal else None
+        self._shown = 0
+
+    def __enter__(self) -> Display:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, found: dict[str, Any]) -> None:
+        """One more report."""
+        if self._live is not None:
+            self._live.update(_drawn(found), refresh=True)
+            return
+        if self._shown:
+            self._console.print()
+        self._shown += 1
+        self._console.print(_drawn(found))
+
+
+def _drawn(found: dict[str, Any]) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    parts.append(
+        Text.from_markup(
+            f"[bold]{_plain(found['broker'])}[/] at {_plain(str(found['listen']))}, up for {found['uptime']:.0f} s;"
+            f" {found['brokers_reachable']} other brokers can be reached;"
+            f" {found['clients_connected']} clients; input refused {found['refused']} times",
+        )
     )
     if found["links"]:
         links = _table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
@@ -110,31 +153,33 @@ def _show(found: dict[str, Any]) -> None:
             state = "[green]up[/]" if link["up"] else "[red]down[/]"
             missing = str(link["missing_datagrams"] or "")
             links.add_row(_plain(link["peer"]), link["kind"], state, *_counts(link), missing)
-        console.print(links)
+        parts.append(links)
     if found["clients"]:
         clients = _table("clients", "client", "from", "subscriptions", "queue", "sent", "bytes", "received")
         for client in found["clients"]:
             subscriptions = str(client["subscriptions"])
             clients.add_row(_plain(client["client"]), _plain(str(client["address"])), subscriptions, *_counts(client))
-        console.print(clients)
+        parts.append(clients)
     if found["drops"]:
         drops = _table("drops", "towards", "place", "cause", "packets")
         for drop in found["drops"]:
             drops.add_row(_plain(drop["peer"]), drop["place"], drop["cause"], f"{drop['packets']:,}")
-        console.print(drops)
+        parts.append(drops)
     else:
-        console.print("nothing was dropped")
+        parts.append("nothing was dropped")
     for service, status in found["services"].items():
         words = ", ".join(f"{name.replace('_', ' ')} {_plain(json.dumps(value))}" for name, value in status.items())
-        console.print(f"{_plain(service)}: {words}", highlight=False)
+        parts.append(Text.from_markup(f"{_plain(service)}: {words}"))
     if found["slowed"] is not None:
-        _show_slowed(console, found["slowed"])
+        parts += _drawn_slowed(found["slowed"])
+    return Group(*parts)
 
 
-def _show_slowed(console: Console, slowed: list[dict[str, Any]]) -> None:
+def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
+    from rich.text import Text
+
     if not slowed:
-        console.print("nobody slows anybody")
-        return
+        return ["nobody slows anybody"]
     rows = _table("who slows whom", "publisher", "flow", "takes at most", "because of", "waiting", "since")
     for each in slowed:
         quota, flow = each["quota"], each["flow"]
@@ -146,13 +191,14 @@ def _show_slowed(console: Console, slowed: list[dict[str, Any]]) -> None:
             f"{each['queue']:,}",
             f"{each['since']:.0f} s",
         )
-    console.print(rows)
+    parts: list[RenderableType] = [rows]
     shown = Counter(each["publisher"] for each in slowed)
     for publisher, last in {each["publisher"]: each for each in slowed}.items():
         more, withheld = last["flows_in_all"] - shown[publisher], last["withheld"]
         words = [f"{more:,} more flows"] * (more > 0) + [f"{withheld:,} messages withheld"] * (withheld > 0)
         if words:
-            console.print(f"{_plain(publisher)}: {', '.join(words)}", highlight=False)
+            parts.append(Text.from_markup(f"{_plain(publisher)}: {', '.join(words)}"))
+    return parts
 
 
 def _plain(text: str, length_max: int = 256) -> str:

@@ -13,6 +13,7 @@ from penstock.cli.clients import AsJson
 
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
+    from penstock.live.broker.applied import SettingApplied
     from penstock.live.broker.supervisor import Brokers
     from penstock.scenario.runs import RunOutcome
     from penstock.scenario.spec import Scenario
@@ -35,9 +36,13 @@ def up_command(
 ) -> None:
     """Start a network of broker processes, and keep it running until Ctrl-C.
 
+    A table says what of the file is applied in real time and what is not. With --json there is a line for each broker,
+    then one for each such setting.
+
     Examples: penstock up; penstock up networks/town.toml
     """
-    from penstock.live.broker.plan import assign_addresses, not_applied
+    from penstock.live.broker.applied import settings_applied
+    from penstock.live.broker.plan import assign_addresses
     from penstock.live.broker.supervisor import Brokers
     from penstock.live.event_loop import run
     from penstock.scenario.reader import read_scenario
@@ -49,18 +54,33 @@ def up_command(
     else:
         scenario = read_scenario(file)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
-    left_out = not_applied(scenario)
-    if left_out:
-        notice = f"in real time the file's {', '.join(left_out)} are not applied; rates, queues and delays are"
-        typer.echo(notice, err=True)
+    applied = settings_applied(scenario)
+    if not as_json:
+        _show_applied(applied)
     brokers = Brokers(scenario, addresses, trace=trace, data=data, restart=restart, verbose=verbose)
     if trace is None:
-        run(_keep_up(brokers, as_json))
+        run(_keep_up(brokers, applied, as_json))
     else:
-        _keep_up_traced(scenario, brokers, trace, as_json)
+        _keep_up_traced(scenario, brokers, applied, trace, as_json)
 
 
-def _keep_up_traced(scenario: Scenario, brokers: Brokers, folder: Path, as_json: bool) -> None:
+def _show_applied(applied: list[SettingApplied]) -> None:
+    """What of the file is applied, on stderr: stdout is for where the brokers are."""
+    if not applied:
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("of the file", "applied", "", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for row in applied:
+        table.add_row(row.setting, "[green]yes[/]" if row.applied else "[yellow]no[/]", row.why)
+    Console(stderr=True).print(table)
+
+
+def _keep_up_traced(
+    scenario: Scenario, brokers: Brokers, applied: list[SettingApplied], folder: Path, as_json: bool
+) -> None:
     """The same, in the folder of a run."""
     from time import monotonic
 
@@ -69,14 +89,14 @@ def _keep_up_traced(scenario: Scenario, brokers: Brokers, folder: Path, as_json:
 
     def make(trace: Trace) -> RunOutcome:
         began = monotonic()
-        run(_keep_up(brokers, as_json))
+        run(_keep_up(brokers, applied, as_json))
         return RunOutcome(digest="", events=0, virtual_seconds=monotonic() - began, summary={"live": True})
 
     make_run(folder, scenario, 0, make)
     typer.echo(f"the run is in {folder}", err=True)
 
 
-async def _keep_up(brokers: Brokers, as_json: bool) -> None:
+async def _keep_up(brokers: Brokers, applied: list[SettingApplied], as_json: bool) -> None:
     from penstock.live.event_loop import stop_on_signals
 
     stop = stop_on_signals()
@@ -84,6 +104,8 @@ async def _keep_up(brokers: Brokers, as_json: bool) -> None:
         for name, address in brokers.addresses.items():
             found = {"broker": name, "url": f"penstock://{address}", "pid": brokers.pid(name)}
             typer.echo(json.dumps(found) if as_json else f"{name:16} penstock://{address}")
+        for row in applied if as_json else ():
+            typer.echo(json.dumps(row._asdict()))
         typer.echo("the network is up; Ctrl-C stops it", err=True)
         await stop.wait()
         typer.echo("stopping; queues may drain first", err=True)

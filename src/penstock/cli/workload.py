@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, choose_one
 
 app = typer.Typer(
     help="Large workloads: drawn on Spark, kept as Parquet.",
@@ -38,8 +38,8 @@ def make_command(
     for text in settings or []:
         name, _, value = text.partition("=")
         if name not in {field.name for field in fields(defaults)}:
-            known = ", ".join(field.name for field in fields(defaults))
-            raise PenstockError(f"--set {text}: there is no '{name}'; there are {known}")
+            known = [field.name for field in fields(defaults)]
+            raise PenstockError(f"--set {text}: there is no '{name}'; {choose_one(name, known)}")
         try:
             changes[name] = type(getattr(defaults, name))(value)
         except ValueError:

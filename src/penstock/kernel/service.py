@@ -203,6 +203,13 @@ class CarriesPublications(Protocol):
         """Send these. With tickets, one for each message, every one is answered once; without, nobody waits."""
 
 
+class WithdrawsPublications(Protocol):
+    """A carrier whose messages may wait, and need not leave if nobody waits with them any more."""
+
+    def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
+        """Let the message with this ticket not leave, and answer the ticket; nothing if none waits under it."""
+
+
 class ServesSubscriptions(Protocol):
     """A client's machine that serves subscriptions with more than best effort.
 
@@ -223,7 +230,10 @@ class ServesSubscriptions(Protocol):
         """A message has come for these subscriptions of its own."""
 
     def refused(self, number: int, *, now: float) -> list[Effect]:
-        """A broker has refused a subscription, now or after a reconnection; it is not in force any more."""
+        """A broker has refused a subscription of the application; it is not in force any more.
+
+        What the service listens to for itself is tried again by the client, until a broker takes it.
+        """
 
     def report(self, number: int) -> Any:
         """How this subscription fares, as a struct or dataclass; None if it is none of its own."""

@@ -9,7 +9,10 @@ A broker that has accepted a subscription tells the others of it. `await_ready` 
 from then on messages published anywhere find it.
 
 Services use `carry`, `listen` and `ignore`: the same three verbs, without tickets and without a place in the trace,
-because what services send each other is nothing that an application published or wants.
+because what services send each other is nothing that an application published or wants. A service cannot do without
+what it listens to, so if a broker refuses that (it has too many clients for the moment, say), the client asks again, at
+intervals that grow from AGAIN_FIRST to AGAIN_MAX; where nothing at all was accepted it attaches again first. An
+application is told of a refusal, and decides for itself.
 
 Each subscription has one owner: a service that serves it, or nobody, which is best effort. A delivery goes first to the
 application for those that nobody owns (an envelope of some service is taken off), then to the owners in the order of
@@ -19,6 +22,7 @@ the list of services.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 from penstock.content.envelope import DATA, FLAG, opened
 from penstock.content.message import Message
@@ -28,12 +32,21 @@ from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Do
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context, ServesSubscriptions
 from penstock.kernel.storage import Ticket
+from penstock.kernel.timers import Key
 from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed, published_record
 from penstock.overlay.config import ClientConfig
 from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Answer, Attach, Delivery, Publish, Ready, ReadyRequest, Subscribe, Unsubscribe
+from penstock.overlay.records import ServiceSubscriptionRefused
 
 NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publish again once the link is up"
+AGAIN_FIRST, AGAIN_MAX = 1.0, 60.0  # seconds before a refused subscription of a service is tried again
+
+
+class ClientTimer(IntEnum):
+    """A timer that exists more than once has a key; it stands behind the name here."""
+
+    SUBSCRIBE_AGAIN = 0  # (subscription): a broker has refused what a service listens to
 
 
 class Client:
@@ -46,6 +59,7 @@ class Client:
         self.incarnation = context.incarnation
         self._config = context.settings(ClientConfig)
         self._traced = context.traced
+        self._timers = context.timers
         self._home: Link | None = None
         self._where: dict[int, str] = {}  # subscription -> text
         self._owners: dict[int, int] = {}  # subscription -> rank of the service that owns it
@@ -53,6 +67,8 @@ class Client:
         self._opens: dict[int, bool] = {}  # whether that service opens envelopes itself
         self._asked: dict[int, int] = {}  # ticket on the wire -> subscription
         self._next_wire_ticket = 0
+        self._attached = False  # whether the broker has accepted anything since the link came up
+        self._again: dict[int, float] = {}  # subscription of a service that was refused -> seconds to wait
         self._unanswered: dict[int, Ticket] = {}  # subscription -> ticket whose Subscribe has not been answered
         self._awaiting: dict[int, tuple[Ticket, float]] = {}  # ticket on the wire -> whose, and how long at most
 
@@ -139,12 +155,14 @@ class Client:
     def listen(self, number: int, where: str, owner: int) -> list[Effect]:
         """Subscribe under a number of a service."""
         assert number >= SERVICE_SUBSCRIPTIONS, f"{number} is an application's number"
+        self._ask_no_more(number)
         self._where[number] = where
         self._owners[number] = owner
         return self._send_subscribe(number)
 
     def ignore(self, number: int) -> list[Effect]:
         """Unsubscribe under a number of a service."""
+        self._ask_no_more(number)
         self._owners.pop(number, None)
         if self._where.pop(number, None) is None or self._home is None:
             return []
@@ -192,21 +210,34 @@ class Client:
                 effects += self._services[rank].delivered(tuple(owned[rank]), content, now=now)
         return effects
 
+    def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        if self._attached or self._home is None:
+            return self._send_subscribe(int(key[0]))
+        for number in self._again:  # all are asked for now
+            self._timers.cancel(ClientTimer.SUBSCRIBE_AGAIN, number)
+        return self._attach(self._home)
+
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
             if link == self._home:
                 self._home = None
                 self._asked.clear()
+                for number in list(self._again):  # a new link begins with asking for all
+                    self._ask_no_more(number)
             return []
         self._home = link
+        self._attached = False
+        return self._attach(link)
+
+    # Subscriptions on the wire.
+
+    def _attach(self, link: Link) -> list[Effect]:
         effects: list[Effect] = [Send((link,), Attach(self.client, self.incarnation), Lane.CONTROL)]
         for number in self._where:
             effects += self._send_subscribe(number)
         for wire, (_, within) in self._awaiting.items():
             effects.append(Send((link,), ReadyRequest(wire, within), Lane.CONTROL))
         return effects
-
-    # Subscriptions on the wire.
 
     def _send_subscribe(self, number: int) -> list[Effect]:
         if self._home is None:
@@ -223,7 +254,11 @@ class Client:
         ticket = self._unanswered.pop(number, None)
         effects: list[Effect] = []
         if packet.problem:
-            effects = self._refused(number, packet.problem, now)
+            refused = self._refused if number < SERVICE_SUBSCRIPTIONS else self._refused_to_service
+            effects = refused(number, packet.problem, now)
+        else:
+            self._attached = True
+            self._again.pop(number, None)
         if ticket is not None:
             effects.append(Done(ticket, Refused(packet.problem) if packet.problem else Accepted()))
         return effects
@@ -232,12 +267,21 @@ class Client:
         """The broker does not take a subscription, now or after a reconnection."""
         del self._where[number]
         owner = self._owners.pop(number, None)
-        effects: list[Effect] = [InputRefused(sender=self.client, problem=problem)]
-        if number < SERVICE_SUBSCRIPTIONS:
-            effects.append(Unsubscribed(number))
+        effects: list[Effect] = [InputRefused(sender=self.client, problem=problem), Unsubscribed(number)]
         if owner is not None:
             effects += self._services[owner].refused(number, now=now)
         return effects
+
+    def _refused_to_service(self, number: int, problem: str, now: float) -> list[Effect]:
+        """The broker does not take what a service listens to: ask again later."""
+        wait = self._again[number] = min(AGAIN_MAX, 2 * self._again.get(number, AGAIN_FIRST / 2))
+        self._timers.set(ClientTimer.SUBSCRIBE_AGAIN, now + wait, number)
+        refusal = InputRefused(sender=self.client, problem=problem)
+        return [refusal, ServiceSubscriptionRefused(self._where[number], problem, wait)]
+
+    def _ask_no_more(self, number: int) -> None:
+        if self._again.pop(number, None) is not None:
+            self._timers.cancel(ClientTimer.SUBSCRIBE_AGAIN, number)
 
 
 def _without_envelope(message: Message) -> tuple[Message | None, list[Effect]]:

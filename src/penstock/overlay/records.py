@@ -11,3 +11,11 @@ class NeighbourChanged(Record, frozen=True):
     neighbour: int
     up: bool
     cause: str
+
+
+class ServiceSubscriptionRefused(Record, frozen=True):
+    """A broker has refused what a service of a client needs for itself; the client asks again."""
+
+    where: str
+    problem: str
+    again_in: float  # seconds

@@ -12,7 +12,7 @@ from penstock.kernel.machine import Effect
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context, Service
 from penstock.overlay.broker import Broker
-from penstock.overlay.client import Client
+from penstock.overlay.client import Client, ClientTimer
 from penstock.overlay.config import BrokerConfig, ClientConfig, RoutingConfig
 from penstock.overlay.credit import Credit
 from penstock.overlay.packets import (
@@ -32,7 +32,7 @@ from penstock.overlay.packets import (
     Summary,
     Unsubscribe,
 )
-from penstock.overlay.records import NeighbourChanged
+from penstock.overlay.records import NeighbourChanged, ServiceSubscriptionRefused
 from penstock.overlay.routing import Routing, RoutingTimer
 
 
@@ -61,6 +61,8 @@ ROUTING = Service(
 FORWARDING = Service(
     name="forwarding",
     packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, Ready, Publish, Delivery, Credit),
+    records=(ServiceSubscriptionRefused,),
+    timers=ClientTimer,
     lane=Lane.BEST_EFFORT,
     broker=Broker,
     client=Client,

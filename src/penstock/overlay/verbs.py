@@ -11,7 +11,15 @@ from typing import Any
 
 from penstock.content.message import DEFAULT_LIMITS, Message, MessageLimits
 from penstock.kernel.machine import Done, Effect, Refused
-from penstock.kernel.service import CarriesPublications, Reading, ServesSubscriptions, Service, WatchesReaders, can
+from penstock.kernel.service import (
+    CarriesPublications,
+    Reading,
+    ServesSubscriptions,
+    Service,
+    WatchesReaders,
+    WithdrawsPublications,
+    can,
+)
 from penstock.kernel.storage import Ticket
 from penstock.overlay.client import Client
 from penstock.overlay.node import Node
@@ -47,6 +55,11 @@ class Verbs:
         if carrier is None:
             return self._node.route(self._client.publish(messages, tickets=tickets, now=now))
         return self._node.route(carrier.publish(messages, options, tickets=tickets, now=now))
+
+    def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
+        """Whoever published under this ticket waits no longer: the message does not leave, unless it has already."""
+        waiting: list[Any] = [machine for _, machine in self._carriers if can(machine, WithdrawsPublications)]
+        return self._node.route([effect for machine in waiting for effect in machine.withdraw(ticket, now=now)])
 
     def carrier(self, options: Any = None) -> CarriesPublications | None:
         """The service that sends what is published with these options; None: best effort."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if __name__ == "__main__" and sys.path and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
     del sys.path[0]  # spark-submit puts this folder first, where `schema` or `read` would hide modules of that name
 
-from penstock.errors import PenstockError, PipelineError, SparkUnavailable
+from penstock.errors import PenstockError, PipelineError, SparkUnavailable, choose_one
 from penstock.pipeline.read import Tables, find_damage, find_runs, read_runs, trace_bytes
 from penstock.pipeline.results import METRICS_FOLDER, write_result
 from penstock.pipeline.schema import checked
@@ -98,8 +98,8 @@ def run_pipeline(
 def _chosen(only: Sequence[str]) -> list[MetricStep]:
     unknown = [name for name in only if name not in [step.name for step in STEPS]]
     if unknown:
-        listed = ", ".join(step.name for step in STEPS)
-        raise PipelineError(f"there is no result called '{unknown[0]}'; there are {listed}")
+        known = choose_one(unknown[0], [step.name for step in STEPS])
+        raise PipelineError(f"there is no result called '{unknown[0]}'; {known}")
     return [step for step in STEPS if not only or step.name in only]
 
 

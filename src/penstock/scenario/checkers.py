@@ -20,7 +20,7 @@ from penstock import services
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message
 from penstock.content.predicate import Predicate
-from penstock.errors import InvalidScenario, did_you_mean
+from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.spec import Scenario
@@ -222,6 +222,5 @@ def make_checkers(scenario: Scenario) -> list[Checker]:
     known = all_checkers()
     for index, name in enumerate(scenario.check):
         if name not in known:
-            advice = did_you_mean(name, list(known)) or f"; there are {', '.join(known)}"
-            raise InvalidScenario(f"check[{index}]", f"there is no checker '{name}'{advice}")
+            raise InvalidScenario(f"check[{index}]", f"there is no checker '{name}'; {choose_one(name, known)}")
     return [known[name](scenario) for name in scenario.check]

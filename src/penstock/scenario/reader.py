@@ -122,12 +122,7 @@ def _explained(message: str) -> InvalidScenario:
     """Turn a validation message into place, problem and advice."""
     place = message.partition(" - at `")[2].removesuffix("`").removeprefix("$").removeprefix(".")
     table = re.sub(r"\[(\d+|\.\.\.)\]", "", place)
-    if place.startswith("key` in `$"):  # msgspec's words for a name that is none of those allowed
-        problem = message.partition(" - at ")[0]
-        if place.endswith(".lanes"):
-            problem += "; the lanes that can be set are stream, priced, transport and best_effort"
-        return InvalidScenario(place.removeprefix("key` in `$").lstrip("."), f"{problem[:1].lower()}{problem[1:]}")
-    return explained(message, "", _keys(table))
+    return explained(message, "", _keys(table), Scenario)
 
 
 def _keys(table: str) -> list[str]:

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from penstock import services
 from penstock.content.language.parser import parse_predicate
-from penstock.errors import InvalidOption, InvalidPredicate, InvalidScenario, did_you_mean
+from penstock.errors import InvalidOption, InvalidPredicate, InvalidScenario, choose_one, did_you_mean
+from penstock.kernel.choices import explain_choice, wrong_field
 from penstock.kernel.packet import BROKER, CLIENT
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec, TcpSpec
 from penstock.scenario.workload import validate_publisher
@@ -42,6 +43,7 @@ def validate(scenario: Scenario) -> None:
         raise InvalidScenario("encoding.bits", "must be a multiple of 64 between 64 and 4096")
     _count("encoding.hashes", scenario.encoding.hashes, 1, 16)
     for name, lane in scenario.lanes.items():
+        _choices(f"lanes.{name}", lane)
         if lane.bytes_max is not None:
             _count(f"lanes.{name}.bytes_max", lane.bytes_max, 4096, 1 << 40)
         _count(f"lanes.{name}.weight", lane.weight, 1, 1_000)
@@ -96,6 +98,7 @@ def _validate_address(where: str, address: str) -> None:
 def _validate_link(
     where: str, link: LinkSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int], index: int
 ) -> None:
+    _choices(where, link)
     for name in link.between:
         _known(f"{where}.between", name, brokers)
     if link.between[0] == link.between[1]:
@@ -130,6 +133,7 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         _span(place, subscription.start, subscription.stop)
         _validate_subscription(place, subscription)
     for index, publisher in enumerate(client.publish):
+        _choices(f"{where}.publish[{index}]", publisher)
         validate_publisher(f"{where}.publish[{index}]", publisher)
         _validate_options(f"{where}.publish[{index}]", publisher.options, services.publication_options())
         _span(f"{where}.publish[{index}]", publisher.start, publisher.stop)
@@ -159,11 +163,12 @@ def _validate_settings(where: str, role: str, given: Mapping[str, Any]) -> None:
             other = services.settings_types(CLIENT if role == BROKER else BROKER)
             table = f"[client.{name}]" if role == BROKER else f"[services.{name}]"
             advice = f" here; write them under {table}" if name in other else did_you_mean(name, list(types))
+            advice = advice or f"; those that have are {', '.join(types)}"
             raise InvalidScenario(place, f"no service '{name}' has settings{advice}")
         try:
             services.typed_settings(role, {name: value})
         except (msgspec.ValidationError, ValueError) as error:
-            raise explained(str(error), place, list(types[name].__struct_fields__)) from None
+            raise explained(str(error), place, list(types[name].__struct_fields__), types[name]) from None
 
 
 def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]) -> None:
@@ -184,6 +189,7 @@ def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: di
 
 
 def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]) -> None:
+    _choices(where, fault)
     _number(f"{where}.at", fault.at, low=0.0, high=DURATION_MAX)
     if fault.kind in BROKER_FAULTS:
         if fault.broker is None:
@@ -222,7 +228,13 @@ def _span(where: str, start: float, stop: float | None) -> None:
 
 def _known(where: str, name: str, brokers: dict[str, None]) -> None:
     if name not in brokers:
-        raise InvalidScenario(where, f"there is no broker '{name}'{did_you_mean(name, list(brokers))}")
+        raise InvalidScenario(where, f"there is no broker '{name}'; {choose_one(name, brokers)}")
+
+
+def _choices(where: str, spec: Struct) -> None:
+    wrong = wrong_field(spec)
+    if wrong is not None:
+        raise InvalidScenario(f"{where}.{wrong[0]}", wrong[1])
 
 
 def _number(where: str, value: float, *, low: float, high: float, open_low: bool = False) -> None:
@@ -236,15 +248,18 @@ def _count(where: str, value: int, low: int, high: int) -> None:
         raise InvalidScenario(where, f"is {value}; it must be between {low} and {high}")
 
 
-def explained(message: str, where: str, known: list[str]) -> InvalidScenario:
-    """Turn a validation message about a table that may have these keys into place, problem and advice."""
+def explained(message: str, where: str, known: list[str], kind: Any) -> InvalidScenario:
+    """Turn a validation message about a table of this kind, with these keys, into place, problem and advice."""
     problem, _, path = message.partition(" - at `")
-    inside = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    inside = path.removesuffix("`").removeprefix("key` in `").removeprefix("$").removeprefix(".")
+    choice = explain_choice(message, kind)
     place = ".".join(part for part in (where, inside) if part)
     unknown = re.match(r"Object contains unknown field `(.*)`", problem)
     if unknown:
         advice = did_you_mean(unknown[1], known) or f"; the keys here are {', '.join(known)}"
         return InvalidScenario(place, f"unknown key '{unknown[1]}'{advice}")
+    if choice is not None:
+        return InvalidScenario(place, choice)
     missing = re.match(r"Object missing required field `(.*)`", problem)
     if missing:
         return InvalidScenario(place, f"the key '{missing[1]}' is missing")

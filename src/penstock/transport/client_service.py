@@ -77,6 +77,10 @@ class TransportClient:
                 effects.append(refusal)
         return effects
 
+    def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
+        """A message that waits for tokens does not leave."""
+        return self.carried_out(self.transport.withdraw(ticket, now=now))
+
     # Subscriptions.
 
     def claims_subscription(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from penstock.content.bloom import EncodingScheme
+from penstock.kernel.choices import check_choices
 
 LatchName = Literal[
     "two-laplace",  # 002 section 3.2.4, whatever the number of brokers
@@ -127,6 +128,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     session_idle: float = 3_600.0  # a publisher that was silent so long is forgotten
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for problem in self._problems():
             raise ValueError(problem)
 

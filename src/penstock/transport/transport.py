@@ -95,6 +95,7 @@ class Transport:
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
         self._own_subscriptions = OwnSubscriptions(name, config.domain, first_number)
         self.flow_query = FlowQuery(name, identities, random("flow query"), self._send_path, self._own_subscriptions)
+        self.withdraw = self._send_path.withdraw  # by its ticket, what waits for tokens: it does not leave
         self._ticking = False
         self._ticks = self._not_asked = 0
         self._refused = self._heartbeats_received = self._dropped_late = 0

@@ -10,19 +10,23 @@ from hypothesis import strategies as st
 
 from penstock.content.envelope import FLAG, control_message, wrap
 from penstock.content.message import Identity, Message, Value
+from penstock.kernel.link import LinkInfo, LinkKind
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Accepted, Deliver, Done, Effect, Refused, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed, Unsubscribed
 from penstock.overlay.assembly import Life, NodeConfig, client_node
 from penstock.overlay.broker import Broker
-from penstock.overlay.client import Client
-from penstock.overlay.config import ClientConfig
+from penstock.overlay.client import Client, ClientTimer
+from penstock.overlay.config import BrokerConfig, ClientConfig
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
+from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.service import FORWARDING
 from penstock.testing import Pump, a_broker, a_client, a_message, attach, broker_network, publish
+from penstock.transport.config import TransportConfig
 
 LINK = 0
+INFO = LinkInfo("b", LinkKind.RELIABLE, 1, 100)
 
 
 def a_service(*, up: bool = True, subscriptions_max: int = 1000, traced: bool = True) -> Client:
@@ -423,11 +427,70 @@ def test_a_service_subscription_outlives_the_connection_too() -> None:
     assert len(client.link_changed(LINK, up=True, now=0.0)) == 1
 
 
-def test_a_service_subscription_that_is_refused_is_recorded_and_no_application_is_told() -> None:
-    client, _ = with_takers(3)
-    client.listen(OURS, "too large", 3)
-    assert answer(client, 1, "no good") == [InputRefused("c", "no good"), InputRefused("taker", str(OURS))]
-    assert client._where == client._owners == {}
+def test_a_service_subscription_that_is_refused_is_recorded_and_tried_again_ever_more_rarely() -> None:
+    node = client_node((FORWARDING,), Life(name="c", incarnation=1, seed=1), {LINK: INFO})[0]
+    client = node.machine(Client)
+    client.serve(3, taker := Taker(3))  # type: ignore[arg-type]
+    client.link_changed(LINK, up=True, now=0.0)
+    subscribe(client, 4)
+    assert answer(client, 1) == [Done(1, Accepted())]
+    client.listen(OURS, "_to = 'c'", 3)
+    now, waits = 0.0, []
+    for ticket in range(2, 10):
+        refusal, told = client.receive([Answer(ticket, "full")], sender=LINK, now=now)
+        assert refusal == InputRefused("c", "full")
+        assert isinstance(told, ServiceSubscriptionRefused)
+        assert (told.where, told.problem) == ("_to = 'c'", "full")
+        deadline = node.deadline()
+        assert deadline == now + told.again_in
+        waits.append(told.again_in)
+        now = deadline
+        assert node.timers.pop_due(now) == ("forwarding", ClientTimer.SUBSCRIBE_AGAIN, OURS)
+        (sent,) = client.expired(ClientTimer.SUBSCRIBE_AGAIN, (OURS,), now=now)
+        assert sent == Send((LINK,), Subscribe(ticket + 1, OURS, "_to = 'c'"), Lane.CONTROL)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert client.receive([Answer(10, "")], sender=LINK, now=now) == []
+    client.receive([Delivery((OURS,), a_message())], sender=LINK, now=now)
+    assert (len(taker.taken), taker.refusals, node.deadline()) == (1, [], None), "as if nothing had been"
+    client.link_changed(LINK, up=False, now=now)
+    client.link_changed(LINK, up=True, now=now)
+    client.receive([Answer(12, "full")], sender=LINK, now=now)
+    assert node.deadline() == now + 1.0, "what was accepted begins anew"
+
+
+def test_a_client_of_which_nothing_was_accepted_attaches_again_before_it_asks_again() -> None:
+    pump = broker_network([], numbers=1, config=NodeConfig(services={"forwarding": BrokerConfig(clients_max=1)}))
+    pump.add("first", a_client("first"))
+    pump.connect("first", "b0")
+    pump.run()
+    pump.add("second", a_client("second", settings={"transport": TransportConfig()}))
+    pump.connect("second", "b0")
+    pump.run()
+    refused = pump.records_of("second", ServiceSubscriptionRefused)
+    assert [record.again_in for record in refused] == [1.0, 1.0], "its inbox, and requests"
+    pump.change("first", "b0", up=False)
+    pump.advance(1.5)
+    assert len(pump.records_of("second", ServiceSubscriptionRefused)) == 2
+    broker = pump.machines["b0"]
+    assert isinstance(broker, Node)
+    assert broker.machine(Broker).subscriptions_of(pump.link("b0", "second")) == 2
+
+
+@pytest.mark.parametrize("end", ["ignored", "link down"])
+def test_a_refused_service_subscription_that_is_no_longer_wanted_is_not_tried_again(end: str) -> None:
+    node = client_node((FORWARDING,), Life(name="c", incarnation=1, seed=1), {LINK: INFO})[0]
+    client = node.machine(Client)
+    client.link_changed(LINK, up=True, now=0.0)
+    client.listen(OURS, "_to = 'c'", 3)
+    answer(client, 1, "full")
+    assert node.deadline() is not None
+    if end == "ignored":
+        client.ignore(OURS)
+    else:
+        client.link_changed(LINK, up=False, now=0.0)
+    assert node.deadline() is None
+    subscribed = [effect for effect in client.link_changed(LINK, up=True, now=0.0) if isinstance(effect, Send)][1:]
+    assert len(subscribed) == (0 if end == "ignored" else 1)
 
 
 def test_an_application_cannot_take_a_number_of_a_service() -> None:

@@ -16,6 +16,7 @@ from penstock.kernel.service import NUMBERS_PER_SERVICE, Reading
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed
 from penstock.overlay.client import Client
 from penstock.overlay.packets import Answer, Delivery, Publication, Publish, Subscribe
+from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.testing import ClientMachine, Flight, Pump, a_client, a_message, broker_network
 from penstock.transport.client_service import TransportClient
 from penstock.transport.config import TransportConfig
@@ -289,7 +290,8 @@ def test_a_service_subscription_that_the_broker_refuses_is_recorded_and_everythi
     node.link_changed(0, up=True, now=0.0)
     node.link_ready(0, room_bytes=1 << 30, now=0.0)
     effects = node.receive([Answer(1, "too many")], sender=0, now=0.0)
-    assert effects == [InputRefused("c", "too many")]
+    again = ServiceSubscriptionRefused("_to = 'c'", "too many", 1.0)  # it is asked for again
+    assert effects == [InputRefused("c", "too many"), again]
     assert node.subscribe(1, "n = 1", ORDERED, ticket=1, now=0.0)[0] == Subscribed(1, "n = 1")
 
 
@@ -348,3 +350,17 @@ def test_what_a_reader_was_too_slow_for_is_a_loss_and_other_subscriptions_are_no
     assert not transport_of(reader).control().loss_event_rate
     reader.read(1, Reading(0, 100, 100, (a_message(7),)), now=1.0)
     assert transport_of(reader).control().loss_event_rate
+
+
+def test_a_publication_that_waits_can_be_withdrawn_by_its_ticket() -> None:
+    _, node = connected(transport=TransportConfig(congestion=True, record_entries=2))
+    limited(node, "EXISTS n", 1.0, now=0.0)
+    tickets = range(1, 5)
+    effects = [one for ticket in tickets for one in node.publish(a_message(ticket), ticket=ticket, now=0.0)]
+    waiting = [ticket for ticket in tickets if Done(ticket, Accepted()) not in effects]
+    assert len(waiting) >= 2
+    done = node.withdraw(waiting[0], now=0.0)
+    assert done == [Done(waiting[0], Refused("withdrawn before it left"))]
+    assert node.withdraw(waiting[0], now=0.0) == [] == node.withdraw(99, now=0.0)
+    left = published(node.wake(now=5.0))
+    assert [opened(sent.message)[1].identity.count for sent in left if kind_of(sent.message) == "data"] == waiting[1:]

@@ -275,7 +275,7 @@ def test_nobody_waits_after_a_withdrawal() -> None:
     receive(limiter, "s", a=10.0)
     for _ in range(5):
         publisher.offer("a", 0.0)
-    assert [waiting.ticket for waiting in limiter.withdraw()] == [3, 4, 5]
+    assert [waiting.ticket for waiting in limiter.withdraw_all()] == [3, 4, 5]
     assert (limiter.waiting, limiter.withheld, limiter.deadline()) == (0, 3, None)
     assert publisher.release(5.0) == []
     assert publisher.offer("a", 5.0) is LimiterVerdict.OPEN

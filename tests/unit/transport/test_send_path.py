@@ -402,3 +402,40 @@ def test_who_waited_and_would_hold_up_a_faster_flow_is_answered_when_it_is_withh
     publisher.run(60.0)
     assert all(len(outcomes) == 1 for outcomes in publisher.outcomes.values())
     assert len(publisher.outcomes) == 80
+
+
+# --- Whoever waits no longer.
+
+
+def test_a_message_that_is_withdrawn_does_not_leave_and_the_others_leave_in_turn() -> None:
+    publisher = Publisher(WAIT)
+    publisher.receive("s", ("a", 10.0))
+    tickets = [publisher.publish(a=True, n=n) for n in range(5)]
+    second, third, fourth = [ticket for ticket in tickets if ticket not in publisher.outcomes]
+    publisher.do(publisher.transport.withdraw(third, now=publisher.now))
+    (outcome,) = publisher.outcomes[third]
+    assert isinstance(outcome, Refused)
+    assert "withdrawn" in outcome.problem
+    publisher.run(2.0)
+    assert [opened(message)[1].attributes["n"] for _, message in publisher.left] == [0, 1, 2, 4]
+    assert [header.sequence for header in publisher.headers()] == [1, 2, 3, 4], "it never had a number"
+    assert publisher.outcomes[fourth] == [Accepted()]
+    assert publisher.transport.withdraw(second, now=publisher.now) == [], "it has left"
+    assert publisher.transport.withdraw(third, now=publisher.now) == []
+    assert all(len(outcomes) == 1 for outcomes in publisher.outcomes.values())
+
+
+@pytest.mark.parametrize("config", [DROP, WAIT])
+def test_those_that_a_withdrawn_message_held_up_leave_as_if_it_had_never_been(config: TransportConfig) -> None:
+    """In order, whoever shares a flow with an older message waits for it; overtaking, it leaves a token for it."""
+    publisher = Publisher(config)
+    publisher.receive("s", ("slow", 0.1), ("fast", 10.0))
+    publisher.publish(slow=True)
+    publisher.publish(slow=True)
+    both = publisher.publish(slow=True, fast=True)
+    fast = [publisher.publish(fast=True, n=n) for n in range(2)]
+    publisher.do(publisher.transport.withdraw(both, now=publisher.now))
+    publisher.run(1.0)
+    assert isinstance(publisher.outcomes[both][0], Refused)
+    assert [publisher.outcomes[ticket] for ticket in fast] == [[Accepted()], [Accepted()]]
+    assert [opened(message)[1].attributes["n"] for _, message in publisher.left[2:]] == [0, 1]

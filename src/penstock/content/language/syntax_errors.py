@@ -2,13 +2,14 @@
 
 The parser stops at a token and knows which terminals it would have taken instead. Here the terminals become words
 ("an attribute name", "the end"), always in one order, and the mistakes people make most are named outright: a keyword
-used as a name, a quote that is never closed, a text that ends too early.
+used as a name, a quote that is never closed, a text that ends too early, a sign of another language.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.content.language.foreign_signs import DOUBLE_QUOTES, foreign_comparison, foreign_sign
 from penstock.errors import PredicateSyntaxError
 
 if TYPE_CHECKING:
@@ -54,10 +55,15 @@ def unexpected_token(parser: Lark, text: str, token: Token) -> PredicateSyntaxEr
             return PredicateSyntaxError(text, 0, f"the predicate is empty; {expected} (TRUE selects every message)")
         return PredicateSyntaxError(text, len(text.rstrip()), f"the text ends too early; {expected}")
     found = str(token)
+    foreign = foreign_comparison(text, token.start_pos or 0)
+    if foreign is not None:
+        return PredicateSyntaxError(text, (token.start_pos or 0) - 1, foreign)
     shown = found if len(found) <= 40 else found[:40] + "..."
     hint = ""
     if found.isalpha() and token.type not in _NAME_TERMINALS and accepted & _NAME_TERMINALS:
         hint = f' ({found} is a keyword; an attribute of that name is written "{found}")'
+    elif token.type == "QUOTED_NAME" and "STRING" in accepted:
+        hint = DOUBLE_QUOTES
     return PredicateSyntaxError(text, token.start_pos or 0, f"unexpected {shown}; {expected}{hint}")
 
 
@@ -83,6 +89,9 @@ def _accepted_before(parser: Lark, text: str, offender: Token) -> set[str]:
 def unexpected_character(text: str, position: int) -> PredicateSyntaxError:
     """The error for a character with which no token begins."""
     character = text[position]
+    foreign = foreign_sign(text, position)
+    if foreign is not None:
+        return PredicateSyntaxError(text, position, foreign)
     if character in _QUOTES:
         problem = f"this {_QUOTES[character]} is never closed; a quote inside one is doubled"
     else:

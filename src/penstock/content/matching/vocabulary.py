@@ -3,9 +3,11 @@
 A kernel cannot compare Python strings, so everything that a filter mentions is given a number:
 
 * An *atom* is one thing a message can say: "colour is the string red", "colour begins with re", "urgent is true", "size
-  is present", "size equals 5", "size lies in the cell 512..1023". Each atom names a bucket of the index, in which filters are filed.
+  is present", "size equals 5", "size lies in the cell 512..1023". Each atom names a bucket of the index, in which
+  filters are filed.
 * A *column* holds what a message says about one attribute in one class: the atom of its string, of the beginning of a
-  given length, of its boolean or of its presence, or the number itself. A check is `low <= column <= high`; an absent column is NaN and fails it.
+  given length, of its boolean or of its presence, or the number itself. A check is `low <= column <= high`; an absent
+  column is NaN and fails it.
 
 Numbers are float64 in their column. Rounding is monotone, so an integer that no float equals is passed as the two
 floats around it, ranges are rounded outward, and the answer is then a superset that the caller verifies exactly; this

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import InvalidScenario, NotPossibleHere, did_you_mean
+from penstock.errors import InvalidScenario, NotPossibleHere, choose_one
 from penstock.kernel.trace import Delivered, Record
 from penstock.lab.engine.experiment import Scale
 from penstock.lab.engine.registry import find
@@ -67,8 +67,7 @@ def varied(scenario: Scenario, parameters: Mapping[str, float | str]) -> Scenari
             scenario = _set(scenario, name, value)
         else:
             known = [*of_links, *of_brokers, *OF_SCENARIO]
-            advice = did_you_mean(name, known) or f"; there are {', '.join(known)}"
-            raise InvalidScenario("--grid", f"there is no parameter '{name}'{advice}")
+            raise InvalidScenario("--grid", f"there is no parameter '{name}'; {choose_one(name, known)}")
     validate(scenario)
     return scenario
 

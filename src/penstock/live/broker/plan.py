@@ -1,11 +1,8 @@
 """What one broker process must know of a scenario: its own id, where it listens, and who its neighbours are.
 
 Of two linked brokers the one that the file names first dials the other; so each pair has one connection, and a broker
-needs the addresses of those it dials only. Workers, clocks and faults of the file belong to the simulator: in real time
-the network is what it is. Rates, queues and delays are kept, so a bottleneck or a long way can be shown on one machine,
-and so are the rates and queues of the clients that the file names. Loss and jitter of datagram links need link
-emulators between the brokers, which whoever runs a scenario sets up (`live.emulation.emulated_links`); without them
-they are left out too.
+needs the addresses of those it dials only. Rates, queues and delays of the file are kept, so a bottleneck or a long way
+can be shown on one machine; `applied` says what else is and what is not.
 """
 
 from __future__ import annotations
@@ -13,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.errors import InvalidScenario, did_you_mean
+from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.link import LinkKind
-from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.wire.addresses import DEFAULT_PORT, LOOPBACK, Address, free_ports, parse_address
 from penstock.overlay.assembly import NodeConfig
 from penstock.scenario.node_config import broker_config
@@ -61,7 +57,7 @@ def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) ->
     """What the broker of this name must know; `addresses` names at least itself and those it dials."""
     numbers = {broker.name: number for number, broker in enumerate(scenario.broker)}
     if name not in numbers:
-        raise InvalidScenario("", f"there is no broker '{name}'{did_you_mean(name, list(numbers))}")
+        raise InvalidScenario("", f"there is no broker '{name}'; {choose_one(name, numbers)}")
     neighbours = []
     for link in scenario.link:
         if name in link.between:
@@ -102,20 +98,3 @@ def assign_addresses(
                 raise InvalidScenario("", f"not enough ports from {base_port} for all brokers; choose a smaller one")
             addresses[broker.name] = Address(host, port)
     return addresses
-
-
-def not_applied(scenario: Scenario, *, emulated: bool = False) -> list[str]:
-    """What the file asks for and real time does not do, in words; `emulated`: datagram links have link emulators."""
-    words = []
-    left = [link for link in scenario.link if not (emulated and needs_emulator(link))]
-    if any(link.jitter or link.loss for link in left):
-        words.append("jitter and loss of links" if not emulated else "jitter and loss of shaped and reliable links")
-    if any(broker.service_mean or broker.workers > 1 for broker in scenario.broker):
-        words.append("workers and service times")
-    clocks = [(node.clock_offset, node.clock_drift) for node in scenario.broker]
-    clocks += [(node.clock_offset, node.clock_drift) for node in scenario.client]
-    if any(offset or drift for offset, drift in clocks):
-        words.append("clocks")
-    if scenario.fault or any(broker.joins_at for broker in scenario.broker):
-        words.append("faults")
-    return words

@@ -3,8 +3,9 @@
     parent -> child   what to run (Orders); when stdin ends, the parent is gone, and the broker stops too
     child -> parent   {"listen": "127.0.0.1:7420"} once it listens, or {"problem": ..., "remedy": ...}
 
-So nothing is left running when a parent is killed, and no port, name or path has to fit a command line. SIGTERM
-stops the broker cleanly; SIGINT is ignored, because Ctrl-C is the parent's to handle.
+So nothing is left running when a parent is killed, and no port or path has to fit a command line. That says `broker`
+and the broker's name, for those who look at it in `ps`; nobody reads it here. SIGTERM stops the broker cleanly; SIGINT
+is ignored, because Ctrl-C is the parent's to handle.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.errors import NotPossibleHere
 from penstock.live.broker.plan import plan_for
 from penstock.live.broker.server import BrokerServer
 from penstock.live.event_loop import run
+from penstock.live.process_name import call_process
 from penstock.live.trace import open_trace
 from penstock.live.wire.addresses import parse_address
 from penstock.scenario.spec import Scenario
@@ -73,6 +75,7 @@ async def main() -> int:
     reader = asyncio.StreamReader(limit=64 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     orders = msgspec.json.decode(await reader.readline(), type=Orders)
+    call_process(f"penstock {orders.name}")
     logging.basicConfig(level=logging.INFO if orders.verbose else logging.WARNING, format="%(message)s")
     return await serve(orders, reader)
 

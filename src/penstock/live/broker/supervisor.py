@@ -23,6 +23,7 @@ import msgspec
 from penstock.errors import NotPossibleHere
 from penstock.kernel.randomness import generator
 from penstock.live.broker.process_main import Orders
+from penstock.live.process_name import visible
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.backoff import Backoff
 from penstock.scenario.spec import Scenario
@@ -101,6 +102,8 @@ class Brokers:
             sys.executable,
             "-m",
             "penstock.live.broker.process_main",
+            "broker",  # this and the name are for `ps`
+            visible(name),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C in the terminal is for us; we tell them

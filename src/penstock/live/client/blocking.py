@@ -23,9 +23,11 @@ from typing import Any, TypeVar
 
 from penstock.content.message import Attributes, Identity, Message
 from penstock.errors import NotConnected, PenstockError
+from penstock.kernel.trace import Trace
 from penstock.live.client import network as client
 from penstock.live.client.subscription import Report, Subscription
 from penstock.live.wire.addresses import Address
+from penstock.live.wire.connection import ConnectionConfig
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.sender.rate_limiter import FlowReport
 
@@ -37,10 +39,13 @@ def connect_blocking(
     *,
     name: str | None = None,
     connect_within: float = 5.0,
-    **services: Any,
+    trace: Trace | None = None,
+    config: ConnectionConfig | None = None,
+    **settings: Any,
 ) -> BlockingNetwork:
     """A connection to a broker, to be opened with `with`; the arguments are those of `connect`."""
-    return BlockingNetwork(client.connect(url, name=name, connect_within=connect_within, **services))
+    network = client.connect(url, name=name, connect_within=connect_within, trace=trace, config=config, **settings)
+    return BlockingNetwork(network)
 
 
 class BlockingNetwork:

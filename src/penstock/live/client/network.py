@@ -70,7 +70,8 @@ def connect(
 ) -> Network:
     """A connection to a broker, to be opened with `async with`.
 
-    `url` names one broker or several, which are tried in turn; without it PENSTOCK_URL counts, then this machine.
+    `url` names one broker or several, which are tried in turn, such as `penstock://10.0.0.1:7420,10.0.0.2:7420` or
+    plainly `localhost`; without it PENSTOCK_URL counts, then this machine.
     `name` is how this client appears in messages' identities and in reports; it should be unique, and is made up if
     left out. `connect_within` is how long the first connection may take before `Unreachable` is raised.
 
@@ -94,7 +95,8 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     types = settings_types(CLIENT)
     for name, value in given.items():
         if name not in types:
-            raise TypeError(f"connect() got an unexpected argument '{name}'{did_you_mean(name, list(types))}")
+            advice = did_you_mean(name, list(types)) or f"; services with settings are {', '.join(types)}"
+            raise TypeError(f"connect() got an unexpected argument '{name}'{advice}")
         if value is not None and not isinstance(value, bool | types[name]):
             raise TypeError(f"{name} must be True or a {types[name].__name__}, not {type(value).__name__}")
     return {name: types[name]() if value is True else value for name, value in given.items() if value}
@@ -185,14 +187,17 @@ class Network:
         """Send a message to whoever wants it; returns its identity when it is on its way.
 
         With congestion control that may take a while, if somebody who wants this content is slow; cancelled while it
-        waits, the message leaves all the same. With `when_full="drop"` it never waits, and `withheld` counts. Raises
+        waits, the message does not leave. With `when_full="drop"` it never waits, and `withheld` counts. Raises
         InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection. Every other
         argument is an option of a service; raises InvalidOption.
         """
         link = self._link
         if link is None or link.port is None:
             raise self._not_connected("best effort keeps nothing: publish again later")
-        if link.node.egress.waits_for_room(HOME):
+        # To wait is to wait here, not after it was handed over: so what was cancelled has not left.
+        turn_due = self._count % YIELD_EVERY == YIELD_EVERY - 1
+        while turn_due or link.outbox_bytes > OUTBOX_BYTES or link.node.egress.waits_for_room(HOME):
+            turn_due = False
             await link.let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
         chosen = service_options(options, publication_options()) if options else None
@@ -205,11 +210,13 @@ class Network:
             link.post()
             ticket = self._tickets.begin()  # most messages belong to no limited flow and are answered at once
             link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=link.host.now()))
-            await self._tickets.left(ticket)
+            try:
+                await self._tickets.left(ticket)
+            except asyncio.CancelledError:
+                link.host.apply(link.verbs.withdraw(ticket, now=link.host.now()))
+                raise
         else:
             link.put(message)
-        if self._count % YIELD_EVERY == 0 or link.outbox_bytes > OUTBOX_BYTES:
-            await link.let_out()
         return identity
 
     def flows(self) -> list[FlowReport]:

@@ -5,6 +5,9 @@ who has fallen behind finds the present and not the past; it is counted, and `on
 subscription belongs to the application, not to the connection: when the connection breaks, it waits, and goes on when
 a broker has been found again.
 
+`async with` opens it and closes it. Whoever reads one that is not open opens it with that; it is then closed by
+`close`, with the network, or when nobody holds it any more: so ends `async for ... in network.subscribe(...)`.
+
 The report has two parts: what every subscription has, and what the transport knows. On a plain subscription, one
 without order and recovery, the transport's counts are 0 and its probabilities None, because nobody measures them.
 """
@@ -14,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakMethod, finalize
 
 import msgspec
 
@@ -99,7 +104,7 @@ class Holder(Protocol):
 
     async def open(self, subscription: Subscription, sink: Sink) -> None: ...
 
-    async def close(self, subscription: Subscription) -> None: ...
+    def close(self, number: int) -> None: ...
 
     def read(self, number: int, reading: Reading) -> None: ...
 
@@ -111,7 +116,7 @@ class Holder(Protocol):
 
 
 class Subscription:
-    """Messages that match, as they come. Made by `Network.subscribe`; open it with `async with`."""
+    """Messages that match, as they come. Made by `Network.subscribe`; open it with `async with`, or just iterate."""
 
     def __init__(
         self,
@@ -130,6 +135,7 @@ class Subscription:
         self._on_drop = on_drop
         self._waiter: asyncio.Future[None] | None = None
         self._closed = self._opened = False
+        self._opening: asyncio.Task[None] | None = None  # by somebody who read before it was open
         self._reading_soon = False
         self._logged_at = -DROPS_LOGGED_EVERY
         self._error: PenstockError | None = None
@@ -138,17 +144,14 @@ class Subscription:
 
     async def open(self) -> Subscription:
         """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
-        if self._opened:
-            raise PenstockError("this subscription was opened before; make another one with subscribe()")
-        self._opened = True
-        await self._holder.open(self, Sink(self._put, self._end))
+        await self._open(Sink(self._put, self._end))
         return self
 
     async def close(self) -> None:
         """Unsubscribe; iterating ends when the queue is empty."""
         if not self._closed:
             self._last_reports = self._holder.service_reports(self.number)
-            await self._holder.close(self)
+            self._holder.close(self.number)
             self._end(None)
 
     async def __aenter__(self) -> Subscription:
@@ -164,22 +167,16 @@ class Subscription:
 
     async def __anext__(self) -> Message:
         while not self._queue.messages:
-            if self._error is not None:
-                raise self._error
-            if self._closed:
+            if not await self._more():
                 raise StopAsyncIteration
-            await self._wait()
         await self._breathe()
         return self._queue.take(1)[0]
 
     async def take(self, count_max: int = 1000) -> list[Message]:
         """At least one message and at most so many: all that wait now. An empty list means that it is closed."""
         while not self._queue.messages:
-            if self._error is not None:
-                raise self._error
-            if self._closed:
+            if not await self._more():
                 return []
-            await self._wait()
         await self._breathe()
         return self._queue.take(count_max)
 
@@ -218,8 +215,7 @@ class Subscription:
         if not self._reading_soon:  # not from inside the machine's own effects: as an input of its own
             self._reading_soon = True
             asyncio.get_running_loop().call_later(READING_EVERY, self._read)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     def _read(self) -> None:
         """Tell the machine how the application reads."""
@@ -238,8 +234,7 @@ class Subscription:
         self._closed = True
         if problem is not None:
             self._error = InvalidPredicate(problem)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     async def _breathe(self) -> None:
         """A reader who works long on each message, and never waits, must not keep the connection from being read."""
@@ -249,9 +244,71 @@ class Subscription:
                 await asyncio.sleep(0)
             self._turn_at = monotonic()
 
+    async def _more(self) -> bool:
+        """Return when it is worth another look at the queue; False: no more will come."""
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            return False
+        await (self._wait() if self._opened else self._open_by_reading())
+        return True
+
     async def _wait(self) -> None:
         if self._waiter is None or self._waiter.done():
             self._waiter = asyncio.get_running_loop().create_future()
         # Shielded, because several readers may wait for one future and one of them may be cancelled.
         await asyncio.shield(self._waiter)
         self._turn_at = monotonic()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # How it opens.
+
+    async def _open(self, sink: Sink) -> None:
+        if self._opened or self._closed:
+            found = "opened before" if self._opened else "closed"
+            raise PenstockError(f"this subscription was {found}; make another one with subscribe()")
+        self._opened = True
+        try:
+            await self._holder.open(self, sink)
+        except BaseException:
+            self._opened = False
+            self._wake()  # whoever reads finds out for themselves
+            raise
+
+    async def _open_by_reading(self) -> None:
+        """The first who reads opens it, and whoever reads meanwhile waits too; to give up reading does not undo it."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open_for_readers())
+            self._opening.add_done_callback(self._opening_ended)
+        try:
+            await asyncio.shield(self._opening)
+        except PenstockError:
+            if not self._closed:  # else it ends as it does for all who read
+                raise
+
+    async def _open_for_readers(self) -> None:
+        """Nobody has promised to close it, so it is closed when nobody holds it any more."""
+        put, end = WeakMethod(self._put), WeakMethod(self._end)
+        await self._open(Sink(lambda message: _call(put, message), lambda problem: _call(end, problem)))
+        finalize(self, _let_go, asyncio.get_running_loop(), self._holder, self.number).atexit = False
+
+    def _opening_ended(self, opening: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # whoever waited has it; perhaps nobody did
+
+
+def _call(method: WeakMethod[Any], argument: Any) -> None:
+    """Call it if there is anybody left."""
+    found = method()
+    if found is not None:
+        found(argument)
+
+
+def _let_go(loop: asyncio.AbstractEventLoop, holder: Holder, number: int) -> None:
+    """Nobody can read it any more. The last who could may have been another thread than the network's."""
+    with suppress(RuntimeError):  # the loop has ended, and with it the network
+        loop.call_soon_threadsafe(holder.close, number)

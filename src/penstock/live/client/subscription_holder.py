@@ -19,6 +19,7 @@ from penstock.kernel.trace import InputRefused, Record, Unsubscribed
 from penstock.live.client.home_link import HomeLink
 from penstock.live.client.subscription import Sink, Subscription
 from penstock.live.client.tickets import Tickets
+from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.status import StatusRequester
 from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
@@ -75,16 +76,16 @@ class SubscriptionHolder:
         try:
             await answer
         except BaseException:  # refused, or nobody waits for it any more: then the machine must not hold it either
-            await self.close(subscription)
+            self.close(number)
             raise
         finally:
             self._tickets.drop(ticket)
 
-    async def close(self, subscription: Subscription) -> None:
+    def close(self, number: int) -> None:
         """Unsubscribe."""
-        if self._open.pop(subscription.number, None) is not None:
+        if self._open.pop(number, None) is not None:
             link = self._attached()
-            link.host.apply(link.verbs.unsubscribe(subscription.number, ticket=0, now=link.host.now()))
+            link.host.apply(link.verbs.unsubscribe(number, ticket=0, now=link.host.now()))
 
     def read(self, number: int, reading: Reading) -> None:
         """How the application has taken the messages of a subscription lately: an input of the machine."""
@@ -116,8 +117,11 @@ class SubscriptionHolder:
             sink.put(effect.message)
 
     def recorded(self, record: Record) -> None:
-        """A subscription that a broker refuses after a reconnection has ended."""
-        if type(record) is InputRefused:
+        """A subscription that a broker refuses after a reconnection has ended; what a service needs is tried again."""
+        if type(record) is ServiceSubscriptionRefused:
+            text = "%s: the broker refuses a subscription that a service needs, %s: %s; trying again in %g s"
+            log.warning(text, self._name, record.where, record.problem, record.again_in)
+        elif type(record) is InputRefused:
             self._refusal = record.problem
         elif type(record) is Unsubscribed and record.subscription in self._open:
             self._open.pop(record.subscription).end(self._refusal)

@@ -3,7 +3,7 @@
 The counterpart of the simulator: the same scenario and seed publish the same messages (`scenario.script`), the records
 are the same, and a run leaves the same folder behind, so the pipeline reads both. Loss and jitter of datagram links are
 made by link emulators in this process (`emulated_links`). What belongs to the simulator alone (workers, faults, clocks)
-is not applied; `plan.not_applied` says what that is for a given file.
+is not applied; `applied.not_applied` says what that is for a given file.
 
 Time 0 of the run is when all brokers agree on the map and all clients are connected.
 """

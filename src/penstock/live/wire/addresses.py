@@ -3,6 +3,7 @@
 penstock://127.0.0.1:7420                one broker
 penstock://10.0.0.1:7420,10.0.0.2:7420   several: tried in turn
 penstock://[::1]                         the usual port, 7420
+127.0.0.1:7420                           the scheme may be left out
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ def parse_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise PenstockError(f"'{text}' is no address; write an IPv6 address in brackets, such as [::1]:{DEFAULT_PORT}")
-    if not (port.isascii() and port.isdigit() and int(port[:6]) <= 65_535) or " " in host:
+    if not (port.isascii() and port.isdigit() and int(port[:6]) <= 65_535) or any(sign in host for sign in " /@"):
         raise PenstockError(f"'{text}' is no address; write host:port, such as {LOOPBACK}:{DEFAULT_PORT}")
     return Address(host or LOOPBACK, int(port))
 
 
 def parse_url(url: str) -> list[Address]:
-    """The addresses in a URL, in the order in which they are to be tried."""
-    if not url.startswith(_SCHEME):
-        raise PenstockError(f"'{url}' is no URL of Penstock; write {DEFAULT_URL}")
-    addresses = [parse_address(part.strip()) for part in url[len(_SCHEME) :].rstrip("/").split(",") if part.strip()]
+    """The addresses in a URL, or in one without its scheme, in the order in which they are to be tried."""
+    plain = url.strip().removeprefix(_SCHEME)
+    if "://" in plain:
+        raise PenstockError(f"'{url}' is no URL of Penstock; write {DEFAULT_URL}, or {LOOPBACK}:{DEFAULT_PORT}")
+    addresses = [parse_address(part.strip()) for part in plain.rstrip("/").split(",") if part.strip()]
     if not addresses:
         raise PenstockError(f"'{url}' names no broker; write {DEFAULT_URL}")
     return addresses

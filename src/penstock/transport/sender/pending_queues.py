@@ -16,8 +16,8 @@ only time stands between it and its tokens. Whoever overtakes leaves a token in 
 else writers of one flow each could take every token of two flows as it comes, and a message of both would never find
 both at once.
 
-State: the queues, how many wait for each flow. Bounds are the rate limiter's. No timers; `deadline` says when to look
-again.
+State: the queues, how many wait for each flow, and who waits under which ticket. Bounds are the rate limiter's. No
+timers; `deadline` says when to look again.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class PendingQueues:
         self._overtaking = overtaking
         self._queues: dict[Flows, deque[PendingMessage]] = {}  # none of them is empty
         self._lengths: dict[Flow, int] = {}
+        self._tickets: dict[Ticket, PendingMessage] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -74,6 +75,8 @@ class PendingQueues:
         """Append it to its queue; returns whether it is the first there."""
         queue = self._queues.setdefault(pending.flows, deque())
         queue.append(pending)
+        if pending.ticket is not None:
+            self._tickets[pending.ticket] = pending
         self._count += 1
         for flow in pending.flows:
             self._lengths[flow] = self._lengths.get(flow, 0) + 1
@@ -129,6 +132,10 @@ class PendingQueues:
         """Of all flows that those who wait for this one belong to, the fastest."""
         return max((one for flows in self._queues if flow in flows for one in flows), key=lambda one: one.quota)
 
+    def with_ticket(self, ticket: Ticket) -> PendingMessage | None:
+        """Who waits under this ticket."""
+        return self._tickets.get(ticket)
+
     def leave(self, pending: PendingMessage) -> None:
         """It waits no longer."""
         self._queues[pending.flows].remove(pending)
@@ -148,10 +155,13 @@ class PendingQueues:
         """Nobody waits."""
         self._queues.clear()
         self._lengths.clear()
+        self._tickets.clear()
         self._count = 0
 
     def _gone(self, pending: PendingMessage) -> PendingMessage:
         self._count -= 1
+        if pending.ticket is not None:
+            self._tickets.pop(pending.ticket, None)
         if not self._queues[pending.flows]:
             del self._queues[pending.flows]
         for flow in pending.flows:

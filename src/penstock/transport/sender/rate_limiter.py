@@ -178,7 +178,14 @@ class RateLimiter:
         """When the first message that waits may leave."""
         return self._pending.deadline()
 
-    def withdraw(self) -> list[PendingMessage]:
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Whoever published under this ticket waits no longer; False if nobody does."""
+        waiting = self._pending.with_ticket(ticket)
+        if waiting is not None:
+            self._pending.leave(waiting)
+        return waiting is not None
+
+    def withdraw_all(self) -> list[PendingMessage]:
         """Nobody waits any more; returns who did, oldest first."""
         gone = list(self._pending)
         self._pending.clear()

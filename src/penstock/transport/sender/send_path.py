@@ -91,6 +91,12 @@ class SendPath:
         effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
         return effects + self._arm() if displaced or first else []
 
+    def withdraw(self, ticket: Ticket, *, now: float) -> list[TransportEffect]:
+        """Whoever published this waits no longer: it does not leave. Those that it held up may leave now, in turn."""
+        if not self._rate_limiter.withdraw(ticket):
+            return []
+        return [Done(ticket, Refused("withdrawn before it left")), *self._release(now)]
+
     def expired(self, *, now: float) -> list[TransportEffect]:
         """Somebody's token has come."""
         self._armed_for = None
@@ -132,7 +138,7 @@ class SendPath:
     def close(self, problem: str) -> list[TransportEffect]:
         """There is no network any more: whoever waits is refused."""
         effects: list[TransportEffect] = []
-        for waiting in self._rate_limiter.withdraw():
+        for waiting in self._rate_limiter.withdraw_all():
             identity, limiting = waiting.message.identity, slowest(waiting.flows)
             receiver = "" if limiting is None else limiting.limiting_receiver
             effects.append(MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver))

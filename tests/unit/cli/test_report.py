@@ -1,0 +1,64 @@
+"""`penstock report`: how a report is drawn, once or again and again."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from penstock.cli.report import Display
+
+UP = "\x1b[1A"  # moves the cursor of a terminal one line up
+
+
+def a_report(uptime: float) -> dict[str, Any]:
+    return {
+        "broker": "solo",
+        "listen": "127.0.0.1:7420",
+        "uptime": uptime,
+        "brokers_reachable": 0,
+        "clients_connected": 0,
+        "refused": 0,
+        "links": [],
+        "clients": [],
+        "drops": [],
+        "services": {"routing": {"brokers": 1}},
+        "slowed": [],
+    }
+
+
+def shown(*, terminal: bool, redraws: bool) -> str:
+    file = StringIO()
+    with Display(Console(file=file, force_terminal=terminal, width=200), redraws=redraws) as display:
+        for uptime in (1.0, 2.0, 3.0):
+            display.show(a_report(uptime))
+    return file.getvalue()
+
+
+def test_on_a_terminal_a_report_takes_the_place_of_the_one_before() -> None:
+    said = shown(terminal=True, redraws=True)
+    assert "up for 3 s" in said
+    lines_of_one = 4
+    assert said.count(UP) >= 2 * (lines_of_one - 1)
+
+
+@pytest.mark.parametrize(("terminal", "redraws"), [(False, True), (False, False), (True, False)])
+def test_what_is_piped_comes_in_blocks_with_an_empty_line_between(terminal: bool, redraws: bool) -> None:
+    said = shown(terminal=terminal, redraws=redraws)
+    assert UP not in said
+    blocks = said.rstrip("\n").split("\n\n")
+    assert len(blocks) == 3
+    assert all("solo" in block and "nobody slows anybody" in block for block in blocks)
+    if not terminal:
+        assert "\x1b" not in said
+
+
+def test_others_words_are_shown_without_what_a_terminal_obeys() -> None:
+    file = StringIO()
+    report = a_report(1.0) | {"broker": "[red]so\x1b[2Jlo", "services": {"x[/]": {"y": "[bold]z"}}}
+    with Display(Console(file=file, width=200), redraws=False) as display:
+        display.show(report)
+    assert "[red]so·[2Jlo" in file.getvalue()
+    assert 'x[/]: y "[bold]z"' in file.getvalue()
