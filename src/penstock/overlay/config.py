@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from penstock.overlay.packets import HOPS_MAX
 
+NEWS_BURST_MIN = 1_024
+
 
 class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How brokers keep their picture of the network."""
@@ -21,12 +23,23 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     brokers_max: int = 4096
     neighbours_max: int = 256
     encodings_per_broker_max: int = 131_072
+    interest_entries_max: int = 524_288  # of all other brokers; above it nobody may have more than an equal share
+    strangers_max: int = 64  # brokers that the plan does not name
+    news_rate: float = 10_000.0  # neighbours, filters and versions per second that one neighbour may tell us
+    news_burst: float = 50_000.0  # and so many at once
+    map_rate: float = 20_000.0  # lines per second that we go along to work out the map
 
     def __post_init__(self) -> None:
         if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
             raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
         if min(self.brokers_max, self.neighbours_max, self.encodings_per_broker_max) < 1:
             raise ValueError("brokers_max, neighbours_max and encodings_per_broker_max must be at least 1")
+        if min(self.news_rate, self.map_rate, self.interest_entries_max) < 1 or self.strangers_max < 0:
+            raise ValueError(
+                "news_rate, map_rate and interest_entries_max must be at least 1, strangers_max at least 0"
+            )
+        if self.news_burst < NEWS_BURST_MIN:
+            raise ValueError(f"news_burst must be at least {NEWS_BURST_MIN}: one packet may take some hundreds")
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,8 +26,8 @@ class OwnInterest:
 
     def __init__(self, broker: BrokerId, incarnation: int, scheme: EncodingScheme) -> None:
         self.version = 0
+        self.incarnation = incarnation  # may be set, when a false later life must be outbid
         self._broker = broker
-        self._incarnation = incarnation
         self._scheme = scheme
         self._wanted: dict[int, int] = {}  # encoding -> number of subscriptions
         self._announced: dict[int, None] = {}
@@ -63,7 +63,7 @@ class OwnInterest:
             self.version += 1
             yield Interest(
                 origin=self._broker,
-                incarnation=self._incarnation,
+                incarnation=self.incarnation,
                 base=self.version - 1,
                 version=self.version,
                 added=self._bytes(added[start : start + size]),
@@ -88,13 +88,23 @@ class RemoteInterest:
         self._scheme = scheme
         self._encodings: dict[int, None] = {}
         self._parts: dict[int, tuple[Interest, list[int]]] = {}  # of one newer snapshot, until it is whole
+        self._in_parts = 0  # encodings in them
 
     def __len__(self) -> int:
         return len(self._encodings)
 
+    def held(self) -> int:
+        """How many encodings we keep for it, those of an unfinished snapshot included."""
+        return len(self._encodings) + self._in_parts
+
     def announced(self) -> list[int]:
         """All encodings it wants."""
         return list(self._encodings)
+
+    def has_part(self, packet: Interest) -> bool:
+        """Whether we wait for the other parts of its snapshot."""
+        part = self._parts.get(packet.part)
+        return part is not None and (part[0].version, part[0].parts) == (packet.version, packet.parts)
 
     def apply(self, packet: Interest) -> tuple[Interest, ...]:
         """Move on by this packet; returns what is news to our neighbours too. InvalidEncoding changes nothing."""
@@ -109,14 +119,14 @@ class RemoteInterest:
         self._remove(removed)
         self._add(added)
         self.version = packet.version
-        self._parts.clear()
+        self._drop_parts()
         return (packet,)
 
     def clear(self) -> None:
         """Forget everything, as when the origin has begun a new life."""
         self._index.remove_owner(self._origin)
         self._encodings.clear()
-        self._parts.clear()
+        self._drop_parts()
         self.version = 0
 
     def _collect(self, packet: Interest, added: list[int]) -> tuple[Interest, ...]:
@@ -126,8 +136,10 @@ class RemoteInterest:
             if begun.version > packet.version:
                 return ()
             if (begun.version, begun.parts) != (packet.version, packet.parts):
-                self._parts.clear()
-        self._parts[packet.part] = (packet, added)
+                self._drop_parts()
+        if packet.part not in self._parts:
+            self._parts[packet.part] = (packet, added)
+            self._in_parts += len(added)
         if len(self._parts) < packet.parts:
             return ()
         whole = [self._parts[number] for number in range(packet.parts)]
@@ -136,6 +148,10 @@ class RemoteInterest:
             self._add(encodings)
         self.version = packet.version
         return tuple(part for part, _ in whole)
+
+    def _drop_parts(self) -> None:
+        self._parts.clear()
+        self._in_parts = 0
 
     def _add(self, encodings: list[int]) -> None:
         for encoding in encodings:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from hashlib import blake2b
+from math import inf
 
 import msgspec
 
@@ -36,8 +37,8 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
-from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.overlay.config import RoutingConfig
+from penstock.overlay.guard import HELLO_SLACK, LIVES_BURST, OUTBID_EVERY, Guard, news_in
 from penstock.overlay.interest import OwnInterest, RemoteInterest, snapshot
 from penstock.overlay.packets import BrokerId, Hello, Interest, LinkState, Summary
 from penstock.overlay.records import NeighbourChanged
@@ -52,13 +53,14 @@ class RoutingTimer(IntEnum):
 
 
 class _Neighbour:
-    __slots__ = ("broker", "differed", "incarnation", "received_at")
+    __slots__ = ("broker", "differed", "hearsay", "incarnation", "received_at")
 
     def __init__(self, broker: BrokerId, incarnation: int, now: float) -> None:
         self.broker = broker
         self.incarnation = incarnation
         self.received_at = now
         self.differed = False  # the last Hello's hash was not ours
+        self.hearsay = False  # others have news of it that it has not told us
 
 
 class _Origin:
@@ -90,6 +92,10 @@ class Routing:
         self._random = context.random("hello")
         self._link_info = context.links
         self._config = context.settings(RoutingConfig)
+        self._guard = Guard(self._config, context.brokers)
+        self._rival = -1  # the latest life that somebody else claims to be ours
+        self._outbid_at = -inf
+        self._anew = False  # all facts of ours must be announced, not only what changed
         self._links_up: dict[Link, None] = {}
         self._client_links: dict[Link, None] = {}
         self._neighbours: dict[Link, _Neighbour] = {}
@@ -99,7 +105,9 @@ class Routing:
         self._announcing = False
         self._origins: dict[BrokerId, _Origin] = {}
         self._topology = Topology()
-        self._ways: dict[BrokerId, Way] | None = {}
+        self._ways: dict[BrokerId, Way] = {}
+        self._map_stale = False  # the ways are those of an older map
+        self._now = 0.0  # the time of the latest input
         self._link_to: dict[BrokerId, Link] = {}
         self._exits: dict[BrokerId, Link] | None = {}
         self._versions_hash: int | None = None
@@ -112,8 +120,10 @@ class Routing:
 
     def exits(self) -> Mapping[BrokerId, Link]:
         """The link to take for every broker that can be reached."""
-        if self._exits is None:
-            self._exits = {broker: self._link_to[way.neighbour] for broker, way in self._all_ways().items()}
+        if self._map_stale or self._exits is None:
+            ways, links = self._all_ways(), self._link_to
+            if self._exits is None:
+                self._exits = {to: links[way.neighbour] for to, way in ways.items() if way.neighbour in links}
         return self._exits
 
     def want(self, encodings: Sequence[int], *, now: float) -> None:
@@ -145,6 +155,7 @@ class Routing:
 
     def link_active(self, link: Link, *, now: float) -> None:
         """Anything at all came over the link."""
+        self._now = now
         neighbour = self._neighbours.get(link)
         if neighbour is not None:
             neighbour.received_at = now
@@ -152,21 +163,25 @@ class Routing:
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        self._now = now
         effects: list[Effect] = []
         for packet in packets:
             if isinstance(packet, Hello):
                 effects += self._hello(packet, sender, now)
             elif sender not in self._neighbours:
                 continue  # it will say Hello first, and then tell us again
+            elif not self._guard.news(sender, 1 if self._has(packet) else news_in(packet), now):
+                effects += self._guard.limit("news_rate", int(self._config.news_rate), sender, now)
             elif isinstance(packet, LinkState):
                 effects += self._link_state(packet, sender, now)
             elif isinstance(packet, Interest):
                 effects += self._interest(packet, sender, now)
             elif isinstance(packet, Summary):
-                effects += self._summary(packet, sender)
+                effects += self._summary(packet, sender, now)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        self._now = now
         if not up:
             self._links_up.pop(link, None)
             self._client_links.pop(link, None)
@@ -177,29 +192,37 @@ class Routing:
         return [self._send_hello((link,))]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        self._now = now
         return self._hello_due(now) if timer == RoutingTimer.HELLO else self._announce()
 
     # Neighbours.
 
     def _hello(self, packet: Hello, sender: Link, now: float) -> list[Effect]:
-        problem = self._hello_problem(packet, sender)
+        problem = self._hello_problem(packet, sender, now)
         if problem:  # whoever was at the other end before is there no more
-            return [InputRefused(sender=f"link {sender}", problem=problem), *self._lose(sender, "refused", now)]
+            return [*self._guard.refusal(sender, problem, now), *self._lose(sender, "refused", now)]
         neighbour = self._neighbours.get(sender)
         if neighbour is None or (neighbour.broker, neighbour.incarnation) != (packet.broker, packet.incarnation):
+            if neighbour is not None and not self._guard.later_life(sender, now):
+                return self._guard.limit("later lives", LIVES_BURST, sender, now)
             self._neighbours[sender] = _Neighbour(packet.broker, packet.incarnation, now)
             self._neighbourhood_changed(now)
             fact = NeighbourChanged(neighbour=packet.broker, up=True, cause="hello")
-            return [fact, self._send_hello((sender,)), self._send_summary(sender)]
+            return [fact, self._send_hello((sender,)), *self._send_summary(sender, now)]
         neighbour.received_at = now
         differs = packet.versions_hash != self._own_hash()
-        effects: list[Effect] = [self._send_summary(sender)] if differs and neighbour.differed else []
+        effects = self._send_summary(sender, now) if differs and neighbour.differed else []
         neighbour.differed = differs
         return effects
 
-    def _hello_problem(self, packet: Hello, sender: Link) -> str:
+    def _hello_problem(self, packet: Hello, sender: Link, now: float) -> str:
         if packet.broker == self.broker:
             return f"broker id {packet.broker} is ours too; every broker needs an id of its own"
+        info = self._link_info.get(sender)
+        if info is not None and info.broker not in (None, packet.broker):
+            return f"broker id {packet.broker}, and the plan has broker {info.broker} ('{info.peer}') at this link"
+        if not self._guard.plausible(packet.incarnation, self._incarnation, now, slack=HELLO_SLACK):
+            return f"broker {packet.broker} claims a life that begins in the future: set the clocks of both brokers"
         if packet.scheme != self.scheme.fingerprint:
             return "the neighbour encodes content differently; give both brokers the same encoding settings"
         if sender in self._client_links:
@@ -213,7 +236,11 @@ class Routing:
         if neighbour is None:
             return []
         self._neighbourhood_changed(now)
-        return [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
+        effects: list[Effect] = [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
+        if neighbour.hearsay and neighbour.broker not in self._link_to:
+            for other in self._neighbours:
+                effects += self._send_summary(other, now)  # now we believe what others say of it
+        return effects
 
     def _neighbourhood_changed(self, now: float) -> None:
         """Work out our own links anew: the cheapest link to each neighbour, then the first."""
@@ -238,6 +265,7 @@ class Routing:
             if now - neighbour.received_at > self._config.dead_after:
                 effects += self._lose(link, "silent", now)
         self._forget_unreachable(now)
+        self._outbid(now)
         links = tuple(link for link in self._links_up if link not in self._client_links)
         if links:
             effects.append(self._send_hello(links))
@@ -252,7 +280,10 @@ class Routing:
     # Facts from other brokers.
 
     def _link_state(self, packet: LinkState, sender: Link, now: float) -> list[Effect]:
-        origin, effects = self._origin_for(packet, now)
+        limit = self._config.neighbours_max
+        if len(packet.neighbours) > limit:
+            return self._guard.limit("neighbours_max", limit, sender, now)
+        origin, effects = self._origin_for(packet, sender, now)
         if origin is None or packet.version <= origin.links_version:
             return effects
         origin.links_version = packet.version
@@ -262,42 +293,97 @@ class Routing:
         return effects + self._flood((packet,), sender)
 
     def _interest(self, packet: Interest, sender: Link, now: float) -> list[Effect]:
-        origin, effects = self._origin_for(packet, now)
-        if origin is None:
+        origin, effects = self._origin_for(packet, sender, now)
+        if origin is None or packet.version <= origin.interest.version:
             return effects
         limit = self._config.encodings_per_broker_max
         kept = len(origin.interest) if packet.base else 0  # a snapshot replaces what was there
-        if packet.version > origin.interest.version and kept + len(packet.added) * packet.parts > limit:
-            return [*effects, LimitReached(table="encodings_per_broker_max", limit=limit)]
+        if kept + len(packet.added) * packet.parts > limit:
+            return effects + self._guard.limit("encodings_per_broker_max", limit, sender, now)
+        in_all = sum([other.interest.held() for other in self._origins.values()])
+        if not self._guard.interest_room(origin.interest.held(), len(packet.added), in_all, len(self._origins)):
+            return effects + self._guard.limit("interest_entries_max", self._config.interest_entries_max, sender, now)
         try:
             news = origin.interest.apply(packet)
         except InvalidEncoding as error:
-            return [*effects, InputRefused(sender=f"link {sender}", problem=str(error))]
+            return effects + self._guard.refusal(sender, str(error), now)
         if news:
             self._versions_hash = None
         return effects + self._flood(news, sender)
 
-    def _origin_for(self, packet: LinkState | Interest, now: float) -> tuple[_Origin | None, list[Effect]]:
+    def _origin_for(
+        self, packet: LinkState | Interest, sender: Link, now: float
+    ) -> tuple[_Origin | None, list[Effect]]:
         """The origin that the packet speaks of, in the life it speaks of; None if the packet is of no use."""
         if packet.origin == self.broker:
-            ours = self._links_version if isinstance(packet, LinkState) else self.own.version
-            if (packet.incarnation, packet.version) <= (self._incarnation, ours):
-                return None, []
-            problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
-            return None, [InputRefused(sender=f"broker {packet.origin}", problem=problem)]
+            return None, self._of_ourselves(packet, sender, now)
+        if not self._guard.plausible(packet.incarnation, self._incarnation, now):
+            problem = f"a life of broker {packet.origin} that begins in the future: set the clocks of all brokers"
+            return None, self._guard.refusal(sender, problem, now)
         origin = self._origins.get(packet.origin)
+        if packet.origin in self._link_to and self._neighbours[sender].broker != packet.origin:
+            return None, self._hearsay(packet, origin)
         if origin is None:
-            if len(self._origins) >= self._config.brokers_max:
-                return None, [LimitReached(table="brokers_max", limit=self._config.brokers_max)]
+            table, limit = self._full_table(packet.origin)
+            if table:
+                return None, self._guard.limit(table, limit, sender, now)
             interest = RemoteInterest(packet.origin, self.index, self.scheme)
             origin = self._origins[packet.origin] = _Origin(packet.incarnation, interest, now)
         elif packet.incarnation > origin.incarnation:
+            if not self._guard.later_life(sender, now):
+                return None, self._guard.limit("later lives", LIVES_BURST, sender, now)
             origin.incarnation = packet.incarnation
             origin.links_version = 0
             origin.interest.clear()
             self._topology.forget(packet.origin)
             self._map_changed()
         return (origin if packet.incarnation == origin.incarnation else None), []
+
+    def _has(self, packet: Packet) -> bool:
+        """Whether the packet repeats what we know."""
+        if not isinstance(packet, LinkState | Interest):
+            return False
+        origin = self._origins.get(packet.origin)
+        if isinstance(packet, Interest) and origin is not None and origin.interest.has_part(packet):
+            return origin.incarnation == packet.incarnation
+        return not _newer(packet, origin)
+
+    def _hearsay(self, packet: LinkState | Interest, origin: _Origin | None) -> list[Effect]:
+        """Of a neighbour we believe what it says itself; it learns what others say of it, and can outbid that."""
+        if not _newer(packet, origin):
+            return []
+        link = self._link_to[packet.origin]
+        self._neighbours[link].hearsay = True
+        return [Send((link,), packet, Lane.CONTROL)]
+
+    def _full_table(self, broker: BrokerId) -> tuple[str, int]:
+        """Which table has no room for this broker, and its limit."""
+        if len(self._origins) >= self._config.brokers_max:
+            return "brokers_max", self._config.brokers_max
+        limit = self._config.strangers_max
+        if self._guard.stranger(broker) and sum(map(self._guard.stranger, self._origins)) >= limit:
+            return "strangers_max", limit
+        return "", 0
+
+    def _of_ourselves(self, packet: LinkState | Interest, sender: Link, now: float) -> list[Effect]:
+        """Our own words come back; or somebody else speaks in our name, and must be outbid."""
+        ours = self._links_version if isinstance(packet, LinkState) else self.own.version
+        if (packet.incarnation, packet.version) <= (self._incarnation, ours):
+            return []
+        if self._guard.plausible(packet.incarnation, self._incarnation, now, slack=HELLO_SLACK):
+            self._rival = max(self._rival, packet.incarnation)
+            self._outbid(now)
+        problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
+        return self._guard.refusal(sender, problem, now)
+
+    def _outbid(self, now: float) -> None:
+        """Begin a life that is later than the latest that others claim, and say everything again."""
+        if self._rival >= self._incarnation and not 0.0 <= now - self._outbid_at < OUTBID_EVERY:
+            self._outbid_at = now
+            self._incarnation = self.own.incarnation = self._rival + 1
+            self._anew = True
+            self._versions_hash = None
+            self._announce_soon(now)
 
     def _flood(self, news: Sequence[Packet], sender: Link) -> list[Effect]:
         links = tuple(link for link in self._neighbours if link != sender)
@@ -326,16 +412,23 @@ class Routing:
     def _announce(self) -> list[Effect]:
         self._announcing = False
         news: list[Packet] = []
-        if self._links_changed:
+        anew, self._anew = self._anew, False
+        if self._links_changed or anew:
             self._links_changed = False
             self._links_version += 1
             news.append(LinkState(self.broker, self._incarnation, self._links_version, self._links))
-        news += self.own.changes()
+        changes = list(self.own.changes())
+        if anew and self.own.version:
+            version, wanted = self.own.version, self.own.announced()
+            changes = snapshot(self.broker, self._incarnation, version, wanted, self.scheme)
+        news += changes
         self._versions_hash = None
         return self._flood(news, -1)
 
-    def _summary(self, packet: Summary, sender: Link) -> list[Effect]:
+    def _summary(self, packet: Summary, sender: Link, now: float) -> list[Effect]:
         """Send back whatever we know better, link states first, so that the way is known before the interest."""
+        if not self._guard.answer(sender, 0, now):
+            return self._guard.limit("news_rate", int(self._config.news_rate), sender, now)
         theirs = {broker: (incarnation, links, interest) for broker, incarnation, links, interest in packet.known}
         links: list[Packet] = []
         interests: list[Packet] = []
@@ -349,11 +442,15 @@ class Routing:
                 links.append(LinkState(broker, incarnation, links_version, neighbours))
             if interest_version and (later or interest_version > their_interest):
                 source = self.own if broker == self.broker else self._origins[broker].interest
+                if not self._guard.answer(sender, len(source) or 1, now):
+                    continue  # it will ask again
                 interests += snapshot(broker, incarnation, interest_version, source.announced(), self.scheme)
         return [Send((sender,), packet, Lane.CONTROL) for packet in links + interests]
 
-    def _send_summary(self, link: Link) -> Send:
-        return Send((link,), Summary(tuple(self._known())), Lane.CONTROL)
+    def _send_summary(self, link: Link, now: float) -> list[Effect]:
+        if not self._guard.summary(link, now):
+            return []
+        return [Send((link,), Summary(tuple(self._known())), Lane.CONTROL)]
 
     def _known(self) -> list[tuple[BrokerId, int, int, int]]:
         """Our versions of every origin that we can reach, ourselves included."""
@@ -365,17 +462,29 @@ class Routing:
         return sorted(known)
 
     def _own_hash(self) -> int:
+        self._all_ways()
         if self._versions_hash is None:
             data = msgspec.msgpack.encode(self._known())
             self._versions_hash = int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
         return self._versions_hash
 
     def _all_ways(self) -> dict[BrokerId, Way]:
-        if self._ways is None:
+        """By the latest map; by an older one, while there is more news than there is time to work it out."""
+        if self._map_stale and self._guard.map(self._topology.lines, self._now):
+            self._map_stale = False
             self._ways = self._topology.ways_from(self.broker)
+            self._exits = None
+            self._versions_hash = None
         return self._ways
 
     def _map_changed(self) -> None:
-        self._ways = None
-        self._exits = None
+        self._map_stale = True
         self._versions_hash = None
+
+
+def _newer(packet: LinkState | Interest, origin: _Origin | None) -> bool:
+    """Whether the packet says more than is known of this origin."""
+    if origin is None:
+        return True
+    known = origin.links_version if isinstance(packet, LinkState) else origin.interest.version
+    return (packet.incarnation, packet.version) > (origin.incarnation, known)

@@ -24,7 +24,9 @@ class Admission:
     def __init__(self, plan: BrokerPlan, *, connections_max: int, client_queue_packets: int) -> None:
         self.neighbours = dict(enumerate(plan.neighbours))
         self.links: dict[Link, LinkInfo] = {
-            link: LinkInfo(neighbour.name, neighbour.kind, neighbour.spec.cost, neighbour.spec.queue_packets)
+            link: LinkInfo(
+                neighbour.name, neighbour.kind, neighbour.spec.cost, neighbour.spec.queue_packets, neighbour.broker
+            )
             for link, neighbour in self.neighbours.items()
         }
         self._plan = plan

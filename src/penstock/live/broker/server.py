@@ -107,6 +107,7 @@ class BrokerServer:
             traced=self._trace is not None,
             storage=self._data is not None,
             host_view=lambda: broker_status(self),
+            brokers=self.plan.brokers,
         )
         self.node = broker_node(services(), life, self.links, self.plan.config)
         self.admission.allow(self.node.takes())
