@@ -47,12 +47,17 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     clients_max: int = 10_000
     subscriptions_per_client_max: int = 1_000
+    client_share: int = 16  # one client may have this part of the broker's room for interest: a sixteenth
+    verbs_rate: float = 200.0  # subscriptions per second that one client may make
+    verbs_burst: float = 2_000.0  # and so many at once
     hops_spare: int = 8  # how many detours a copy may make beyond the longest way known at its start
     hops_max: int = HOPS_MAX
 
     def __post_init__(self) -> None:
         if min(self.clients_max, self.subscriptions_per_client_max) < 1:
             raise ValueError("clients_max and subscriptions_per_client_max must be at least 1")
+        if min(self.client_share, self.verbs_rate, self.verbs_burst) < 1:
+            raise ValueError("client_share, verbs_rate and verbs_burst must be at least 1")
         if not 0 <= self.hops_spare <= HOPS_MAX or not 1 <= self.hops_max <= HOPS_MAX:
             raise ValueError(f"hops_spare and hops_max must not be above {HOPS_MAX}")
 

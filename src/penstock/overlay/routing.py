@@ -136,9 +136,14 @@ class Routing:
         self.own.unwant(encodings)
         self._announce_soon(now)
 
+    @property
+    def room(self) -> int:
+        """How many encodings of our clients neighbours accept."""
+        return self._config.encodings_per_broker_max
+
     def has_room_for(self, encodings: Sequence[int]) -> bool:
         """Whether our own interest would stay within what neighbours accept."""
-        return len(self.own) + len(encodings) <= self._config.encodings_per_broker_max
+        return len(self.own) + len(encodings) <= self.room
 
     def client_attached(self, link: Link) -> None:
         """The other end of the link is a client: no Hellos for it."""
