@@ -25,8 +25,8 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     encodings_per_broker_max: int = 131_072
     interest_entries_max: int = 524_288  # of all other brokers; above it nobody may have more than an equal share
     strangers_max: int = 64  # brokers that the plan does not name
-    news_rate: float = 10_000.0  # neighbours, filters and versions per second that one neighbour may tell us
-    news_burst: float = 50_000.0  # and so many at once
+    news_rate: float = 5_000.0  # neighbours, filters and versions per second that one neighbour may tell us
+    news_burst: float = 20_000.0  # and so many at once
     map_rate: float = 20_000.0  # lines per second that we go along to work out the map
 
     def __post_init__(self) -> None:
