@@ -13,6 +13,10 @@ does not look dead. It is lost when the link goes down or has been silent for `d
 reached go into hashes and summaries: what is unreachable is kept for `forget_after` (a partition may heal) and then
 dropped, and no neighbour brings it back.
 
+Lies and floods. What others say of a neighbour counts for nothing while the neighbour itself is there; a false later
+life of ours is outbid (`_outbid`); implausible lives, strangers and work beyond a neighbour's budget are left out
+(`guard`).
+
 Timers. HELLO: send Hellos, look for dead neighbours. ANNOUNCE: flood what changed here; a short wait gathers changes
 that come together.
 

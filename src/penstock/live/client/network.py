@@ -71,8 +71,9 @@ def connect(
     """A connection to a broker, to be opened with `async with`.
 
     `url` names one broker or several, which are tried in turn; without it PENSTOCK_URL counts, then this machine.
-    `name` is how this client appears in messages' identities and in reports; a broker has one client of
-    a name, and refuses a second one. It is made up if left out. `connect_within` is how long the first connection may take before `Unreachable` is raised.
+    `name` is how this client appears in messages' identities and in reports; a broker has one client of a name, and
+    refuses a second one. It is made up if left out. `connect_within` is how long the first connection may take before
+    `Unreachable` is raised.
 
     Every other argument is a service with its settings, or True for its defaults. `transport=True`: what this client
     publishes can be put in order, and recovered when it is lost, by those who ask for it.
