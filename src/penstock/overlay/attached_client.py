@@ -32,12 +32,11 @@ class AttachedClient:
         self.names = (name, control_name(name))  # under which it may publish
         self.keys: dict[int, int] = {}  # the client's subscription number -> key in the index
         self.entries = 0  # of the broker's interest that are there for this client
+        self.verbs = TokenBucket(config.verbs_rate, config.verbs_burst, now)
+        self.answers = TokenBucket(config.verbs_rate, config.verbs_burst, now)
+        self.records = TokenBucket(RECORDS_RATE, RECORDS_BURST, now)
         if before is not None:  # it begins again on its link, with what it had left
             self.verbs, self.answers, self.records = before.verbs, before.answers, before.records
-        else:
-            self.verbs = TokenBucket(config.verbs_rate, config.verbs_burst, now)
-            self.answers = TokenBucket(config.verbs_rate, config.verbs_burst, now)
-            self.records = TokenBucket(RECORDS_RATE, RECORDS_BURST, now)
 
     def inbox_problem(self, predicate: Predicate) -> str:
         """Why it may not subscribe to this: it asks for an inbox that is another's."""

@@ -344,7 +344,7 @@ class Transport:
         """A publication record without a message, of a publisher that we know."""
         publisher, identity = message.attributes.get(control.FROM), message.identity
         session = self._sessions.get((str(publisher), identity.incarnation))
-        if session is None or identity.publisher != control_name(publisher):
+        if session is None or identity.publisher != control_name(str(publisher)):
             return []
         header = decode_header(data, 0, entry_bits=self.config.scheme.bits)
         step = session.reorder_buffer.noticed(header, self._subscriptions.relevant, now=now)
