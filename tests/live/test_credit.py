@@ -41,9 +41,9 @@ def holding() -> NodeConfig:
     return NodeConfig(queues=QueueConfig(lanes=lanes))
 
 
-def priced(count: int, *, first: int = 1) -> list[Message]:
+def priced(count: int, *, first: int = 1, publisher: str = "writer") -> list[Message]:
     body = bytes(BODY_BYTES)
-    return [make_message(Identity("p", 1, n), {"priced": True}, body) for n in range(first, first + count)]
+    return [make_message(Identity(publisher, 1, n), {"priced": True}, body) for n in range(first, first + count)]
 
 
 WINDOW_MESSAGES = WINDOW_BYTES // Publish(priced(1)[0], Lane.PRICED).size_bytes()
@@ -119,7 +119,8 @@ def test_a_held_lane_of_a_client_stops_after_a_window_and_everything_else_goes_o
                 assert (await anext(own)).attributes == {"n": 1}
             assert asyncio.get_running_loop().time() - began < 10.0  # nothing waited for a time limit
 
-            publish_priced(bystander, priced(MESSAGES, first=10_001))  # others are not held
+            others = priced(MESSAGES, first=10_001, publisher="bystander")
+            publish_priced(bystander, others)  # they are not held
             await until(lambda: dear.report().received == 10 + let_in + MESSAGES)
             await all_came(writer)
             assert dear.report().received == 10 + let_in + MESSAGES

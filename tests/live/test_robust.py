@@ -176,8 +176,8 @@ def test_more_connections_than_the_limit_are_told_so() -> None:
     async def crowded() -> None:
         async with a_broker(ServerConfig(connections_max=3)) as broker:
             raws = [await RawClient.connect(broker.address) for _ in range(3)]
-            for raw in raws:
-                raw.handshake()
+            for number, raw in enumerate(raws):
+                raw.handshake(f"raw {number}")
             await until(lambda: len(broker.host.ports) == 3)
             late = await RawClient.connect(broker.address)
             assert "connections_max is 3" in await late.close_reason()

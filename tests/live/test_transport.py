@@ -14,11 +14,12 @@ import pytest
 from msgspec import structs
 
 import penstock
-from live_help import RawClient, a_broker, a_line, an_emulated_network, known, run, subscriptions, until, url
+from live_help import RawClient, a_broker, a_line, an_emulated_network, dropped, known, run, subscriptions, until, url
 from penstock.cli.demo import twins
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Identity, Message, Value
 from penstock.errors import InvalidMessage
+from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Record
 from penstock.live.client.network import Network
 from penstock.live.client.subscription import Report
@@ -26,6 +27,7 @@ from penstock.live.emulation.scenario_run import drive_clients
 from penstock.live.wire.frames import encode_frame
 from penstock.overlay import client as client_machine
 from penstock.overlay.broker import Broker
+from penstock.overlay.client import Client
 from penstock.overlay.config import BrokerConfig
 from penstock.overlay.packets import Attach, Publish
 from penstock.scenario.reader import read_scenario
@@ -252,6 +254,10 @@ def test_forged_headers_are_refused_and_counted_and_good_messages_come_as_before
             rogue = await RawClient.connect(broker.address)
             rogue.handshake("rogue")
             rogue.send(encode_frame([Attach("rogue", 1), *map(Publish, forgeries)]))
+            await until(lambda: dropped(broker, cause="not its name") == len(forgeries))  # the broker stops a stranger
+            own = good._link.node.machine(Client)  # so they come from a client of that name that has gone mad
+            for message in forgeries:
+                good._link.host.apply(good._link.node.route(own.carry(message, Lane.BEST_EFFORT)))
             await until(lambda: messages.report().refused >= len(forgeries) - 1)
             for n in range(20, 40):
                 await good.publish({"n": n})

@@ -25,6 +25,7 @@ from penstock.errors import InvalidMessage
 FLAG = "_t"
 DATA = "data"
 HEADER_BYTES_MAX = 0xFFFF
+CONTROL_MARK = "~"  # no client's name begins with it
 _FLAG_BYTES = len(FLAG) + 5  # and the length of the kind: see message.plain_size
 
 
@@ -51,6 +52,11 @@ def control_message(identity: Identity, kind: str, attributes: Attributes, heade
     return make_message(
         identity, {**attributes, FLAG: kind}, len(header).to_bytes(2, "big") + header + body, reserved=True
     )
+
+
+def control_name(client: str) -> str:
+    """The publisher that control messages of this client's services have: nothing else is published under it."""
+    return f"{CONTROL_MARK}{client}"
 
 
 def kind_of(message: Message) -> str | None:

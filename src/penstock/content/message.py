@@ -24,6 +24,7 @@ Attributes = Mapping[str, Value]
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**63 - 1
 RESERVED_PREFIX = "_"
+INBOX = "_to"  # the attribute with the name of the client that a message is for
 
 
 @dataclass(frozen=True, kw_only=True)

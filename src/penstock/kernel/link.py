@@ -28,3 +28,4 @@ class LinkInfo:
     kind: LinkKind = LinkKind.RELIABLE
     cost: int = 1
     queue_packets: int = 1_000  # how many may wait here in each lane, where the queue stands here
+    broker: int | None = None  # the id that a broker at the other end must have; None: a client, or not known

@@ -20,17 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from penstock.content.envelope import CONTROL_MARK
 from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
-from penstock.content.message import Message
+from penstock.content.message import INBOX, Message, Value
 from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
+from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import Dropped, InputRefused, dropped_record
+from penstock.overlay.attached_client import AttachedClient
 from penstock.overlay.config import BrokerConfig
-from penstock.overlay.interest_form import Entry
+from penstock.overlay.interest import ReadEntry
 from penstock.overlay.packets import (
     Answer,
     Attach,
@@ -43,21 +46,15 @@ from penstock.overlay.packets import (
 )
 from penstock.overlay.routing import Routing
 
+STRANGERS_RATE = 100.0  # answers per second to all who have not attached
 SPLITS_MAX = 10_000  # sets of brokers whose split is remembered
 
 
-class _Client:
-    __slots__ = ("keys", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.keys: dict[int, int] = {}  # the client's subscription number -> key in the index
-
-
 class _Subscription:
-    __slots__ = ("entries", "link", "number", "numbers", "to")
+    __slots__ = ("client", "entries", "link", "number", "numbers", "to")
 
-    def __init__(self, link: Link, number: int, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, client: AttachedClient, link: Link, number: int, entries: list[ReadEntry]) -> None:
+        self.client = client
         self.link = link
         self.number = number
         self.entries = entries  # what it adds to our interest
@@ -84,7 +81,9 @@ class Broker:
     def __init__(self, context: Context) -> None:
         self._routing = context.below(Routing)
         self._config = context.settings(BrokerConfig)
-        self._clients: dict[Link, _Client] = {}
+        self._links = context.links
+        self._clients: dict[Link, AttachedClient] = {}
+        self._strangers = TokenBucket(STRANGERS_RATE, STRANGERS_RATE, 0.0)
         self._subscriptions: dict[int, _Subscription] = {}
         self._index = PredicateIndex()
         self._next_key = 0
@@ -106,13 +105,13 @@ class Broker:
             elif isinstance(packet, Publish):
                 published.append(packet)
             else:
-                effects += self._published(published, sender)
+                effects += self._published(published, sender, now)
                 published = []
                 effects += self._client_verb(packet, sender, now)
         if passing:
             effects += self._passing(passing, sender)
         if published:
-            effects += self._published(published, sender)
+            effects += self._published(published, sender, now)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
@@ -129,22 +128,37 @@ class Broker:
 
     # The way of a message.
 
-    def _published(self, packets: list[Publish], sender: Link) -> list[Effect]:
+    def _published(self, packets: list[Publish], sender: Link, now: float) -> list[Effect]:
         """Messages of our own clients: we are their home broker, the only one to match them against all interest."""
         if not packets:
             return []
-        if sender not in self._clients:
+        client = self._clients.get(sender)
+        if client is None:
             return [_dropped("sender unknown", packet.message, packet.lane, 1, kind="Publish") for packet in packets]
+        names = client.names
+        foreign = [packet for packet in packets if packet.message.identity.publisher not in names]
+        if foreign:
+            own = [packet for packet in packets if packet.message.identity.publisher in names]
+            return self._foreign(foreign, client, now) + self._published(own, sender, now)
         effects: list[Effect] = []
         found, problems = self._routing.form.wanting([packet.message.attributes for packet in packets])
         for packet, destinations in zip(packets, found, strict=True):
             if destinations:
                 self._forward(packet.message, packet.lane, destinations, None, effects)
         if problems:
-            name = self._clients[sender].name
-            effects += [InputRefused(sender=name, problem=problem) for problem in problems.values()]
+            effects += [InputRefused(sender=client.name, problem=problem) for problem in problems.values()]
             packets = [packet for place, packet in enumerate(packets) if place not in problems]
         return effects + self._deliver(packets)
+
+    def _foreign(self, packets: list[Publish], client: AttachedClient, now: float) -> list[Effect]:
+        """Messages under another's name go no further."""
+        effects: list[Effect] = []
+        for packet in packets:
+            effects.append(_dropped("not its name", packet.message, packet.lane, 1, kind="Publish"))
+            if client.records.take(now):
+                problem = f"a client publishes under its own name, not as '{packet.message.identity.publisher}'"
+                effects.append(InputRefused(client.name, problem))
+        return effects
 
     def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
         """Copies from a neighbour: keep what is for us, send on what is for others."""
@@ -221,6 +235,8 @@ class Broker:
             if not keys:
                 continue
             message, lane = packet.message, packet.lane
+            if INBOX in message.attributes:
+                keys = self._addressed(keys, message.attributes[INBOX])
             if len(keys) == 1:
                 only = subscriptions[keys[0]]
                 effects.append(Send(only.to, Delivery(only.numbers, message, lane), lane))
@@ -234,6 +250,10 @@ class Broker:
                 effects.append(Send((link,), Delivery(tuple(numbers), message, lane), lane))
         return effects
 
+    def _addressed(self, keys: Sequence[int], name: Value) -> list[int]:
+        """Those of the subscriptions that belong to the client with this inbox."""
+        return [key for key in keys if self._subscriptions[key].client.name == name]
+
     # Clients.
 
     def _client_verb(self, packet: Packet, sender: Link, now: float) -> list[Effect]:
@@ -243,57 +263,83 @@ class Broker:
         client = self._clients.get(sender)
         if client is None:
             problem = self._full_problem() or "it has not attached; Attach comes first"
-            return self._refuse(packet, f"link {sender}", sender, problem)
-        if isinstance(packet, Subscribe):
+            answer = Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL)
+            return [InputRefused(f"link {sender}", problem), answer] if self._strangers.take(now) else []
+        if isinstance(packet, Unsubscribe) and packet.subscription in client.keys:
+            self._drop_subscription(client.keys.pop(packet.subscription), now)
+        elif not client.verbs.take(now):
+            rate, burst = self._config.verbs_rate, self._config.verbs_burst
+            problem = f"too many at once: a client may make {burst:g} subscriptions, and {rate:g} more each second"
+            return self._refuse(packet, client, sender, problem, now) if client.answers.take(now) else []
+        elif isinstance(packet, Subscribe):
             return self._subscribe(packet, client, sender, now)
-        key = client.keys.pop(packet.subscription, None)
-        if key is not None:
-            self._drop_subscription(key, now)
         return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
 
     def _attach(self, packet: Attach, sender: Link, now: float) -> list[Effect]:
         """A new client, or one that begins again on the same link: either way without subscriptions."""
         if self._routing.is_neighbour(sender):
             return [InputRefused(sender=packet.client, problem="a neighbour's link cannot turn into a client's")]
+        before = self._clients.get(sender)
         effects = self.link_changed(sender, up=False, now=now)
-        problem = self._full_problem()
+        problem = self._name_problem(packet.client, sender) or self._full_problem()
         if problem:
             return [*effects, InputRefused(sender=packet.client, problem=problem)]
-        self._clients[sender] = _Client(packet.client)
+        self._clients[sender] = AttachedClient(packet.client, self._config, now, before)
         self._routing.client_attached(sender)
         return effects
 
-    def _subscribe(self, packet: Subscribe, client: _Client, sender: Link, now: float) -> list[Effect]:
+    def _name_problem(self, name: str, sender: Link) -> str:
+        if name.startswith(CONTROL_MARK):
+            return f"a client's name does not begin with '{CONTROL_MARK}'; choose another"
+        info = self._links.get(sender)
+        return f"it attached as '{name}' and connected as '{info.peer}'" if info and info.peer != name else ""
+
+    def _subscribe(self, packet: Subscribe, client: AttachedClient, sender: Link, now: float) -> list[Effect]:
+        limit = self._config.subscriptions_per_client_max
+        if packet.subscription not in client.keys and len(client.keys) >= limit:
+            problem = f"the limit subscriptions_per_client_max is {limit}"
+            return self._refuse(packet, client, sender, problem, now)
         try:
             predicate = parse_predicate(packet.where)
         except InvalidPredicate as error:
-            return self._refuse(packet, client.name, sender, str(error))
-        limit = self._config.subscriptions_per_client_max
-        if packet.subscription not in client.keys and len(client.keys) >= limit:
-            return self._refuse(packet, client.name, sender, f"the limit subscriptions_per_client_max is {limit}")
+            return self._refuse(packet, client, sender, str(error), now)
         try:
             entries = self._routing.entries(predicate)
         except InvalidEncoding as error:
-            return self._refuse(packet, client.name, sender, str(error))
+            return self._refuse(packet, client, sender, str(error), now)
+        room = sum(entry.room for entry in entries)
+        problem = client.inbox_problem(predicate) or self._share_problem(client, room)
+        if problem:
+            return self._refuse(packet, client, sender, problem, now)
         replaced = client.keys.pop(packet.subscription, None)
         if replaced is not None:
             self._drop_subscription(replaced, now)
         self._next_key += 1
         client.keys[packet.subscription] = self._next_key
         self._index.add(self._next_key, predicate)
-        self._subscriptions[self._next_key] = _Subscription(sender, packet.subscription, entries)
+        self._subscriptions[self._next_key] = _Subscription(client, sender, packet.subscription, entries)
+        client.room += room
         self._routing.want(entries, now=now)
         return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
 
-    def _refuse(self, packet: Subscribe | Unsubscribe, name: str, sender: Link, problem: str) -> list[Effect]:
-        return [
-            InputRefused(sender=name, problem=problem),
-            Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL),
-        ]
+    def _share_problem(self, client: AttachedClient, room: int) -> str:
+        limit = max(1, self._routing.room // self._config.client_share)
+        if client.room + room <= limit:
+            return ""
+        share = f"1/{self._config.client_share} of this broker's (client_share)"
+        return f"one client may have {limit:,} bytes of room for its filters, {share}: use fewer, or shorter lists"
+
+    def _refuse(
+        self, packet: Subscribe | Unsubscribe, client: AttachedClient, sender: Link, problem: str, now: float
+    ) -> list[Effect]:
+        records: list[Effect] = [InputRefused(client.name, problem)] if client.records.take(now) else []
+        return [*records, Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL)]
 
     def _drop_subscription(self, key: int, now: float) -> None:
         self._index.remove(key)
-        self._routing.unwant(self._subscriptions.pop(key).entries, now=now)
+        subscription = self._subscriptions.pop(key)
+        subscription.client.room -= sum(entry.room for entry in subscription.entries)
+        self._routing.unwant([entry.entry for entry in subscription.entries], now=now)
 
     def _full_problem(self) -> str:
         limit = self._config.clients_max

@@ -10,7 +10,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from penstock.kernel.choices import check_choices
 from penstock.overlay.packets import HOPS_MAX
+
+NEWS_BURST_MIN = 1_024
 
 
 class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,17 +26,23 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     forget_after: float = 60.0  # how long an unreachable broker is remembered
     brokers_max: int = 4096
     neighbours_max: int = 256
-    entries_per_broker_max: int = 131_072  # filters or encodings
-    interest_bytes_per_broker_max: int = 1 << 24
-    interest_bytes_max: int = 1 << 27  # of all brokers together
+    interest_room_per_broker_max: int = 1 << 24  # bytes, as `interest_form` counts them: some 170,000 filters
+    interest_room_max: int = 1 << 26  # of all other brokers; above it nobody may have more than an equal share
+    strangers_max: int = 64  # brokers that the plan does not name
+    news_rate: float = 5_000.0  # neighbours, filters and versions per second that one neighbour may tell us
+    news_burst: float = 20_000.0  # and so many at once
+    map_rate: float = 20_000.0  # lines per second that we go along to work out the map
 
     def __post_init__(self) -> None:
         if not 0 < self.announce_delay < self.hello_interval < self.dead_after < self.forget_after:
             raise ValueError("intervals must grow: 0 < announce_delay < hello_interval < dead_after < forget_after")
-        if min(self.brokers_max, self.neighbours_max, self.entries_per_broker_max) < 1:
-            raise ValueError("brokers_max, neighbours_max and entries_per_broker_max must be at least 1")
-        if not 1 <= self.interest_bytes_per_broker_max <= self.interest_bytes_max:
-            raise ValueError("interest_bytes_per_broker_max must be at least 1, and at most interest_bytes_max")
+        check_choices(self)
+        if min(self.brokers_max, self.neighbours_max, self.interest_room_per_broker_max) < 1:
+            raise ValueError("brokers_max, neighbours_max and interest_room_per_broker_max must be at least 1")
+        if min(self.news_rate, self.map_rate, self.interest_room_max) < 1 or self.strangers_max < 0:
+            raise ValueError("news_rate, map_rate and interest_room_max must be at least 1, strangers_max at least 0")
+        if self.news_burst < NEWS_BURST_MIN:
+            raise ValueError(f"news_burst must be at least {NEWS_BURST_MIN}: one packet may take some hundreds")
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,12 +50,17 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     clients_max: int = 10_000
     subscriptions_per_client_max: int = 1_000
+    client_share: int = 16  # one client may have this part of the broker's room for interest: a sixteenth
+    verbs_rate: float = 200.0  # subscriptions per second that one client may make
+    verbs_burst: float = 2_000.0  # and so many at once
     hops_spare: int = 8  # how many detours a copy may make beyond the longest way known at its start
     hops_max: int = HOPS_MAX
 
     def __post_init__(self) -> None:
         if min(self.clients_max, self.subscriptions_per_client_max) < 1:
             raise ValueError("clients_max and subscriptions_per_client_max must be at least 1")
+        if min(self.client_share, self.verbs_rate, self.verbs_burst) < 1:
+            raise ValueError("client_share, verbs_rate and verbs_burst must be at least 1")
         if not 0 <= self.hops_spare <= HOPS_MAX or not 1 <= self.hops_max <= HOPS_MAX:
             raise ValueError(f"hops_spare and hops_max must not be above {HOPS_MAX}")
 

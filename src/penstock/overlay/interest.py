@@ -8,12 +8,14 @@ The set lives in the index of the form, which finds all brokers that may want a 
 A change that does not follow the version at hand is left alone: the hashes of the next Hello will differ, and the
 neighbour then sends a snapshot. Parts of a snapshot are kept until the set is whole, so that a lossy link delivers it
 in a few tries.
+
+Whoever takes entries in reads them first (`read_entries`), so that what is bad, or too much, changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.overlay.interest_form import Entry, InterestForm
 from penstock.overlay.packets import BrokerId, Interest
@@ -22,28 +24,46 @@ ENTRIES_PER_PACKET = 128
 PACKET_BYTES = 8_192  # 128 encodings of 512 bits; a longer entry travels alone
 
 
+class ReadEntry(NamedTuple):
+    """An entry, what it says, and the room that it takes."""
+
+    entry: Entry
+    selected: Any
+    room: int
+
+
+def read_entries(entries: Iterable[Entry], form: InterestForm) -> list[ReadEntry]:
+    """What the entries say; raises InvalidEncoding."""
+    read = []
+    for entry in entries:
+        selected = form.read(entry)
+        read.append(ReadEntry(entry, selected, form.room(entry, selected)))
+    return read
+
+
 class OwnInterest:
     """What our clients want, counted, and the changes not announced yet."""
 
     def __init__(self, broker: BrokerId, incarnation: int, form: InterestForm) -> None:
         self.version = 0
-        self.incarnation = incarnation
-        self.size_bytes = 0  # of all entries that are wanted
+        self.incarnation = incarnation  # may be set, when a false later life must be outbid
+        self.room = 0  # that all wanted entries take
         self._broker = broker
-        self._form = form
         self._wanted: dict[Entry, int] = {}  # how many subscriptions want it
+        self._rooms: dict[Entry, int] = {}
         self._advertised = form.advertised()
         self._announced: dict[Entry, None] = {}
         self._touched: dict[Entry, None] = {}
 
-    def want(self, entries: Iterable[Entry]) -> None:
+    def want(self, entries: Iterable[ReadEntry]) -> None:
         """One more subscription for each of these."""
-        for entry in entries:
+        for entry, selected, room in entries:
             count = self._wanted.get(entry, 0)
             self._wanted[entry] = count + 1
             if not count:
-                self.size_bytes += len(entry)
-                self._touched.update(dict.fromkeys(self._advertised.add(entry, self._form.read(entry))))
+                self.room += room
+                self._rooms[entry] = room
+                self._touched.update(dict.fromkeys(self._advertised.add(entry, selected)))
 
     def unwant(self, entries: Iterable[Entry]) -> None:
         """One subscription less for each of these, all of which were wanted."""
@@ -52,7 +72,7 @@ class OwnInterest:
             if count:
                 self._wanted[entry] = count
             else:
-                self.size_bytes -= len(entry)
+                self.room -= self._rooms.pop(entry)
                 self._touched.update(dict.fromkeys(self._advertised.remove(entry)))
 
     def __len__(self) -> int:
@@ -97,32 +117,34 @@ class RemoteInterest:
 
     def __init__(self, origin: BrokerId, form: InterestForm) -> None:
         self.version = 0
-        self.size_bytes = 0  # of the set
-        self.parts_bytes = 0  # of the parts of a snapshot that is not whole
+        self.room = 0  # that the set takes
+        self.parts_room = 0  # that the parts of a snapshot take which is not whole
         self._origin = origin
         self._form = form
-        self._entries: dict[Entry, Any] = {}  # each with what it was read as
-        self._parts: dict[
-            int, tuple[Interest, list[tuple[Entry, Any]]]
-        ] = {}  # of one newer snapshot, until it is whole
+        self._entries: dict[Entry, ReadEntry] = {}
+        self._parts: dict[int, tuple[Interest, list[ReadEntry]]] = {}  # of one newer snapshot, until it is whole
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
-    def held_bytes(self) -> int:
-        """Of everything that we keep."""
-        return self.size_bytes + self.parts_bytes
+    def held_room(self) -> int:
+        """That everything takes which we keep."""
+        return self.room + self.parts_room
+
+    def has_part(self, packet: Interest) -> bool:
+        """Whether we have this part of a snapshot, and wait for the others."""
+        part = self._parts.get(packet.part)
+        return part is not None and (part[0].version, part[0].parts) == (packet.version, packet.parts)
 
     def announced(self) -> list[Entry]:
         """All entries it wants."""
         return list(self._entries)
 
-    def apply(self, packet: Interest) -> tuple[Interest, ...]:
-        """Move on by this packet; returns what is news to our neighbours too. InvalidEncoding changes nothing."""
+    def apply(self, packet: Interest, added: list[ReadEntry]) -> tuple[Interest, ...]:
+        """Move on by this packet, whose entries were read; returns what is news to our neighbours too."""
         if packet.version <= self.version or (packet.base and packet.base != self.version):
             return ()
-        added = [(entry, self._form.read(entry)) for entry in packet.added]
         if packet.base == 0:
             return self._collect(packet, added)
         self._remove(packet.removed)
@@ -137,11 +159,7 @@ class RemoteInterest:
         self._drop_parts()
         self.version = 0
 
-    def _drop_parts(self) -> None:
-        self._parts.clear()
-        self.parts_bytes = 0
-
-    def _collect(self, packet: Interest, added: list[tuple[Entry, Any]]) -> tuple[Interest, ...]:
+    def _collect(self, packet: Interest, added: list[ReadEntry]) -> tuple[Interest, ...]:
         """Keep the part; once the snapshot is whole, let it replace the set."""
         if self._parts:
             begun = next(iter(self._parts.values()))[0]
@@ -151,7 +169,7 @@ class RemoteInterest:
                 self._drop_parts()
         if packet.part not in self._parts:
             self._parts[packet.part] = (packet, added)
-            self.parts_bytes += sum(map(len, packet.added))
+            self.parts_room += sum(read.room for read in added)
         if len(self._parts) < packet.parts:
             return ()
         whole = [self._parts[number] for number in range(packet.parts)]
@@ -161,18 +179,23 @@ class RemoteInterest:
         self.version = packet.version
         return tuple(part for part, _ in whole)
 
-    def _add(self, entries: Iterable[tuple[Entry, Any]]) -> None:
-        for entry, selected in entries:
-            if entry not in self._entries:
-                self._entries[entry] = selected
-                self.size_bytes += len(entry)
-                self._form.add(self._origin, entry, selected)
+    def _drop_parts(self) -> None:
+        self._parts.clear()
+        self.parts_room = 0
+
+    def _add(self, entries: Iterable[ReadEntry]) -> None:
+        for read in entries:
+            if read.entry not in self._entries:
+                self._entries[read.entry] = read
+                self.room += read.room
+                self._form.add(self._origin, read.entry, read.selected)
 
     def _remove(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            if entry in self._entries:
-                self.size_bytes -= len(entry)
-                self._form.remove(self._origin, entry, self._entries.pop(entry))
+            read = self._entries.pop(entry, None)
+            if read is not None:
+                self.room -= read.room
+                self._form.remove(self._origin, entry, read.selected)
 
 
 def snapshot(origin: BrokerId, incarnation: int, version: int, entries: list[Entry]) -> list[Interest]:

@@ -22,12 +22,13 @@ from penstock.content.filter_bytes import filter_bytes, filter_from_bytes
 from penstock.content.matching.encoded_index import EncodingIndex
 from penstock.content.matching.filter_index import FilterIndex
 from penstock.content.message import Attributes
-from penstock.content.predicate import Predicate
+from penstock.content.predicate import OneOf, Predicate
 from penstock.errors import InvalidEncoding
 from penstock.overlay.covering import Covering
 from penstock.overlay.packets import BrokerId
 
 Entry = bytes
+ENTRY_ROOM = 64  # bytes that an entry counts beside its own: 131,072 encodings then fill the room of a broker
 
 
 class Advertised(Protocol):
@@ -48,10 +49,13 @@ class InterestForm(Protocol):
     fingerprint: str  # equal in brokers that understand each other
 
     def entries(self, predicate: Predicate) -> tuple[Entry, ...]:
-        """What to tell the network of a predicate; raises InvalidEncoding if others would not take it."""
+        """What to tell the network of a predicate; raises InvalidEncoding."""
 
     def read(self, entry: Entry) -> Any:
         """What the index takes; raises InvalidEncoding."""
+
+    def room(self, entry: Entry, selected: Any) -> int:
+        """How much of a broker's memory an entry takes, in bytes, roughly."""
 
     def advertised(self) -> Advertised:
         """An empty table of what we tell."""
@@ -76,10 +80,11 @@ class ExactForm:
         self._index = FilterIndex()
 
     def entries(self, predicate: Predicate) -> tuple[Entry, ...]:
-        entries = tuple(map(filter_bytes, predicate.filters))
-        for entry in entries:
-            filter_from_bytes(entry)  # what others would refuse is refused here, where the client gets the reason
-        return entries
+        return tuple(map(filter_bytes, predicate.filters))
+
+    def room(self, entry: Entry, selected: Any) -> int:
+        lists = (len(one.values) for one in selected.constraints if isinstance(one, OneOf))
+        return len(entry) + ENTRY_ROOM * (1 + sum(lists))  # a list has a place in the index for each value
 
     def read(self, entry: Entry) -> Any:
         return filter_from_bytes(entry)
@@ -118,6 +123,9 @@ class EncodedForm:
     def read(self, entry: Entry) -> Any:
         return self._scheme.from_bytes(entry)
 
+    def room(self, entry: Entry, selected: Any) -> int:
+        return len(entry) + ENTRY_ROOM
+
     def advertised(self) -> Advertised:
         return _All()
 
@@ -146,6 +154,11 @@ class EncodedForm:
         for place in problems:
             found[place] = ()
         return found, problems
+
+
+def interest_form(name: str, scheme: EncodingScheme) -> InterestForm:
+    """The form of this name, with an index of its own."""
+    return ExactForm() if name == "exact" else EncodedForm(scheme)
 
 
 class _All:

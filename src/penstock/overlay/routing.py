@@ -13,6 +13,10 @@ does not look dead. It is lost when the link goes down or has been silent for `d
 reached go into hashes and summaries: what is unreachable is kept for `forget_after` (a partition may heal) and then
 dropped, and no neighbour brings it back.
 
+Lies and floods. What others say of a neighbour counts for nothing while the neighbour itself is there; a false later
+life of ours is outbid (`_outbid`); implausible lives, strangers and work beyond a neighbour's budget are left out
+(`guard`).
+
 A client that subscribes may ask when all brokers know of it: `confirmation` finds that out.
 
 Timers. HELLO: send Hellos, look for dead neighbours, ask again for confirmations. ANNOUNCE: flood what changed here; a
@@ -27,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from hashlib import blake2b
+from math import inf
 
 import msgspec
 
@@ -37,11 +42,12 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
-from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.overlay.config import RoutingConfig
 from penstock.overlay.confirmation import Confirmations
-from penstock.overlay.interest import OwnInterest, RemoteInterest, snapshot
-from penstock.overlay.interest_form import EncodedForm, Entry, ExactForm, InterestForm
+from penstock.overlay.guard import HELLO_SLACK, LIVES_BURST, OUTBID_EVERY, Guard, news_in
+from penstock.overlay.interest import OwnInterest, ReadEntry, read_entries, snapshot
+from penstock.overlay.interest_form import Entry, interest_form
+from penstock.overlay.origins import AdjacentBroker, Origin, Origins, newer
 from penstock.overlay.packets import (
     BrokerId,
     Confirmation,
@@ -64,64 +70,38 @@ class RoutingTimer(IntEnum):
     READY = 2  # a client has waited long enough for all brokers
 
 
-class _Neighbour:
-    __slots__ = ("broker", "differed", "incarnation", "received_at")
-
-    def __init__(self, broker: BrokerId, incarnation: int, now: float) -> None:
-        self.broker = broker
-        self.incarnation = incarnation
-        self.received_at = now
-        self.differed = False  # the last Hello's hash was not ours
-
-
-class _Origin:
-    """The latest that is known of one broker."""
-
-    __slots__ = ("incarnation", "interest", "links", "links_version", "unreachable_since")
-
-    def __init__(self, incarnation: int, interest: RemoteInterest, now: float) -> None:
-        self.incarnation = incarnation
-        self.links_version = 0
-        self.links: tuple[tuple[BrokerId, int], ...] = ()
-        self.interest = interest
-        self.unreachable_since: float | None = now
-
-
 class Routing:
     """The service that keeps a broker's picture of the network."""
 
-    packet_kinds: tuple[type[Packet], ...] = (
-        Hello,
-        LinkState,
-        Interest,
-        Summary,
-        ConfirmRequest,
-        Confirmation,
-        ReadyRequest,
-    )
+    packet_kinds: tuple[type[Packet], ...]
+    packet_kinds = (Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation, ReadyRequest)
 
     def __init__(self, context: Context) -> None:
         self.broker: BrokerId = context.number
         self._config = context.settings(RoutingConfig)
-        exact = self._config.interest == "exact"
-        self.form: InterestForm = ExactForm() if exact else EncodedForm(context.scheme)
+        self.form = interest_form(self._config.interest, context.scheme)
         self.own = OwnInterest(self.broker, context.incarnation, self.form)
         self._confirmations = Confirmations(self.broker, context.incarnation, self._name_of)
         self._incarnation = context.incarnation
         self._timers = context.timers
         self._random = context.random("hello")
         self._link_info = context.links
+        self._guard = Guard(self._config, context.brokers)
+        self._rival = -1  # the latest life that somebody else claims to be ours
+        self._outbid_at = -inf
+        self._anew = False  # all facts of ours must be announced, not only what changed
         self._links_up: dict[Link, None] = {}
         self._client_links: dict[Link, None] = {}
-        self._neighbours: dict[Link, _Neighbour] = {}
+        self._neighbours: dict[Link, AdjacentBroker] = {}
         self._links_version = 0
         self._links: tuple[tuple[BrokerId, int], ...] = ()
         self._links_changed = False
         self._announcing = False
-        self._origins: dict[BrokerId, _Origin] = {}
-        self._interest_bytes = 0  # of all origins
+        self._origins = Origins(self.form, self._config, self._guard)
         self._topology = Topology()
-        self._ways: dict[BrokerId, Way] | None = {}
+        self._ways: dict[BrokerId, Way] = {}
+        self._map_stale = False  # the ways are those of an older map
+        self._now = 0.0  # the time of the latest input
         self._link_to: dict[BrokerId, Link] = {}
         self._exits: dict[BrokerId, Link] | None = {}
         self._versions_hash: int | None = None
@@ -134,11 +114,13 @@ class Routing:
 
     def exits(self) -> Mapping[BrokerId, Link]:
         """The link to take for every broker that can be reached."""
-        if self._exits is None:
-            self._exits = {broker: self._link_to[way.neighbour] for broker, way in self._all_ways().items()}
+        if self._map_stale or self._exits is None:
+            ways, links = self._all_ways(), self._link_to
+            if self._exits is None:
+                self._exits = {to: links[way.neighbour] for to, way in ways.items() if way.neighbour in links}
         return self._exits
 
-    def want(self, entries: Sequence[Entry], *, now: float) -> None:
+    def want(self, entries: Sequence[ReadEntry], *, now: float) -> None:
         """A client of ours wants these."""
         self.own.want(entries)
         self._announce_soon(now)
@@ -148,14 +130,15 @@ class Routing:
         self.own.unwant(entries)
         self._announce_soon(now)
 
-    def entries(self, predicate: Predicate) -> tuple[Entry, ...]:
+    @property
+    def room(self) -> int:
+        """How much interest of our clients neighbours accept."""
+        return self._config.interest_room_per_broker_max
+
+    def entries(self, predicate: Predicate) -> list[ReadEntry]:
         """What the network hears of a predicate; raises InvalidEncoding if neighbours would not take it."""
-        entries = self.form.entries(predicate)
-        config = self._config
-        if (
-            len(self.own) + len(entries) > config.entries_per_broker_max
-            or self.own.size_bytes + sum(map(len, entries)) > config.interest_bytes_per_broker_max
-        ):
+        entries = read_entries(self.form.entries(predicate), self.form)
+        if self.own.room + sum(entry.room for entry in entries) > self.room:
             raise InvalidEncoding("this broker holds as much interest as its neighbours take")
         return entries
 
@@ -174,6 +157,7 @@ class Routing:
 
     def link_active(self, link: Link, *, now: float) -> None:
         """Anything at all came over the link."""
+        self._now = now
         neighbour = self._neighbours.get(link)
         if neighbour is not None:
             neighbour.received_at = now
@@ -181,6 +165,7 @@ class Routing:
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        self._now = now
         effects: list[Effect] = []
         for packet in packets:
             if isinstance(packet, Hello):
@@ -189,12 +174,14 @@ class Routing:
                 effects += self._ready_request(packet, sender, now)
             elif sender not in self._neighbours:
                 continue  # it will say Hello first, and then tell us again
+            elif not self._guard.news(sender, 1 if self._origins.knows(packet) else news_in(packet), now):
+                effects += self._guard.limit("news_rate", int(self._config.news_rate), sender, now)
             elif isinstance(packet, LinkState):
                 effects += self._link_state(packet, sender, now)
             elif isinstance(packet, Interest):
                 effects += self._interest(packet, sender, now)
             elif isinstance(packet, Summary):
-                effects += self._summary(packet, sender)
+                effects += self._summary(packet, sender, now)
             elif isinstance(packet, ConfirmRequest):
                 effects += self._confirm_request(packet, sender, now)
             elif isinstance(packet, Confirmation):
@@ -202,6 +189,7 @@ class Routing:
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        self._now = now
         if not up:
             self._links_up.pop(link, None)
             if self._client_links.pop(link, 0) is None:
@@ -213,34 +201,44 @@ class Routing:
         return [self._send_hello((link,))]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        self._now = now
         if timer == RoutingTimer.HELLO:
             return self._hello_due(now)
         if timer == RoutingTimer.ANNOUNCE:
             return self._announce(now)
-        return self._confirmations.expire(now) + self._wake_for_the_waiting()
+        effects = self._confirmations.expire(now)
+        self._wake_for_the_waiting()
+        return effects
 
     # Neighbours.
 
     def _hello(self, packet: Hello, sender: Link, now: float) -> list[Effect]:
-        problem = self._hello_problem(packet, sender)
+        problem = self._hello_problem(packet, sender, now)
         if problem:  # whoever was at the other end before is there no more
-            return [InputRefused(sender=f"link {sender}", problem=problem), *self._lose(sender, "refused", now)]
+            return [*self._guard.refusal(sender, problem, now), *self._lose(sender, "refused", now)]
         neighbour = self._neighbours.get(sender)
         if neighbour is None or (neighbour.broker, neighbour.incarnation) != (packet.broker, packet.incarnation):
-            self._neighbours[sender] = _Neighbour(packet.broker, packet.incarnation, now)
+            if neighbour is not None and not self._guard.later_life(sender, now):
+                return self._guard.limit("later lives", LIVES_BURST, sender, now)
+            self._neighbours[sender] = AdjacentBroker(packet.broker, packet.incarnation, now)
             self._confirmations.neighbour_up(sender, packet.broker)
             self._neighbourhood_changed(now)
             fact = NeighbourChanged(neighbour=packet.broker, up=True, cause="hello")
-            return [fact, self._send_hello((sender,)), self._send_summary(sender)]
+            return [fact, self._send_hello((sender,)), *self._send_summary(sender, now)]
         neighbour.received_at = now
         differs = packet.versions_hash != self._own_hash()
-        effects: list[Effect] = [self._send_summary(sender)] if differs and neighbour.differed else []
+        effects = self._send_summary(sender, now) if differs and neighbour.differed else []
         neighbour.differed = differs
         return effects
 
-    def _hello_problem(self, packet: Hello, sender: Link) -> str:
+    def _hello_problem(self, packet: Hello, sender: Link, now: float) -> str:
         if packet.broker == self.broker:
             return f"broker id {packet.broker} is ours too; every broker needs an id of its own"
+        info = self._link_info.get(sender)
+        if info is not None and info.broker not in (None, packet.broker):
+            return f"broker id {packet.broker}, and the plan has broker {info.broker} ('{info.peer}') at this link"
+        if not self._guard.plausible(packet.incarnation, self._incarnation, now, slack=HELLO_SLACK):
+            return f"broker {packet.broker} claims a life that begins in the future: set the clocks of both brokers"
         if packet.scheme != self.form.fingerprint:
             return "the neighbour tells interest in another form; give both brokers the same interest and encoding"
         if sender in self._client_links:
@@ -254,8 +252,12 @@ class Routing:
         if neighbour is None:
             return []
         self._neighbourhood_changed(now)
-        fact = NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)
-        return [fact, *self._confirmations.neighbour_down(link, now)]
+        effects: list[Effect] = [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
+        effects += self._confirmations.neighbour_down(link, now)
+        if neighbour.hearsay and neighbour.broker not in self._link_to:
+            for other in self._neighbours:
+                effects += self._send_summary(other, now)  # now we believe what others say of it
+        return effects
 
     def _neighbourhood_changed(self, now: float) -> None:
         """Work out our own links anew: the cheapest link to each neighbour, then the first."""
@@ -279,7 +281,10 @@ class Routing:
         for link, neighbour in list(self._neighbours.items()):
             if now - neighbour.received_at > self._config.dead_after:
                 effects += self._lose(link, "silent", now)
-        self._forget_unreachable(now)
+        for broker in self._origins.forget_unreachable(self._all_ways(), now):
+            self._topology.forget(broker)
+            self._confirmations.forget(broker)
+        self._outbid(now)
         links = tuple(link for link in self._links_up if link not in self._client_links)
         if links:
             effects.append(self._send_hello(links))
@@ -295,7 +300,10 @@ class Routing:
     # Facts from other brokers.
 
     def _link_state(self, packet: LinkState, sender: Link, now: float) -> list[Effect]:
-        origin, effects = self._origin_for(packet, now)
+        limit = self._config.neighbours_max
+        if len(packet.neighbours) > limit:
+            return self._guard.limit("neighbours_max", limit, sender, now)
+        origin, effects = self._origin_for(packet, sender, now)
         if origin is None or packet.version <= origin.links_version:
             return effects
         origin.links_version = packet.version
@@ -305,80 +313,78 @@ class Routing:
         return effects + self._flood((packet,), sender)
 
     def _interest(self, packet: Interest, sender: Link, now: float) -> list[Effect]:
-        origin, effects = self._origin_for(packet, now)
-        if origin is None:
+        origin, effects = self._origin_for(packet, sender, now)
+        if origin is None or packet.version <= origin.interest.version:
             return effects
-        interest = origin.interest
-        problem = self._room_problem(packet, interest)
-        if packet.version > interest.version and problem is not None:
-            return [*effects, problem]
-        before = interest.held_bytes
         try:
-            news = interest.apply(packet)
+            read = read_entries(packet.added, self.form)
         except InvalidEncoding as error:
-            return [*effects, InputRefused(sender=f"link {sender}", problem=str(error))]
-        self._interest_bytes += interest.held_bytes - before
+            return effects + self._guard.refusal(sender, str(error), now)
+        table, limit = self._origins.interest_limit(packet, origin, read)
+        if table:
+            return effects + self._guard.limit(table, limit, sender, now)
+        news = self._origins.apply(packet, origin, read)
         if not news:
             return effects
         self._versions_hash = None
         effects += self._flood(news, sender)
-        return effects + self._confirmations.learnt(packet.origin, packet.incarnation, interest.version, now=now)
+        return effects + self._confirmations.learnt(packet.origin, packet.incarnation, packet.version, now=now)
 
-    def _room_problem(self, packet: Interest, interest: RemoteInterest) -> LimitReached | None:
-        """Which bound on interest this packet would break; a snapshot replaces what was there."""
-        config = self._config
-        entries, size_bytes = len(packet.added) * packet.parts, sum(map(len, packet.added))
-        kept, kept_bytes = (len(interest), interest.size_bytes) if packet.base else (0, interest.parts_bytes)
-        if kept + entries > config.entries_per_broker_max:
-            return LimitReached(table="entries_per_broker_max", limit=config.entries_per_broker_max)
-        if kept_bytes + size_bytes > config.interest_bytes_per_broker_max:
-            return LimitReached(table="interest_bytes_per_broker_max", limit=config.interest_bytes_per_broker_max)
-        if self._interest_bytes + size_bytes > config.interest_bytes_max:
-            return LimitReached(table="interest_bytes_max", limit=config.interest_bytes_max)
-        return None
-
-    def _origin_for(self, packet: LinkState | Interest, now: float) -> tuple[_Origin | None, list[Effect]]:
+    def _origin_for(self, packet: LinkState | Interest, sender: Link, now: float) -> tuple[Origin | None, list[Effect]]:
         """The origin that the packet speaks of, in the life it speaks of; None if the packet is of no use."""
         if packet.origin == self.broker:
-            ours = self._links_version if isinstance(packet, LinkState) else self.own.version
-            if (packet.incarnation, packet.version) <= (self._incarnation, ours):
-                return None, []
-            problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
-            return None, [InputRefused(sender=f"broker {packet.origin}", problem=problem)]
+            return None, self._of_ourselves(packet, sender, now)
+        if not self._guard.plausible(packet.incarnation, self._incarnation, now):
+            problem = f"a life of broker {packet.origin} that begins in the future: set the clocks of all brokers"
+            return None, self._guard.refusal(sender, problem, now)
         origin = self._origins.get(packet.origin)
+        if packet.origin in self._link_to and self._neighbours[sender].broker != packet.origin:
+            return None, self._hearsay(packet, origin)
         if origin is None:
-            if len(self._origins) >= self._config.brokers_max:
-                return None, [LimitReached(table="brokers_max", limit=self._config.brokers_max)]
-            interest = RemoteInterest(packet.origin, self.form)
-            origin = self._origins[packet.origin] = _Origin(packet.incarnation, interest, now)
+            table, limit = self._origins.full_table(packet.origin)
+            if table:
+                return None, self._guard.limit(table, limit, sender, now)
+            origin = self._origins.add(packet.origin, packet.incarnation, now)
         elif packet.incarnation > origin.incarnation:
-            origin.incarnation = packet.incarnation
-            origin.links_version = 0
-            self._clear_interest(origin)
+            if not self._guard.later_life(sender, now):
+                return None, self._guard.limit("later lives", LIVES_BURST, sender, now)
+            self._origins.later_life(origin, packet.incarnation)
             self._topology.forget(packet.origin)
             self._map_changed()
         return (origin if packet.incarnation == origin.incarnation else None), []
 
-    def _clear_interest(self, origin: _Origin) -> None:
-        self._interest_bytes -= origin.interest.held_bytes
-        origin.interest.clear()
+    def _hearsay(self, packet: LinkState | Interest, origin: Origin | None) -> list[Effect]:
+        """Of a neighbour we believe what it says itself; it learns what others say of it, and can outbid that."""
+        if not newer(packet, origin):
+            return []
+        link = self._link_to[packet.origin]
+        self._neighbours[link].hearsay = True
+        return [Send((link,), packet, Lane.CONTROL)]
+
+    def _of_ourselves(self, packet: LinkState | Interest, sender: Link, now: float) -> list[Effect]:
+        """Our own words come back; or somebody else speaks in our name, and must be outbid."""
+        ours = self._links_version if isinstance(packet, LinkState) else self.own.version
+        if (packet.incarnation, packet.version) <= (self._incarnation, ours):
+            return []
+        if self._guard.plausible(packet.incarnation, self._incarnation, now, slack=HELLO_SLACK):
+            self._rival = max(self._rival, packet.incarnation)
+            self._outbid(now)
+        problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
+        return self._guard.refusal(sender, problem, now)
+
+    def _outbid(self, now: float) -> None:
+        """Begin a life that is later than the latest that others claim, and say everything again."""
+        if self._rival >= self._incarnation and not 0.0 <= now - self._outbid_at < OUTBID_EVERY:
+            self._outbid_at = now
+            self._incarnation = self.own.incarnation = self._rival + 1
+            self._confirmations.restart(self._incarnation)
+            self._anew = True
+            self._versions_hash = None
+            self._announce_soon(now)
 
     def _flood(self, news: Sequence[Packet], sender: Link) -> list[Effect]:
         links = tuple(link for link in self._neighbours if link != sender)
         return [Send(links, packet, Lane.CONTROL) for packet in news] if links else []
-
-    def _forget_unreachable(self, now: float) -> None:
-        ways = self._all_ways()
-        for broker, origin in list(self._origins.items()):
-            if broker in ways:
-                origin.unreachable_since = None
-            elif origin.unreachable_since is None:
-                origin.unreachable_since = now
-            elif now - origin.unreachable_since > self._config.forget_after:
-                self._clear_interest(origin)
-                self._topology.forget(broker)
-                self._confirmations.forget(broker)
-                del self._origins[broker]
 
     # Facts of our own, and agreement with neighbours.
 
@@ -391,16 +397,23 @@ class Routing:
     def _announce(self, now: float) -> list[Effect]:
         self._announcing = False
         news: list[Packet] = []
-        if self._links_changed:
+        anew, self._anew = self._anew, False
+        if self._links_changed or anew:
             self._links_changed = False
             self._links_version += 1
             news.append(LinkState(self.broker, self._incarnation, self._links_version, self._links))
-        news += self.own.changes()
+        changes = list(self.own.changes())
+        if anew and self.own.version:
+            version, wanted = self.own.version, self.own.announced()
+            changes = snapshot(self.broker, self._incarnation, version, wanted)
+        news += changes
         self._versions_hash = None
         return self._flood(news, -1) + self._confirmations.announced(self.own.version, now)
 
-    def _summary(self, packet: Summary, sender: Link) -> list[Effect]:
+    def _summary(self, packet: Summary, sender: Link, now: float) -> list[Effect]:
         """Send back whatever we know better, link states first, so that the way is known before the interest."""
+        if not self._guard.answer(sender, 0, now):
+            return self._guard.limit("news_rate", int(self._config.news_rate), sender, now)
         theirs = {broker: (incarnation, links, interest) for broker, incarnation, links, interest in packet.known}
         links: list[Packet] = []
         interests: list[Packet] = []
@@ -414,6 +427,8 @@ class Routing:
                 links.append(LinkState(broker, incarnation, links_version, neighbours))
             if interest_version and (later or interest_version > their_interest):
                 source = self.own if broker == self.broker else self._origins[broker].interest
+                if not self._guard.answer(sender, len(source) or 1, now):
+                    continue  # it will ask again
                 interests += snapshot(broker, incarnation, interest_version, source.announced())
         return [Send((sender,), packet, Lane.CONTROL) for packet in links + interests]
 
@@ -422,15 +437,15 @@ class Routing:
     def _ready_request(self, packet: ReadyRequest, sender: Link, now: float) -> list[Effect]:
         if sender not in self._client_links:
             return []
-        ask = self._confirmations.ask
-        effects = ask(sender, packet.ticket, packet.within, untold=self.own.untold, now=now)
-        return effects + self._wake_for_the_waiting()
+        ticket, within = packet.ticket, packet.within
+        effects = self._confirmations.ask(sender, ticket, within, untold=self.own.untold, now=now)
+        self._wake_for_the_waiting()
+        return effects
 
-    def _wake_for_the_waiting(self) -> list[Effect]:
+    def _wake_for_the_waiting(self) -> None:
         deadline = self._confirmations.next_deadline()
         if deadline is not None:
             self._timers.set(RoutingTimer.READY, deadline)
-        return []
 
     def _confirm_request(self, packet: ConfirmRequest, sender: Link, now: float) -> list[Effect]:
         origin = self._origins.get(packet.origin)
@@ -447,8 +462,10 @@ class Routing:
 
     # Agreement with neighbours.
 
-    def _send_summary(self, link: Link) -> Send:
-        return Send((link,), Summary(tuple(self._known())), Lane.CONTROL)
+    def _send_summary(self, link: Link, now: float) -> list[Effect]:
+        if not self._guard.summary(link, now):
+            return []
+        return [Send((link,), Summary(tuple(self._known())), Lane.CONTROL)]
 
     def _known(self) -> list[tuple[BrokerId, int, int, int]]:
         """Our versions of every origin that we can reach, ourselves included."""
@@ -460,17 +477,21 @@ class Routing:
         return sorted(known)
 
     def _own_hash(self) -> int:
+        self._all_ways()
         if self._versions_hash is None:
             data = msgspec.msgpack.encode(self._known())
             self._versions_hash = int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
         return self._versions_hash
 
     def _all_ways(self) -> dict[BrokerId, Way]:
-        if self._ways is None:
+        """By the latest map; by an older one, while there is more news than there is time to work it out."""
+        if self._map_stale and self._guard.map(self._topology.lines, self._now):
+            self._map_stale = False
             self._ways = self._topology.ways_from(self.broker)
+            self._exits = None
+            self._versions_hash = None
         return self._ways
 
     def _map_changed(self) -> None:
-        self._ways = None
-        self._exits = None
+        self._map_stale = True
         self._versions_hash = None

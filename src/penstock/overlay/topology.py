@@ -25,15 +25,18 @@ class Topology:
     """Who claims whom as a neighbour, for every broker that is known."""
 
     def __init__(self) -> None:
+        self.lines = 0  # claimed in all: what working out the ways costs at most
         self._claims: dict[BrokerId, Mapping[BrokerId, int]] = {}
 
     def claim(self, broker: BrokerId, neighbours: Mapping[BrokerId, int]) -> None:
         """`broker` has exactly these neighbours now, at these costs (at least 1)."""
+        self.forget(broker)
         self._claims[broker] = neighbours
+        self.lines += len(neighbours)
 
     def forget(self, broker: BrokerId) -> None:
         """Nothing is known of this broker any more."""
-        self._claims.pop(broker, None)
+        self.lines -= len(self._claims.pop(broker, ()))
 
     def ways_from(self, root: BrokerId) -> dict[BrokerId, Way]:
         """The way from `root` to every broker it can reach, itself apart.

@@ -205,7 +205,14 @@ class SimulatedNetwork:
         number, links = self.broker_ids[spec.name], self._links.setdefault(spec.name, {})
 
         def make(incarnation: int) -> Node:
-            life = Life(name=spec.name, incarnation=incarnation, seed=self._seed, number=number, storage=True)
+            life = Life(
+                name=spec.name,
+                incarnation=incarnation,
+                seed=self._seed,
+                number=number,
+                storage=True,
+                brokers=frozenset(self.broker_ids.values()),
+            )
             return broker_node(services(), life, links, self._broker_config)
 
         self.hosts[spec.name] = Host(
@@ -265,7 +272,7 @@ class SimulatedNetwork:
     def _port(self, name: str, peer: str, spec: LinkSpec) -> SimulatedPort:
         host, kind = self.hosts[name], LinkKind(spec.kind)
         link = len(host.ports)
-        self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets)
+        self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets, self.broker_ids.get(peer))
         port = host.ports[link] = SimulatedPort(host, link, peer, kind)
         return port
 

@@ -29,6 +29,7 @@ from heapq import nsmallest
 from math import inf
 from random import Random
 
+from penstock.content.envelope import control_name
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
@@ -119,7 +120,7 @@ class FlowQuery:
     def question_received(self, question: Question, sender: str, now: float) -> list[TransportEffect]:
         """Somebody wants to know who slows us."""
         asker = question.asker
-        if sender != f"~{asker}" or not plausible_name(asker):
+        if sender != control_name(asker) or not plausible_name(asker):
             return [InputRefused(sender[:40], f"a question in the name of {asker[:40]}")]
         if asker == self._name or not self._send_path.flows() or self._answered_lately(asker, now):
             return []
@@ -173,7 +174,7 @@ class FlowQuery:
         publisher = answer.publisher
         if self._number is None or answer.number != self._number:
             return []
-        if sender != f"~{publisher}" or not plausible_name(publisher):
+        if sender != control_name(publisher) or not plausible_name(publisher):
             return [InputRefused(sender[:40], f"an answer in the name of {publisher[:40]}")]
         before = self._answers.get(publisher)
         more = len(answer.flows) - (0 if before is None else len(before.answer.flows))

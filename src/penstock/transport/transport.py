@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from random import Random
 
-from penstock.content.envelope import DATA, FLAG, kind_of, opened
+from penstock.content.envelope import DATA, FLAG, control_name, kind_of, opened
 from penstock.content.message import Message
 from penstock.content.predicate import Predicate
 from penstock.errors import ForeignScheme, InvalidHeader, InvalidMessage
@@ -289,7 +289,7 @@ class Transport:
         session = self._sessions.get((key.publisher, key.incarnation))
         ordered, unordered = self._subscriptions.split(self._subscriptions.wanting(message.attributes))
         wanted = bool(ordered or unordered)
-        first_hand = repair.requester == EVERYBODY and inside.identity.publisher == f"~{key.publisher}"
+        first_hand = repair.requester == EVERYBODY and inside.identity.publisher == control_name(key.publisher)
         if session is None and wanted and first_hand:
             # The second copy of a message that was the first we should have had of this publisher.
             session, begun = self._session(message, Header(key.sequence, repair.departure), now)
@@ -321,7 +321,7 @@ class Transport:
     def _feedback_received(self, feedback: control.Feedback, message: Message, now: float) -> list[TransportEffect]:
         if not self.config.congestion or not self.publishes:
             return []
-        if message.identity.publisher != f"~{feedback.subscriber}":
+        if message.identity.publisher != control_name(feedback.subscriber):
             return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
         self._keep_ticking(now)
         return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
@@ -345,7 +345,7 @@ class Transport:
         """A publication record without a message, of a publisher that we know."""
         publisher, identity = message.attributes.get(control.FROM), message.identity
         session = self._sessions.get((str(publisher), identity.incarnation))
-        if session is None or identity.publisher != f"~{publisher}":
+        if session is None or identity.publisher != control_name(str(publisher)):
             return []
         header = decode_header(data, 0, entry_bits=self.config.scheme.bits)
         step = session.reorder_buffer.noticed(header, self._subscriptions.relevant, now=now)

@@ -418,8 +418,8 @@ def test_one_subscription_too_many_is_refused_but_replacing_one_is_not() -> None
 
 def test_verbs_and_messages_in_one_batch_take_effect_in_order() -> None:
     pump = broker_network([], numbers=1)
-    attach(pump, "c", "b0")
-    link = pump.link("b0", "c")
+    attach(pump, "p", "b0")
+    link = pump.link("b0", "p")
     packets = (Publish(a_message(1)), Subscribe(1, 1, "EXISTS n"), Publish(a_message(2)), Unsubscribe(2, 1))
     effects = pump.receive("b0", *packets, Publish(a_message(3)), sender=link)
     deliveries = [effect.packet for effect in effects if isinstance(effect, Send) and effect.lane is Lane.BEST_EFFORT]
@@ -522,7 +522,7 @@ def test_everybody_who_wants_a_message_gets_it_once_and_nobody_else(graph: nx.Gr
 @pytest.mark.parametrize("number", range(4))
 def test_who_publishes_and_wants_gets_its_own_message(number: int) -> None:
     pump = broker_network(STAR)
-    attach(pump, "c", f"b{number}", "EXISTS n")
-    publish(pump, "c", a_message())
+    attach(pump, "p", f"b{number}", "EXISTS n")
+    publish(pump, "p", a_message())
     pump.run()
-    assert pump.got("c") == [(1, a_message())]
+    assert pump.got("p") == [(1, a_message())]

@@ -543,7 +543,7 @@ def test_a_whole_network_with_the_default_settings_sends_no_credit() -> None:
     attach(pump, "writer", "b0")
     pump.advance(1.0)
     for count in range(1, 60):
-        publish(pump, "writer", a_message(count, body=BODY))
+        publish(pump, "writer", a_message(count, publisher="writer", body=BODY))
     pump.advance(1.0)
     assert len(pump.got("reader")) == 59
     assert {"Publish", "Publication", "Delivery", "Hello"} <= kinds
@@ -895,7 +895,7 @@ def test_a_client_that_publishes_in_a_held_lane_waits_and_other_traffic_of_its_l
     pump.apply("b0", home.route([Hold(pump.link("b0", "writer"), HELD)]))
 
     def written(lane: Lane, *counts: int) -> list[Message]:
-        messages = [a_message(count, body=BODY) for count in counts]
+        messages = [a_message(count, publisher="writer", body=BODY) for count in counts]
         pump.apply("writer", writer.node.route(writer.node.machine(Client).sent(messages, lane)))
         pump.advance(0.1)
         return messages
@@ -919,7 +919,7 @@ def test_a_slow_broker_on_the_way_makes_the_publisher_wait_and_no_copy_is_droppe
     writer = attach(pump, "writer", "b0", config=config)
     pump.advance(1.0)
     broker, link = pump.machines["b0"], pump.link("b0", "b1")
-    messages = [a_message(count, body=BODY) for count in range(1, 151)]
+    messages = [a_message(count, publisher="writer", body=BODY) for count in range(1, 151)]
     pump.apply("b0", broker.link_ready(link, room_bytes=0, now=pump.now))
     pump.apply("writer", writer.node.route(writer.node.machine(Client).sent(messages, HELD)))
     pump.run()

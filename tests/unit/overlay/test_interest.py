@@ -14,7 +14,7 @@ from penstock.content.bloom import EncodingScheme
 from penstock.content.filter_bytes import FILTER_BYTES_MAX, filter_bytes, filter_from_bytes
 from penstock.content.predicate import Equals, Filter, Like, OneOf, Range
 from penstock.errors import InvalidEncoding
-from penstock.overlay.interest import ENTRIES_PER_PACKET, OwnInterest, RemoteInterest, snapshot
+from penstock.overlay.interest import ENTRIES_PER_PACKET, OwnInterest, ReadEntry, RemoteInterest, read_entries, snapshot
 from penstock.overlay.interest_form import EncodedForm, ExactForm
 from penstock.overlay.packets import Interest
 
@@ -35,6 +35,14 @@ def an_own() -> OwnInterest:
 
 def a_remote() -> RemoteInterest:
     return RemoteInterest(ORIGIN, ExactForm())
+
+
+def read(numbers: Iterable[int]) -> list[ReadEntry]:
+    return read_entries(as_entries(numbers), ExactForm())
+
+
+def apply(remote: RemoteInterest, packet: Interest) -> tuple[Interest, ...]:
+    return remote.apply(packet, read_entries(packet.added, remote._form))
 
 
 def a_snapshot(version: int, numbers: Iterable[int]) -> list[Interest]:
@@ -62,17 +70,17 @@ def test_nothing_wanted_is_nothing_announced() -> None:
 
 def test_a_subscription_is_announced_once_however_many_have_it() -> None:
     own = an_own()
-    own.want(as_entries([5, 6]))
-    own.want(as_entries([5]))
+    own.want(read([5, 6]))
+    own.want(read([5]))
     assert list(own.changes()) == [change(0, (5, 6))]
-    own.want(as_entries([5]))
+    own.want(read([5]))
     assert list(own.changes()) == []
 
 
 def test_a_subscription_is_withdrawn_with_the_last_who_had_it() -> None:
     own = an_own()
-    own.want(as_entries([5]))
-    own.want(as_entries([5]))
+    own.want(read([5]))
+    own.want(read([5]))
     list(own.changes())
     own.unwant(as_entries([5]))
     assert list(own.changes()) == []
@@ -83,7 +91,7 @@ def test_a_subscription_is_withdrawn_with_the_last_who_had_it() -> None:
 
 def test_a_subscription_that_comes_and_goes_before_it_is_announced_costs_nothing() -> None:
     own = an_own()
-    own.want(as_entries([5]))
+    own.want(read([5]))
     own.unwant(as_entries([5]))
     assert list(own.changes()) == []
     assert own.version == 0
@@ -91,7 +99,7 @@ def test_a_subscription_that_comes_and_goes_before_it_is_announced_costs_nothing
 
 def test_a_change_too_large_for_a_packet_becomes_several_versions() -> None:
     own = an_own()
-    own.want(as_entries(range(ENTRIES_PER_PACKET + 1)))
+    own.want(read(range(ENTRIES_PER_PACKET + 1)))
     assert [(packet.base, packet.version, len(packet.added)) for packet in own.changes()] == [
         (0, 1, ENTRIES_PER_PACKET),
         (1, 2, 1),
@@ -101,37 +109,37 @@ def test_a_change_too_large_for_a_packet_becomes_several_versions() -> None:
 def test_a_change_moves_the_set_on_and_is_news() -> None:
     remote = a_remote()
     first, second = change(0, (1, 2)), change(1, (3,), (1,))
-    assert remote.apply(first) == (first,)
-    assert remote.apply(second) == (second,)
+    assert apply(remote, first) == (first,)
+    assert apply(remote, second) == (second,)
     assert state(remote) == (2, [2, 3], 2)
 
 
 def test_a_change_seen_before_is_no_news() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1,)))
-    assert remote.apply(change(0, (1,))) == ()
+    apply(remote, change(0, (1,)))
+    assert apply(remote, change(0, (1,))) == ()
 
 
 def test_a_change_after_a_gap_is_ignored() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1,)))
+    apply(remote, change(0, (1,)))
     before = state(remote)
-    assert remote.apply(change(5, (9,))) == ()
+    assert apply(remote, change(5, (9,))) == ()
     assert state(remote) == before
 
 
 def test_a_snapshot_replaces_the_set() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1, 2)))
+    apply(remote, change(0, (1, 2)))
     parts = a_snapshot(7, [2, 3])
-    assert remote.apply(parts[0]) == tuple(parts)
+    assert apply(remote, parts[0]) == tuple(parts)
     assert state(remote) == (7, [2, 3], 2)
 
 
 def test_an_empty_snapshot_empties_the_set() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1, 2)))
-    remote.apply(a_snapshot(7, [])[0])
+    apply(remote, change(0, (1, 2)))
+    apply(remote, a_snapshot(7, [])[0])
     assert state(remote) == (7, [], 0)
 
 
@@ -139,11 +147,11 @@ def test_a_snapshot_in_parts_counts_only_when_it_is_whole_in_any_order() -> None
     parts = a_snapshot(9, range(3 * ENTRIES_PER_PACKET))
     assert len(parts) == 3
     remote = a_remote()
-    remote.apply(change(0, (10**6,)))
-    assert remote.apply(parts[2]) == ()
-    assert remote.apply(parts[0]) == ()
+    apply(remote, change(0, (10**6,)))
+    assert apply(remote, parts[2]) == ()
+    assert apply(remote, parts[0]) == ()
     assert state(remote) == (1, [10**6], 1)
-    assert remote.apply(parts[1]) == tuple(parts)
+    assert apply(remote, parts[1]) == tuple(parts)
     assert state(remote) == (9, list(range(3 * ENTRIES_PER_PACKET)), 3 * ENTRIES_PER_PACKET)
 
 
@@ -151,28 +159,28 @@ def test_a_part_that_was_lost_can_come_with_the_next_try() -> None:
     parts = a_snapshot(9, range(3 * ENTRIES_PER_PACKET))
     remote = a_remote()
     for part in (parts[0], parts[2], parts[0]):
-        assert remote.apply(part) == ()
-    assert remote.apply(parts[1]) == tuple(parts)
+        assert apply(remote, part) == ()
+    assert apply(remote, parts[1]) == tuple(parts)
 
 
 def test_parts_of_different_versions_are_not_mixed() -> None:
     old, new = a_snapshot(9, range(200)), a_snapshot(10, range(300, 500))
     remote = a_remote()
-    remote.apply(old[0])
-    remote.apply(new[0])
-    assert remote.apply(old[1]) == ()
+    apply(remote, old[0])
+    apply(remote, new[0])
+    assert apply(remote, old[1]) == ()
     assert remote.version == 0
-    remote.apply(new[1])
+    apply(remote, new[1])
     assert state(remote) == (10, list(range(300, 500)), 200)
 
 
 def test_a_change_on_the_way_of_a_snapshot_makes_its_parts_obsolete() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1,)))
+    apply(remote, change(0, (1,)))
     parts = a_snapshot(2, range(200))
-    remote.apply(parts[0])
-    remote.apply(change(1, (2,)))
-    assert remote.apply(parts[1]) == ()
+    apply(remote, parts[0])
+    apply(remote, change(1, (2,)))
+    assert apply(remote, parts[1]) == ()
     assert state(remote) == (2, [1, 2], 2)
 
 
@@ -194,18 +202,18 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_entry_changes_nothing(bad: bytes) -> None:
     remote = a_remote()
-    remote.apply(change(0, (1,)))
+    apply(remote, change(0, (1,)))
     before = state(remote)
     for packet in (Interest(ORIGIN, 1, 1, 2, (as_entry(7), bad)), Interest(ORIGIN, 1, 0, 9, (as_entry(7), bad))):
         with pytest.raises(InvalidEncoding):
-            remote.apply(packet)
+            apply(remote, packet)
         assert state(remote) == before
 
 
 def test_removing_what_was_never_there_removes_nothing() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1,)))
-    remote.apply(Interest(ORIGIN, 1, 1, 2, (), (b"nonsense",)))
+    apply(remote, change(0, (1,)))
+    apply(remote, Interest(ORIGIN, 1, 1, 2, (), (b"nonsense",)))
     assert state(remote) == (2, [1], 1)
 
 
@@ -214,18 +222,18 @@ def test_an_encoding_of_a_wrong_size_or_too_full_changes_nothing() -> None:
     remote = RemoteInterest(ORIGIN, EncodedForm(scheme))
     for bad in (b"short", b"\xff" * (scheme.bits // 8)):
         with pytest.raises(InvalidEncoding):
-            remote.apply(Interest(ORIGIN, 1, 0, 1, (scheme.to_bytes(7), bad)))
+            apply(remote, Interest(ORIGIN, 1, 0, 1, (scheme.to_bytes(7), bad)))
     assert len(remote) == remote.version == 0
 
 
 def test_clear_forgets_everything_even_half_a_snapshot() -> None:
     remote = a_remote()
-    remote.apply(change(0, (1,)))
+    apply(remote, change(0, (1,)))
     parts = a_snapshot(9, range(200))
-    remote.apply(parts[0])
+    apply(remote, parts[0])
     remote.clear()
     assert state(remote) == (0, [], 0)
-    assert remote.apply(parts[1]) == ()
+    assert apply(remote, parts[1]) == ()
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=6), max_size=12), st.data())
@@ -237,16 +245,16 @@ def test_whatever_is_lost_a_listener_agrees_after_the_next_snapshot(
     for batch in batches:
         for more, encoding in batch:
             if more:
-                own.want(as_entries([encoding]))
+                own.want(read([encoding]))
                 wanted.append(encoding)
             elif encoding in wanted:
                 own.unwant(as_entries([encoding]))
                 wanted.remove(encoding)
         for packet in own.changes():
             if data.draw(st.booleans()):
-                remote.apply(packet)
+                apply(remote, packet)
         assert sorted(map(number_of, own.announced())) == sorted(set(wanted))
     if own.version:
         for packet in snapshot(ORIGIN, 1, own.version, own.announced()):
-            remote.apply(packet)
+            apply(remote, packet)
     assert state(remote) == (own.version, sorted(set(wanted)), len(set(wanted)))

@@ -16,8 +16,8 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.config import RoutingConfig
-from penstock.overlay.interest import ENTRIES_PER_PACKET
-from penstock.overlay.interest_form import ExactForm
+from penstock.overlay.interest import ENTRIES_PER_PACKET, read_entries
+from penstock.overlay.interest_form import ENTRY_ROOM, ExactForm
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Hello, Interest, LinkState, Summary
 from penstock.overlay.records import NeighbourChanged
@@ -48,7 +48,8 @@ def reaches(pump: Pump, number: int) -> list[int]:
 
 def wants(pump: Pump, number: int, values: list[int]) -> None:
     """A client of this broker wants all messages with one of these values."""
-    routing(pump, number).want(entries(*values), now=pump.now)
+    part = routing(pump, number)
+    part.want(read_entries(entries(*values), part.form), now=pump.now)
 
 
 def seen_from(pump: Pump, number: int, *values: int) -> tuple[int, ...]:
@@ -426,15 +427,18 @@ def test_a_bad_entry_is_refused_and_changes_nothing() -> None:
     assert picture(pump, 0) == before
 
 
+ROOM = ENTRY_ROOM + len(entries(1)[0])  # of an entry of these tests
+
+
 def limited(entries_max: int) -> NodeConfig:
-    return configured(RoutingConfig(entries_per_broker_max=entries_max))
+    return configured(RoutingConfig(interest_room_per_broker_max=entries_max * ROOM))
 
 
 def test_more_entries_than_a_broker_may_have_are_left_out_and_recorded() -> None:
     pump = broker_network([(0, 1)], config=limited(4))
     before = picture(pump, 0)
     effects = pump.receive("b0", Interest(1, 1, 0, 1, entries(1, 2, 3, 4, 5)), sender=0)
-    assert effects == [LimitReached("entries_per_broker_max", 4)]
+    assert effects == [LimitReached("interest_room_per_broker_max", 4 * ROOM)]
     assert picture(pump, 0) == before
 
 
@@ -516,7 +520,7 @@ def test_an_unreachable_broker_is_remembered_for_a_while_and_then_forgotten() ->
     assert seen_from(pump, 0) == (2,)
     pump.advance(3.0)
     assert seen_from(pump, 0) == seen_from(pump, 1) == ()
-    assert 2 not in routing(pump, 0)._origins
+    assert routing(pump, 0)._origins.get(2) is None
 
 
 def test_nobody_brings_a_forgotten_broker_back_from_the_dead() -> None:
@@ -524,15 +528,15 @@ def test_nobody_brings_a_forgotten_broker_back_from_the_dead() -> None:
     wants(pump, 2, [1])
     pump.advance(0.1)
     slow = a_broker(3, 1)  # the same broker with the default patience: it remembers ten times as long
-    routing(pump, 3)._config = slow.machine(Routing)._config
+    routing(pump, 3)._origins._config = slow.machine(Routing)._config
     pump.change("b1", "b2", up=False)
     pump.advance(20.0)
-    assert 2 in routing(pump, 3)._origins
-    assert 2 not in routing(pump, 0)._origins
+    assert routing(pump, 3)._origins.get(2) is not None
+    assert routing(pump, 0)._origins.get(2) is None
     pump.change("b0", "b3", up=False)
     pump.change("b0", "b3", up=True)
     pump.advance(5.0)
-    assert 2 not in routing(pump, 0)._origins
+    assert routing(pump, 0)._origins.get(2) is None
     assert seen_from(pump, 0) == ()
 
 

@@ -1,9 +1,9 @@
 """One live broker: a listener, a port for every neighbour and client, and a broker's node behind them.
 
 A connection begins with a handshake. `admission` decides who may connect and what a role may send; `dialer` keeps the
-connections that the plan tells this broker to dial. A new connection of a neighbour replaces the old one, which the
-neighbour has evidently given up. Whatever goes wrong on one connection stays there: it is closed with a reason, and
-recorded.
+connections that the plan tells this broker to dial. A new connection does not replace a neighbour that is alive
+(`newcomers`); one of a client replaces the old one if it is the same client's. Whatever goes wrong on one connection
+stays there: it is closed with a reason, and recorded; the log has it once, and then at growing intervals.
 
 Once a second a sweep checks the liveness of all connections and writes counts to the trace. `stop` is what SIGTERM
 leads to: accept nothing, read nothing, drain the queues for a bounded time, close.
@@ -28,9 +28,11 @@ from penstock.kernel.randomness import generator
 from penstock.kernel.trace import Counted, InputRefused, Record
 from penstock.live.broker.admission import Admission
 from penstock.live.broker.dialer import Dialer
+from penstock.live.broker.newcomers import Newcomers
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
+from penstock.live.quiet_log import GrowingIntervals
 from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
@@ -55,6 +57,7 @@ class ServerConfig:
     client_queue_packets: int = 10_000  # what may wait for a client that the plan does not name
     sweep_interval: float = 1.0  # between two looks at all connections
     drain_within: float = 3.0
+    takeover_after: float = 2.0  # silence of a neighbour before a new connection may take its place
     backlog: int = 1024
 
 
@@ -89,6 +92,7 @@ class BrokerServer:
         self._store: SqliteStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._warnings = GrowingIntervals()
 
     # Life.
 
@@ -96,6 +100,7 @@ class BrokerServer:
         """Listen, and dial the neighbours; raises NotPossibleHere if the address, or the folder, cannot be had."""
         kernels.prepare_beside(lambda job: threading.Thread(target=job, name="kernels", daemon=True).start())
         self._loop = asyncio.get_running_loop()
+        self._newcomers = Newcomers(self.config.takeover_after, self._join_broker, self._refuse)
         self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self._trace)
         self.host.on_record = self._recorded
         self.endpoint = DatagramEndpoint(self.host.note)
@@ -107,6 +112,7 @@ class BrokerServer:
             traced=self._trace is not None,
             storage=self._data is not None,
             host_view=lambda: broker_status(self),
+            brokers=self.plan.brokers,
         )
         self.node = broker_node(services(), life, self.links, self.plan.config)
         self.admission.allow(self.node.takes())
@@ -222,6 +228,7 @@ class BrokerServer:
         if connection.violation and not self._stopping:
             self.host.note(InputRefused(name, problem))
         if link is None:
+            self._newcomers.closed(connection)
             return
         log.info("%s: %s is gone: %s", self.plan.name, name, problem)
         port = self.host.ports.get(link)
@@ -231,8 +238,16 @@ class BrokerServer:
                 self.endpoint.ports.pop(port.own_token, None)
         if link not in self.neighbours:
             self.host.forget_peer(self.admission.forget_client(link))
+        self._newcomers.closed(connection)
 
     def _admit_client(self, connection: Connection, handshake: Handshake) -> None:
+        problem = self.admission.client_refusal(handshake)
+        old = self.admission.link_of(handshake.name)
+        if problem and not (old is not None and self._ended(old)):
+            self._refuse(connection, problem)
+            return
+        if old is not None:
+            self._end_client(old)
         link, rate = self.admission.admit_client(handshake), self.admission.client_rate(handshake)
         connection.send_handshake(self._handshake())
         peer = self.links[link].peer
@@ -247,12 +262,30 @@ class BrokerServer:
         link = self.admission.link_of(handshake.name)
         assert link is not None
         old = self.host.ports.get(link)
-        if isinstance(old, TcpPort | DatagramPort):
-            old.connection.abort("replaced by a new connection")
-            self.host.link_down(link)
+        if isinstance(old, TcpPort | DatagramPort) and not old.connection.closing:
+            self._newcomers.wait(connection, link, old.connection)
+        else:
+            self._join_broker(connection, link)
+
+    def _join_broker(self, connection: Connection, link: Link) -> None:
+        self.host.link_down(link)  # if it is up, its connection is closing
         if connection.dialled is None:
             connection.send_handshake(self._handshake(link))
         self._connected(connection, link, self._broker_port(link, self.neighbours[link], connection))
+
+    def _ended(self, link: Link) -> bool:
+        """Whether the connection of a client is closing already."""
+        port = self.host.ports.get(link)
+        return link not in self.neighbours and (not isinstance(port, TcpPort) or port.connection.closing)
+
+    def _end_client(self, link: Link) -> None:
+        """Its place is taken by the same client on a new connection."""
+        port = self.host.ports.get(link)
+        if isinstance(port, TcpPort):
+            self.connections[port.connection] = None
+            port.connection.abort("replaced by a new connection of the same client")
+        self.host.link_down(link)
+        self.host.forget_peer(self.admission.forget_client(link))
 
     def _broker_port(self, link: Link, neighbour: Neighbour, connection: Connection) -> TcpPort | DatagramPort:
         spec = neighbour.spec
@@ -295,7 +328,10 @@ class BrokerServer:
         )
 
     def _refuse(self, connection: Connection, problem: str) -> None:
-        log.warning("%s: %s: %s", self.plan.name, connection.address, problem)
+        kept_back = self._warnings.allows(problem, self._loop.time())
+        if kept_back is not None:
+            more = f" ({kept_back} more like this since the last warning)" if kept_back else ""
+            log.warning("%s: %s: %s%s", self.plan.name, connection.address, problem, more)
         connection.close(problem, violation=True)
 
     # Neighbours.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 from penstock.content.message import Message
@@ -31,6 +32,7 @@ from penstock.overlay.verbs import Verbs
 log = logging.getLogger("penstock.client")
 
 HOME = 0  # the number of the link
+SECRET_BYTES = 16
 CHECK_INTERVAL = 1.0  # seconds between two looks at the connection
 CLOSE_WITHIN = 3.0  # seconds for the connection to close
 DRAIN_WITHIN = 5.0  # seconds for what was published to leave before that
@@ -63,6 +65,7 @@ class HomeLink:
         self._addresses = addresses
         self._config = config
         self._on_check = on_check
+        self._secret = os.urandom(SECRET_BYTES)  # by which a broker knows us again under our name
         self._connection: Connection | None = None  # that we dialled last
         self._outbox: list[Message] = []  # published in this turn of the loop
         self._loop = asyncio.get_running_loop()
@@ -95,7 +98,7 @@ class HomeLink:
         """Dial the addresses in turn; hold the connection; begin again when it is lost."""
         name, incarnation = self.host.name, self.host.incarnation
         backoff = Backoff(generator(incarnation, name, "dialling"))
-        handshake = Handshake(role="client", name=name, incarnation=incarnation)
+        handshake = Handshake(role="client", name=name, incarnation=incarnation, credentials=self._secret)
         while True:
             for address in self._addresses:
                 connection = Connection(self, self._config, handshake=handshake, dialled=str(address))

@@ -72,8 +72,9 @@ def connect(
 
     `url` names one broker or several, which are tried in turn, such as `penstock://10.0.0.1:7420,10.0.0.2:7420` or
     plainly `localhost`; without it PENSTOCK_URL counts, then this machine.
-    `name` is how this client appears in messages' identities and in reports; it should be unique, and is made up if
-    left out. `connect_within` is how long the first connection may take before `Unreachable` is raised.
+    `name` is how this client appears in messages' identities and in reports; a broker has one client of a name, and
+    refuses a second one. It is made up if left out. `connect_within` is how long the first connection may take before
+    `Unreachable` is raised.
 
     Every other argument is a service with its settings, or True for its defaults. `transport=True`: what this client
     publishes can be put in order, and recovered when it is lost, by those who ask for it.

@@ -198,6 +198,11 @@ class Connection(asyncio.Protocol):
         """What waits in front of the socket."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    @property
+    def received_at(self) -> float:
+        """When something last came in, in the loop's time."""
+        return self._received_at
+
     def check_liveness(self, now: float) -> None:
         """Send a keepalive if it is time for one, or give up on a silent peer. `now` is the loop's time."""
         if self.closing:

@@ -10,7 +10,8 @@ Nothing a peer sends is trusted. Before the handshake a frame may be no longer t
 than the largest batch. So a connection never makes us hold more than one frame and one chunk of the socket. Whatever
 is wrong is an `InvalidPacket` that says what, and the decoder is of no use afterwards: the connection must be closed.
 
-The handshake has room for credentials, which are empty as long as nobody asks for any.
+The handshake has room for credentials: a client's are a secret that it makes up when it starts, by which a broker knows
+it again when it connects a second time under its name.
 """
 
 from __future__ import annotations

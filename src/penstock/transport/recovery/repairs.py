@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from penstock.content.envelope import control_name
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
 from penstock.kernel.timers import Key as TimerKey
@@ -152,7 +153,7 @@ class Repairs:
     def repair_received(self, key: Key, now: float, *, sender: str = "") -> list[TransportEffect]:
         """Another's repair was received. `sender` is who its identity names; our own, coming back, counts for
         nothing."""
-        if sender == f"~{self._name}":
+        if sender == control_name(self._name):
             return []
         pending = self._pending.get(key)
         if pending is not None and self._config.repair_to == "all":

@@ -25,10 +25,10 @@ import msgspec
 from msgspec import Struct
 
 from penstock.content.bloom import positions
-from penstock.content.envelope import FLAG, control_message
+from penstock.content.envelope import FLAG, control_message, control_name
 from penstock.content.language.expression import value_text
 from penstock.content.language.parser import DEFAULT_PREDICATE_LIMITS
-from penstock.content.message import Identity, Message, Value, make_message
+from penstock.content.message import INBOX, Identity, Message, Value, make_message
 from penstock.content.tags import BIT_PREFIX
 from penstock.errors import InvalidHeader, InvalidMessage
 
@@ -40,7 +40,7 @@ WHERE_MAX = 256  # characters of a flow's text; to parse one takes time, and fee
 SLOWED_MAX = 32  # flows in one answer to a question
 FLOW_LENGTH_MAX = 200  # characters of a flow's name in it
 RECEIVER_LENGTH_MAX = 128  # and of its limiting receiver's: so the longest answer still fits into a datagram
-TO, FROM, ABOUT, DOMAIN = "_to", "_from", "_about", "_domain"
+TO, FROM, ABOUT, DOMAIN = INBOX, "_from", "_about", "_domain"
 ANY = "_any"  # in the place of bits, if there are too many: then everybody is asked
 BITS_MAX = 60  # of a request: a message has at most 64 attributes, and some are taken
 
@@ -137,7 +137,7 @@ class ControlIdentities:
     """Gives each control message of a client its identity."""
 
     def __init__(self, name: str, incarnation: int) -> None:
-        self._publisher = f"~{name}"
+        self._publisher = control_name(name)
         self._incarnation = incarnation
         self._count = 0
 
