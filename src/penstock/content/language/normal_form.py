@@ -24,6 +24,7 @@ from typing import NamedTuple
 from penstock.content.bloom import positions
 from penstock.content.language.budget import Budget
 from penstock.content.language.conjoin import constraint_size, settle
+from penstock.content.language.covering import CoverTable
 from penstock.content.language.expression import And, Constant, Expression, Not, Or, conjunction, disjunction
 from penstock.content.message import Value
 from penstock.content.predicate import (
@@ -38,7 +39,6 @@ from penstock.content.predicate import (
     Range,
     constraint_key,
 )
-from penstock.content.relations import constraint_covers
 from penstock.errors import PredicateTooLarge
 
 # How many filters a step may make for each that may remain: room for what the step itself drops again.
@@ -64,15 +64,15 @@ def normal_form(
 ) -> tuple[Filter, ...]:
     """The filters of an expression: it is true just where one of them is. Raises PredicateTooLarge."""
     expansion = _Expansion(budget, filters_max)
-    filters = expansion.filters(expansion.clauses(push_down(expression)))
-    size = sum(constraint_size(constraint) for selected in filters for constraint in selected.constraints)
+    clauses = expansion.clauses(push_down(expression))
+    size = expansion.size(clauses)
     if size > values_max:
         raise PredicateTooLarge(
             f"the filters of the predicate have {size} constraints and values together; the limit values_max is"
             f" {values_max}: a list stands in each filter that it is ANDed with, so use shorter lists or fewer"
             f" alternatives beside them, or subscribe with several predicates"
         )
-    return filters
+    return expansion.filters(clauses)
 
 
 def push_down(expression: Expression, negated: bool = False) -> Expression:
@@ -121,8 +121,6 @@ class _Expansion:
         self._numbers: dict[tuple[object, ...], int] = {}  # of constraints, by their keys
         self._constraints: list[Constraint] = []
         self._settled: dict[_Bits, _Bits | None] = {}  # constraints on one attribute -> what they are together
-        self._differs: _Bits = 0  # which of them are <>
-        self._covering: dict[tuple[int, int], bool] = {}
 
     def clauses(self, expression: Expression) -> _Clauses:
         """The clauses of an expression without NOT. Recursion ends: the parser bounds the depth of a tree."""
@@ -143,6 +141,15 @@ class _Expansion:
                 raise AssertionError("push_down leaves no NOT")
         clause = self._clause([expression])
         return {} if clause is None else {clause.bits: clause}
+
+    def size(self, clauses: _Clauses) -> int:
+        """Constraints and values in all clauses together."""
+        sizes = [constraint_size(constraint) for constraint in self._constraints]
+        lists = sum(1 << number for number, size in enumerate(sizes) if size > 1)
+        self._budget.spend(len(sizes) // _TESTS_PER_STEP)
+        return sum(
+            bits.bit_count() + sum(sizes[number] - 1 for number in positions(bits & lists)) for bits in clauses
+        )
 
     def filters(self, clauses: _Clauses) -> tuple[Filter, ...]:
         """The clauses as filters, without those that another one covers; all in the order of their keys."""
@@ -180,7 +187,6 @@ class _Expansion:
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._constraints):
             self._constraints.append(constraint)
-            self._differs |= isinstance(constraint, Differs) << number
         return number
 
     def _join(self, a: _Clause, b: _Clause) -> _Clause | None:
@@ -240,44 +246,43 @@ class _Expansion:
         return result
 
     def _without_covered(self, clauses: list[_Clause]) -> list[_Clause]:
-        """Of two clauses that cover each other the first stays. At most filters_max squared comparisons."""
-        places = {name: place for place, name in enumerate(dict.fromkeys(n for c in clauses for n in c.by_name))}
-        kept: list[tuple[_Bits, _Clause]] = []  # beside each the places of its names
+        """Of two clauses that cover each other the first stays. At most filters_max squared comparisons.
+
+        A clause covers another if each of its constraints covers one of the other's; `rows` has for each constraint
+        those that it covers.
+        """
+        if len(clauses) < 2:
+            return clauses
+        rows = self._rows(clauses)
+        kept: list[tuple[list[_Bits], _Clause]] = []
         for candidate in clauses:
-            self._budget.spend(1 + len(kept) // _TESTS_PER_STEP)
-            names = sum(1 << places[name] for name in candidate.by_name)
-            if not any(names & wide == wide and self._covers(other, candidate) for wide, other in kept):
-                kept = [
-                    (narrow, other)
-                    for narrow, other in kept
-                    if names & narrow != names or not self._covers(candidate, other)
-                ]
-                kept.append((names, candidate))
+            self._budget.spend(1 + len(kept) // 2)
+            bits = candidate.bits
+            if any(_all_meet(row, bits) for row, _ in kept):
+                continue
+            own = [rows[number] for number in positions(bits)]
+            kept = [(row, other) for row, other in kept if not _all_meet(own, other.bits)]
+            kept.append((own, candidate))
         return [clause for _, clause in kept]
 
-    def _covers(self, general: _Clause, specific: _Clause) -> bool:
-        """As `relations` decides it; the specific one has all names of the general one."""
-        missing = general.bits & ~specific.bits  # what both have needs no proof
-        self._budget.spend(1 + missing.bit_count() // _TESTS_PER_STEP)
-        for name, wide in general.by_name.items():
-            narrow = specific.by_name[name]
-            if any(not self._is_covered(one, narrow) for one in positions(wide & missing)):
-                return False
-        return True
+    def _rows(self, clauses: list[_Clause]) -> dict[int, _Bits]:
+        by_name: dict[str, _Bits] = {}
+        for clause in clauses:
+            for name, bits in clause.by_name.items():
+                by_name[name] = by_name.get(name, 0) | bits
+        rows: dict[int, _Bits] = {}
+        for bits in by_name.values():
+            numbered = [(number, self._constraints[number]) for number in positions(bits)]
+            table = CoverTable(numbered, self._budget)
+            rows.update((number, table.covered_by(number, constraint)) for number, constraint in numbered)
+        return rows
 
-    def _is_covered(self, wide: int, specific: _Bits) -> bool:
-        """One <> is asked for all of them: but for the very same one, which excluded value it is makes no difference."""
-        differs = specific & self._differs
-        asked = specific & ~differs | differs & -differs
-        return any(self._constraint_covers(wide, narrow) for narrow in positions(asked))
 
-    def _constraint_covers(self, wide: int, narrow: int) -> bool:
-        known = self._covering.get((wide, narrow))
-        if known is None:
-            self._budget.spend(constraint_size(self._constraints[narrow]))
-            known = constraint_covers(self._constraints[wide], self._constraints[narrow])
-            self._covering[wide, narrow] = known
-        return known
+def _all_meet(rows: list[_Bits], bits: _Bits) -> bool:
+    for row in rows:  # a loop: `all` over a generator takes twice as long, and this runs for each pair of filters
+        if not row & bits:
+            return False
+    return True
 
 
 def _lists_joined(parts: Iterable[Expression]) -> list[Expression]:

@@ -100,14 +100,15 @@ def parse_expression(
             f" subscribe with several shorter predicates"
         )
     tokens = Tokens(text)
-    (Budget(limits.steps_max) if budget is None else budget).spend(len(tokens.kinds))
-    return _Descent(text, tokens, limits.depth_max).whole()
+    budget = Budget(limits.steps_max) if budget is None else budget
+    budget.spend(len(tokens.kinds))
+    return _Descent(text, tokens, limits.depth_max, budget).whole()
 
 
 class _Descent:
     """One method for each rule of the grammar; `_at` is the next token, `_open` how many parentheses wait."""
 
-    def __init__(self, text: str, tokens: Tokens, depth_max: int) -> None:
+    def __init__(self, text: str, tokens: Tokens, depth_max: int, budget: Budget) -> None:
         self._text = text
         self._kinds = tokens.kinds
         self._texts = tokens.texts
@@ -115,6 +116,7 @@ class _Descent:
         self._at = 0
         self._open = 0
         self._depth_max = depth_max
+        self._budget = budget
 
     def whole(self) -> Expression:
         expression = self._disjunction(0)
@@ -256,6 +258,7 @@ class _Descent:
         elif self._kinds[self._at] not in _FOLLOW:
             raise self._unexpected(self._follow() | {"ESCAPE"})
         name = self._needed_name(left, "LIKE")
+        self._budget.spend(len(pattern))
         try:
             compile_like(pattern, escape)
         except PredicateSyntaxError as error:
