@@ -100,7 +100,7 @@ def constraint_size(constraint: Constraint) -> int:
 
 def settle(name: str, group: list[Constraint], budget: Budget) -> list[Constraint] | None:
     """The constraints on one attribute, together; None if no value fulfils them. It takes steps by what they say."""
-    budget.spend(2 + 2 * sum(map(constraint_size, group)))
+    budget.spend(4 + 2 * len(group) + sum(map(constraint_size, group)))
     missing = [constraint for constraint in group if isinstance(constraint, Missing)]
     if missing:
         return [missing[0]] if len(missing) == len(group) else None

@@ -113,7 +113,7 @@ class CoverTable:
                 compared += self._others
                 if kind in self._differs:  # one for all: which value is excluded makes no difference
                     compared.append((self._differing[kind], self._differs[kind]))
-        self._budget.spend(2 + sum(constraint_size(one) for _, one in compared))
+        self._budget.spend(2 + 2 * sum(constraint_size(one) for _, one in compared))
         for bits, one in compared:
             if constraint_covers(general, one):
                 covered |= bits

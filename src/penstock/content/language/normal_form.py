@@ -191,7 +191,7 @@ class _Expansion:
 
     def _join(self, a: _Clause, b: _Clause) -> _Clause | None:
         """Both; None if no message fulfils them."""
-        self._budget.spend(2 + (len(a.by_name) + len(b.by_name)) // _TESTS_PER_STEP)
+        self._budget.spend(4 + (len(a.by_name) + len(b.by_name)) // _TESTS_PER_STEP)
         bits = a.bits | b.bits
         by_name = {**a.by_name, **b.by_name}
         for name, here in b.by_name.items():
