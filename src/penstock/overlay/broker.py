@@ -271,13 +271,13 @@ class Broker:
         return effects
 
     def _subscribe(self, packet: Subscribe, client: _Client, sender: Link, now: float) -> list[Effect]:
+        limit = self._config.subscriptions_per_client_max
+        if packet.subscription not in client.keys and len(client.keys) >= limit:
+            return self._refuse(packet, client.name, sender, f"the limit subscriptions_per_client_max is {limit}")
         try:
             predicate = parse_predicate(packet.where)
         except InvalidPredicate as error:
             return self._refuse(packet, client.name, sender, str(error))
-        limit = self._config.subscriptions_per_client_max
-        if packet.subscription not in client.keys and len(client.keys) >= limit:
-            return self._refuse(packet, client.name, sender, f"the limit subscriptions_per_client_max is {limit}")
         encodings = self._scheme.routing_encodings(predicate)
         if max(map(self._scheme.fill, encodings), default=0.0) > self._scheme.fill_limit:  # no neighbour would take it
             problem = f"its encoding is fuller than fill_limit, {self._scheme.fill_limit:.0%}: use fewer constraints"
