@@ -235,6 +235,7 @@ def _filter_witness(constraints: tuple[Constraint, ...], budget: Budget) -> dict
 
 
 def _all_hold(group: list[Constraint], value: Value, budget: Budget) -> bool:
+    budget.spend(2)  # for finding the value as well
     for constraint in group:
         budget.spend(constraint_size(constraint))
         if not holds(constraint, value):
