@@ -105,7 +105,7 @@ def test_larger_ones_end_with_the_limit_that_they_reach(text: str, limit: str | 
         "x IN (" + ",".join(f"'{i}'" for i in range(600)) + ") AND y < 5",
         " OR ".join(f"(symbol = 'S{i}' AND price < {i} AND volume >= {i})" for i in range(64)),
         " OR ".join(f"(a IN ({','.join(map(str, range(i, i + 10)))}) AND b > {i})" for i in range(64)),
-        " OR ".join(f"note LIKE '%word{i}%'" for i in range(40)),
+        " OR ".join(f"note LIKE '%word{i}%'" for i in range(30)),
         " AND ".join(f"note NOT LIKE '%w_rd{i}%'" for i in range(12)),
         " AND ".join(f"a{i} NOT BETWEEN 1 AND 5" for i in range(6)),
         " AND ".join(f"attribute_{i} = 'value {i}'" for i in range(100)),

@@ -110,7 +110,8 @@ def settle(name: str, group: list[Constraint], budget: Budget) -> list[Constrain
     lists: list[tuple[Value, ...]] = []
     others: list[Constraint] = []
     for demand in demands:
-        values = listed_values(demand)
+        plain = isinstance(demand, Differs) and not isinstance(demand.value, bool)  # most long groups are made of these
+        values = None if plain else listed_values(demand)
         if values is None:
             others.append(demand)
         else:
@@ -162,7 +163,8 @@ def _settle_unlisted(name: str, demands: list[Constraint]) -> list[Constraint] |
         if isinstance(demand, Like):
             demand = _canonical_like(demand)
         if isinstance(demand, Differs):
-            demand = Differs(name, canonical_value(demand.value))
+            value = canonical_value(demand.value)
+            demand = demand if value is demand.value else Differs(name, value)
             if whole is not None:
                 if not holds(whole, demand.value):
                     continue  # the range excludes that value already

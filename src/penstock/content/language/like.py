@@ -56,7 +56,7 @@ class LikePattern:
         self._last = _Anchored(segments[-1])
         self._finders = tuple(_finder(segment) for segment in segments[1:-1])
         self._length_min = sum(map(len, segments))
-        self.match_steps = 4 + self._first.runs + self._last.runs + sum(finder.steps for finder in self._finders)
+        self.match_steps = 3 + self._first.runs + self._last.runs + sum(finder.steps for finder in self._finders)
         # The characters whose places a match must find, MASK_STEPS each for all patterns that are asked about one text.
         self.searched = frozenset(c for finder in self._finders if isinstance(finder, _HoleFinder) for c in finder)
 
@@ -113,8 +113,8 @@ class _LiteralFinder:
 
     @property
     def steps(self) -> int:
-        """At worst `find` compares much of the needle at each place of a short text."""
-        return 2 + len(self._needle) // 4
+        """At worst `find` stops at each place of the text, and there compares much of the needle."""
+        return 8 + len(self._needle) // 4
 
     def end_of_leftmost(self, text: str, start: int, end: int) -> int:
         """Where the leftmost occurrence inside text[start:end] ends; -1 if there is none."""
@@ -136,7 +136,7 @@ class _HoleFinder:
 
     @property
     def steps(self) -> int:
-        return 5 + 2 * len(self._literals)
+        return 6 + 2 * len(self._literals)
 
     def end_of_leftmost(self, text: str, start: int, end: int) -> int:
         """Where the leftmost occurrence inside text[start:end] ends; -1 if there is none."""

@@ -55,7 +55,7 @@ class PredicateLimits:
     depth_max: int = 32  # of parentheses and NOTs inside each other
     filters_max: int = 64  # in the normal form
     values_max: int = 2048  # values and constraints in all filters of the normal form together
-    steps_max: int = 10_000  # to parse it and to bring it into normal form, see `budget`
+    steps_max: int = 9_000  # to parse it and to bring it into normal form, see `budget`
     match_steps_max: int = 400  # to match one message, see `evaluate`
 
 
