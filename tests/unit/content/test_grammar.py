@@ -45,7 +45,9 @@ def keyword_or_name(token: Token) -> Token:
     return token
 
 
-WORDS = "a b.c 'it''s' 'a%' ' \" `q` \"q\" 1 -2.5 .5 1e9 = <> <= ( ) ( ) , & AND and OR NOT IN BETWEEN LIKE ESCAPE IS NULL"
+WORDS = (
+    "a b.c 'it''s' 'a%' ' \" `q` \"q\" 1 -2.5 .5 1e9 = <> <= ( ) ( ) , & AND and OR NOT IN BETWEEN LIKE ESCAPE IS NULL"
+)
 CONDITIONS = (
     *("a", "NOT a", "a = 1", "1 < a", "a IN (1, 'b')", "a NOT IN (2)", "a BETWEEN 1 AND 2", "a LIKE 'b%'"),
     *("a NOT LIKE 'b' ESCAPE '!'", "a IS NULL", "a IS NOT NULL", "EXISTS a", "TRUE", "(a)", "(a AND b OR NOT (c))"),

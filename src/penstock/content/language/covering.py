@@ -69,9 +69,7 @@ class CoverTable:
         for number, one in constraints:
             if isinstance(one, Differs):
                 self._differing[value_class(one.value)] |= 1 << number
-        self._lists = [
-            (1 << number, _keys(one)) for number, one in constraints if isinstance(one, Equals | OneOf)
-        ]
+        self._lists = [(1 << number, _keys(one)) for number, one in constraints if isinstance(one, Equals | OneOf)]
         self._likes = [(1 << number, one) for number, one in constraints if isinstance(one, Like)]
         self._others = [(1 << n, one) for n, one in constraints if isinstance(one, Range | Equals | OneOf)]
         entries: dict[str, list[tuple[_End, _End, int]]] = {}

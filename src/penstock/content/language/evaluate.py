@@ -91,7 +91,7 @@ def _test(expression: Expression, asked: bool) -> _Test:
 
 def _all_of(tests: list[_Test]) -> _Test:
     def matches(attributes: Attributes) -> bool:
-        for test in tests:  # a loop: `all` over a generator takes twice as long
+        for test in tests:  # noqa: SIM110  # `all` over a generator takes twice as long
             if not test(attributes):
                 return False
         return True
@@ -101,7 +101,7 @@ def _all_of(tests: list[_Test]) -> _Test:
 
 def _any_of(tests: list[_Test]) -> _Test:
     def matches(attributes: Attributes) -> bool:
-        for test in tests:
+        for test in tests:  # noqa: SIM110
             if test(attributes):
                 return True
         return False
@@ -162,11 +162,14 @@ def _gathered(parts: list[Expression], *, listed: bool) -> list[Expression]:
     lists: dict[str, dict[object, Value]] = {}
     for part in parts:
         asked = not isinstance(part, Not)
-        constraint = part if asked else part.part
+        constraint = part.part if isinstance(part, Not) else part
         if isinstance(constraint, Constant | And | Or | Not):
             kept[len(kept), None] = part
             continue
-        if isinstance(constraint, Equals | Differs | OneOf) and (isinstance(constraint, Differs) is asked) is not listed:
+        if (
+            isinstance(constraint, Equals | Differs | OneOf)
+            and (isinstance(constraint, Differs) is asked) is not listed
+        ):
             values = lists.setdefault(constraint.name, {})
             for value in constraint.values if isinstance(constraint, OneOf) else (constraint.value,):
                 values.setdefault(value_key(value), value)

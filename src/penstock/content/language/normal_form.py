@@ -59,9 +59,7 @@ class _Clause(NamedTuple):
 _Clauses = dict[_Bits, _Clause]  # by their bits: no two alike, in order of making
 
 
-def normal_form(
-    expression: Expression, budget: Budget, *, filters_max: int, values_max: int
-) -> tuple[Filter, ...]:
+def normal_form(expression: Expression, budget: Budget, *, filters_max: int, values_max: int) -> tuple[Filter, ...]:
     """The filters of an expression: it is true just where one of them is. Raises PredicateTooLarge."""
     expansion = _Expansion(budget, filters_max)
     clauses = expansion.clauses(push_down(expression))
@@ -147,15 +145,13 @@ class _Expansion:
         sizes = [constraint_size(constraint) for constraint in self._constraints]
         lists = sum(1 << number for number, size in enumerate(sizes) if size > 1)
         self._budget.spend(len(sizes) // _TESTS_PER_STEP)
-        return sum(
-            bits.bit_count() + sum(sizes[number] - 1 for number in positions(bits & lists)) for bits in clauses
-        )
+        return sum(bits.bit_count() + sum(sizes[number] - 1 for number in positions(bits & lists)) for bits in clauses)
 
     def filters(self, clauses: _Clauses) -> tuple[Filter, ...]:
         """The clauses as filters, without those that another one covers; all in the order of their keys."""
         keys = list(self._numbers)
         self._budget.spend(len(keys))
-        ranks = {number: rank for rank, number in enumerate(sorted(range(len(keys)), key=keys.__getitem__))}  # type: ignore[arg-type]  # keys are in an order
+        ranks = {number: rank for rank, number in enumerate(sorted(range(len(keys)), key=keys.__getitem__))}
         ordered = sorted((sorted(map(ranks.__getitem__, positions(bits))), clause) for bits, clause in clauses.items())
         by_rank = {rank: self._constraints[number] for number, rank in ranks.items()}
         made = {clause.bits: Filter(tuple(by_rank[rank] for rank in some)) for some, clause in ordered}
@@ -279,7 +275,7 @@ class _Expansion:
 
 
 def _all_meet(rows: list[_Bits], bits: _Bits) -> bool:
-    for row in rows:  # a loop: `all` over a generator takes twice as long, and this runs for each pair of filters
+    for row in rows:  # noqa: SIM110  # `all` over a generator takes twice as long, and each pair of filters comes here
         if not row & bits:
             return False
     return True

@@ -220,10 +220,8 @@ class _Descent:
         if negated:
             self._at += 1
         what = self._kinds[self._take(_LISTED)]
-        if what == "IN":
-            made = self._one_of(left)
-        else:
-            made = self._between(left) if what == "BETWEEN" else self._like(left)
+        rules = {"IN": self._one_of, "BETWEEN": self._between, "LIKE": self._like}
+        made = rules[what](left)
         return Not(made) if negated else made
 
     def _one_of(self, left: int) -> Expression:
@@ -324,9 +322,7 @@ class _Descent:
                 # The digits are counted first: making an integer of a very long text is quadratic.
                 if len(token) <= 18 or (len(token.lstrip("+-0")) <= 19 and INTEGER_MIN <= int(token) <= INTEGER_MAX):
                     return int(token)
-                raise self._refusal(
-                    at, "the number does not fit a 64-bit integer; write it as a decimal, such as 1e20"
-                )
+                raise self._refusal(at, "the number does not fit a 64-bit integer; write it as a decimal, such as 1e20")
             case "STRING":
                 string = _unquoted(token)
                 self._check_bytes(at, string, "the string", "string_bytes_max", DEFAULT_LIMITS.string_bytes_max)

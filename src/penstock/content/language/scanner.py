@@ -1,8 +1,8 @@
 """Text -> tokens of the WHERE language, in one pass of one regular expression that never tries a character twice.
 
 A token is its kind, its text and its place, kept in three lists: a long text has thousands of them, and most are looked
-at once. Keywords are their own kinds (`AND`, `NULL`), read in any case; so are the marks `(`, `)` and `,`. What begins no
-token is one of kind BAD, which the parser meets like any other that does not fit. The last token is END.
+at once. Keywords are their own kinds (`AND`, `NULL`), read in any case; so are the marks `(`, `)` and `,`. What begins
+no token is one of kind BAD, which the parser meets like any other that does not fit. The last token is END.
 """
 
 from __future__ import annotations

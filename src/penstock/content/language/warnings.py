@@ -1,7 +1,7 @@
 """What is probably a mistake in a predicate that means something all the same.
 
-A value of another class makes a comparison unknown, never an error (see `predicate`). So `price < 5 AND price = 'x'` is a
-predicate; it just matches nothing, for ever and without a word. Whoever writes it should hear of it: on subscribing
+A value of another class makes a comparison unknown, never an error (see `predicate`). So `price < 5 AND price = 'x'` is
+a predicate; it just matches nothing, for ever and without a word. Whoever writes it should hear of it: on subscribing
 and in `penstock filter explain`. Nothing is refused here, and brokers do not ask.
 """
 

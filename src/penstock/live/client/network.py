@@ -249,8 +249,9 @@ class Network:
     ) -> Subscription:
         """Ask for all messages that match `where`; open it with `async with`, then iterate.
 
-        The text is checked here first: raises InvalidPredicate, and logs a warning if it can never match. At most `queue_max` messages wait for the reader; when
-        there are more, the oldest is dropped, and `on_drop` is called with the number dropped so far.
+        The text is checked here first: raises InvalidPredicate, and logs a warning if it can never match. At most
+        `queue_max` messages wait for the reader; when there are more, the oldest is dropped, and `on_drop` is called
+        with the number dropped so far.
 
         Every other argument is an option of a service; raises InvalidOption. `ordered=True`: each publisher's messages
         come in the order in which it sent them, as far as a short wait can do that. `recover=True`: lost ones are asked

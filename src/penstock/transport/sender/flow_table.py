@@ -30,8 +30,9 @@ the one before it asked for is no bound, since equal receivers take over from ea
 two seconds it cost them an eighth of their rate).
 
 State: flows in the order of insertion; each with token bucket, limiting receiver and time of its last feedback. No
-timers: the owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that
-begins. Comparing a request with all flows takes RELATED_STEPS at most. Who holds a flow down for too long is for `receiver_quarantine` to judge.
+timers: the owner calls `expire`. Bounds: `flows_max`; a flow that does not fit is left out, with a record when that
+begins. RELATED_STEPS to compare a request with all flows; what is not proven by then is taken for unrelated. Who holds
+a flow down for too long is for `receiver_quarantine` to judge.
 """
 
 from __future__ import annotations
