@@ -59,7 +59,7 @@ FAMILIES: dict[str, Callable[[int], str]] = {
     "n attributes": joined(" AND ", lambda i: f"a{i:x} IS NULL"),
     "n in parentheses": joined("OR", lambda _: "(((a)))"),
     "n LIKEs without holes": joined(" AND ", lambda i: f"s NOT LIKE '%a{i}%'"),
-    "n LIKEs with one hole": joined(" AND ", lambda i: f"s NOT LIKE '%x_{i % 10}%'"),
+    "n LIKEs with one hole": joined(" AND ", lambda i: f"s NOT LIKE '%x_{i}%'"),
     "n LIKEs with holes": joined(" AND ", lambda i: f"s NOT LIKE '%a_{i % 10}_{i // 10}%'"),
     "LIKE of n segments with holes": lambda n: f"s LIKE '%{'a_%' * n}b%'",
     "LIKE of n segments": lambda n: f"s LIKE '%{'a%' * n}b%'",

@@ -102,7 +102,10 @@ class _Anchored:
         return len(self._runs)
 
     def fits(self, text: str, position: int) -> bool:
-        return all(text.startswith(run, position + offset) for offset, run in self._runs)
+        for offset, run in self._runs:  # noqa: SIM110  # most segments here are empty, and a generator costs as much
+            if not text.startswith(run, position + offset):
+                return False
+        return True
 
 
 class _LiteralFinder:
