@@ -54,6 +54,7 @@ bench: setup  ## all benchmarks, beside their peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python bench/bloom.py
 	$(BIN)/python bench/matching.py
+	$(BIN)/python bench/predicates.py
 	$(BIN)/python bench/simulator.py
 	$(BIN)/python bench/pipeline.py
 	$(BIN)/python bench/throughput.py

@@ -242,7 +242,7 @@ def main() -> int:
     except ImportError:
         print(MISSING, file=sys.stderr)
         return 4
-    with atheris.instrument_imports(include=["penstock", "tomllib", "lark"]):
+    with atheris.instrument_imports(include=["penstock", "tomllib"]):
         target = TARGETS[chosen.target]()
     with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as corpus:
         for number, seed in enumerate(SEEDS[chosen.target]):

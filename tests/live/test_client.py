@@ -67,6 +67,20 @@ def test_a_wrong_predicate_is_refused_before_anything_is_sent() -> None:
     run(wrong())
 
 
+def test_a_predicate_that_can_never_match_is_logged_when_subscribing(caplog: pytest.LogCaptureFixture) -> None:
+    async def odd() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker)) as network:
+            network.subscribe("price < 5")
+            assert caplog.records == []
+            network.subscribe("price < 5 AND price = 'x'")
+
+    run(odd())
+    said = [(record.name, record.levelname) for record in caplog.records]
+    assert said == [("penstock.client", "WARNING")] * 2
+    assert "price = 'x' with a string" in caplog.text
+    assert "no message can match" in caplog.text
+
+
 def test_a_subscription_that_the_broker_refuses_raises_its_reason() -> None:
     async def refused() -> None:
         async with a_broker() as broker:

@@ -2,7 +2,8 @@
 
 `explain` shows the normal form and, for each constraint, how much of it the network decides: brokers on the way see
 Bloom bits only, so an equality is decided there (but for false positives) while of `price < 120` they know no more
-than that a price exists; the rest is decided at the edge, where the subscriber's broker matches exactly. `test` takes
+than that a price exists; the rest is decided at the edge, where the subscriber's broker matches exactly. What is
+probably a mistake, such as an attribute that must be a number and a string at once, gets a warning. `test` takes
 attributes from the command line and says whether they match and which constraint decided.
 
 Exit codes: 0 the message matches (or the predicate was explained), 1 it does not match, 2 the predicate, an attribute
@@ -158,6 +159,7 @@ def _decision_json(decision: Decision) -> dict[str, Any]:
 def _explained(predicate: Predicate, scheme: EncodingScheme) -> dict[str, Any]:
     """All that `explain` shows, as plain data."""
     from penstock.content.bloom import spread_lists
+    from penstock.content.language.warnings import warnings
 
     announced = spread_lists(predicate.filters, scheme.encodings_max)
     unspread = {id(constraint) for selected in announced for constraint in selected.constraints}
@@ -167,6 +169,7 @@ def _explained(predicate: Predicate, scheme: EncodingScheme) -> dict[str, Any]:
         "encodings": len(scheme.routing_encodings(predicate)),
         "encoding_bits": scheme.bits,
         "hashes": scheme.hashes,
+        "warnings": list(warnings(predicate)),
     }
 
 
@@ -216,8 +219,8 @@ def _draw(found: dict[str, Any]) -> None:
         if not selected["constraints"]:
             table.add_row("none: every message matches", "the network", "everything is wanted")
         console.print(table)
-    if not found["filters"]:
-        console.print("no filter: no message can match")
     plural = "" if found["encodings"] == 1 else "s"
     announced = f"announced as {found['encodings']} encoding{plural} of {found['encoding_bits']} bits"
     console.print(announced, highlight=False)
+    for warning in found["warnings"]:
+        console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)

@@ -5,7 +5,8 @@ bytes, fewer than its text. Equal filters have equal bytes, because the normal f
 bytes can therefore be compared and counted without being read.
 
 Nothing that a peer sends is believed: `filter_from_bytes` takes only what `filter_bytes` could have made, so two
-brokers never hold one filter under two names, and no filter holds values that a message cannot have.
+brokers never hold one filter under two names, and no filter holds values that a message cannot have. To read one, and
+to match a message with it, has the same bounds as for a client's text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from math import isfinite
 
 import msgspec
 
+from penstock.content.language.budget import Budget
 from penstock.content.language.conjoin import conjoin
+from penstock.content.language.evaluate import gather, match_steps
+from penstock.content.language.expression import conjunction
+from penstock.content.language.parser import DEFAULT_PREDICATE_LIMITS
 from penstock.content.message import DEFAULT_LIMITS, INTEGER_MAX, INTEGER_MIN, Value
 from penstock.content.predicate import Constraint, Differs, Equals, Filter, Like, OneOf, Range, value_class
 from penstock.errors import InvalidEncoding, InvalidPredicate
@@ -42,11 +47,15 @@ def filter_from_bytes(data: bytes) -> Filter:
     if len(constraints) > CONSTRAINTS_MAX or not all(map(_is_sound, constraints)):
         raise InvalidEncoding("a filter with a constraint that no text has")
     try:
-        canonical = conjoin(constraints)
+        canonical = conjoin(constraints, Budget(DEFAULT_PREDICATE_LIMITS.steps_max))
+        steps = match_steps(gather(conjunction(constraints)))
     except InvalidPredicate as error:
         raise InvalidEncoding(f"a filter that cannot be read: {error}") from None
     if canonical is None or _encoder.encode(canonical) != data:
         raise InvalidEncoding("a filter that is not in normal form")
+    limit = DEFAULT_PREDICATE_LIMITS.match_steps_max
+    if steps > limit:
+        raise InvalidEncoding(f"a filter takes {steps} steps to match a message; the limit match_steps_max is {limit}")
     return Filter(constraints)
 
 

@@ -14,6 +14,9 @@ predicate covers another if each filter of the other is covered by one of its ow
 necessary: `x < 5 OR x >= 5` covers `x = 1 OR x > 3`, but no single filter shows it for `x > 3`.
 
 Disjointness is a contradiction found by `conjoin`; overlap is shown by trying values at and around the constants.
+
+Work is bounded, since what is compared may come from peers: each question has a budget of RELATION_STEPS, or shares the
+one that its caller gives for many. When it is spent, the answer is "not proven", whoever asks, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise, product
 from math import inf, nextafter
+from typing import Any
 
-from penstock.content.language.conjoin import conjoin, constraint_class, listed_values
+from penstock.content.language.budget import Budget
+from penstock.content.language.conjoin import conjoin, constraint_class, constraint_size, listed_values
 from penstock.content.language.evaluate import holds
 from penstock.content.language.like import compile_like
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Value
@@ -38,33 +43,55 @@ from penstock.content.predicate import (
     Predicate,
     Range,
     constraint_key,
+    value_key,
 )
+from penstock.errors import PredicateTooLarge
 
 Selection = Constraint | Filter | Predicate
 
 
-def covers(general: Selection, specific: Selection) -> bool:
+RELATION_STEPS = 10_000
+
+
+def covers(general: Selection, specific: Selection, budget: Budget | None = None) -> bool:
     """Proven: every message that matches `specific` matches `general`."""
-    return all(any(_filter_covers(wide, narrow) for wide in _filters(general)) for narrow in _filters(specific))
+    budget = Budget(RELATION_STEPS) if budget is None else budget
+    try:
+        wides = _filters(general)
+        for narrow in _filters(specific):
+            by_name = _by_name(narrow, budget)
+            if not any(_filter_covers(wide, by_name, budget) for wide in wides):
+                return False
+    except PredicateTooLarge:
+        return False
+    return True
 
 
-def disjoint(a: Selection, b: Selection) -> bool:
+def disjoint(a: Selection, b: Selection, budget: Budget | None = None) -> bool:
     """Proven: no message matches both."""
-    return all(conjoin(x.constraints + y.constraints) is None for x in _filters(a) for y in _filters(b))
+    budget = Budget(RELATION_STEPS) if budget is None else budget
+    try:
+        return all(conjoin(x.constraints + y.constraints, budget) is None for x in _filters(a) for y in _filters(b))
+    except PredicateTooLarge:
+        return False
 
 
-def overlaps(a: Selection, b: Selection) -> bool:
+def overlaps(a: Selection, b: Selection, budget: Budget | None = None) -> bool:
     """Proven, by a witness: some message matches both."""
-    return witness(a, b) is not None
+    return witness(a, b, budget) is not None
 
 
-def witness(a: Selection, b: Selection) -> dict[str, Value] | None:
+def witness(a: Selection, b: Selection, budget: Budget | None = None) -> dict[str, Value] | None:
     """The attributes of a message that matches both, or None if none was found."""
-    for x in _filters(a):
-        for y in _filters(b):
-            found = _filter_witness(x.constraints + y.constraints)
-            if found is not None:
-                return found
+    budget = Budget(RELATION_STEPS) if budget is None else budget
+    try:
+        for x in _filters(a):
+            for y in _filters(b):
+                found = _filter_witness(x.constraints + y.constraints, budget)
+                if found is not None:
+                    return found
+    except PredicateTooLarge:
+        return None
     return None
 
 
@@ -74,12 +101,42 @@ def _filters(selection: Selection) -> tuple[Filter, ...]:
     return (selection,) if isinstance(selection, Filter) else (Filter((selection,)),)
 
 
-def _filter_covers(general: Filter, specific: Filter) -> bool:
-    return all(any(constraint_covers(wide, narrow) for narrow in specific.constraints) for wide in general.constraints)
+_ByName = dict[str, tuple[list[Constraint], set[tuple[Any, ...]]]]
+
+
+def _by_name(selected: Filter, budget: Budget) -> _ByName:
+    """For each attribute the constraints on it that are worth comparing, and the keys of all.
+
+    Of any number of <> the first is compared: but for the very same one, which the keys show, which value is excluded
+    makes no difference to what covers it.
+    """
+    budget.spend(1 + len(selected.constraints))
+    found: _ByName = {}
+    for constraint in selected.constraints:
+        compared, keys = found.setdefault(constraint.name, ([], set()))
+        if not isinstance(constraint, Differs) or not any(isinstance(other, Differs) for other in compared):
+            compared.append(constraint)
+        keys.add(constraint_key(constraint))
+    return found
+
+
+def _filter_covers(general: Filter, specific: _ByName, budget: Budget) -> bool:
+    budget.spend(1)
+    if not all(wide.name in specific for wide in general.constraints):
+        return False
+    for wide in general.constraints:
+        compared, keys = specific[wide.name]
+        budget.spend(constraint_size(wide))
+        if constraint_key(wide) in keys:
+            continue
+        budget.spend(sum(map(constraint_size, compared)))
+        if not any(constraint_covers(wide, narrow) for narrow in compared):
+            return False
+    return True
 
 
 def constraint_covers(general: Constraint, specific: Constraint) -> bool:
-    """Proven: wherever `specific` is true, `general` is."""
+    """Proven: wherever `specific` is true, `general` is. It takes time by the number of values they list."""
     if general.name != specific.name:
         return False
     if isinstance(general, Missing) or isinstance(specific, Missing):
@@ -88,10 +145,14 @@ def constraint_covers(general: Constraint, specific: Constraint) -> bool:
         return True
     values = listed_values(specific)
     if values is not None:
+        if isinstance(general, OneOf):
+            return {value_key(value) for value in values} <= {value_key(value) for value in general.values}
         return all(holds(general, value) for value in values)
+    if isinstance(general, Equals | OneOf) or isinstance(specific, Exists):
+        return False
     if constraint_key(general) == constraint_key(specific):
         return True
-    if constraint_class(general) is None or constraint_class(general) != constraint_class(specific):
+    if constraint_class(general) != constraint_class(specific):
         return False
     match general:
         case Differs():
@@ -100,7 +161,6 @@ def constraint_covers(general: Constraint, specific: Constraint) -> bool:
             return _range_covers(general, specific)
         case Like():
             return _like_covers(general, specific)
-    return False
 
 
 def _range_covers(general: Range, specific: Constraint) -> bool:
@@ -156,8 +216,8 @@ def common_prefix(constraint: Constraint) -> str | None:
     return None
 
 
-def _filter_witness(constraints: tuple[Constraint, ...]) -> dict[str, Value] | None:
-    together = conjoin(constraints)
+def _filter_witness(constraints: tuple[Constraint, ...], budget: Budget) -> dict[str, Value] | None:
+    together = conjoin(constraints, budget)
     if together is None:
         return None
     by_name: dict[str, list[Constraint]] = {}
@@ -167,11 +227,20 @@ def _filter_witness(constraints: tuple[Constraint, ...]) -> dict[str, Value] | N
     for name, group in by_name.items():
         if isinstance(group[0], Missing):
             continue
-        value = next((v for v in _candidates(group) if all(holds(constraint, v) for constraint in group)), None)
+        value = next((v for v in _candidates(group) if _all_hold(group, v, budget)), None)
         if value is None:
             return None
         attributes[name] = value
     return attributes
+
+
+def _all_hold(group: list[Constraint], value: Value, budget: Budget) -> bool:
+    budget.spend(2)  # for finding the value as well
+    for constraint in group:
+        budget.spend(constraint_size(constraint))
+        if not holds(constraint, value):
+            return False
+    return True
 
 
 def _candidates(group: list[Constraint]) -> Iterator[Value]:

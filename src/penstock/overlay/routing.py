@@ -73,7 +73,6 @@ class RoutingTimer(IntEnum):
 class Routing:
     """The service that keeps a broker's picture of the network."""
 
-    packet_kinds: tuple[type[Packet], ...]
     packet_kinds = (Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation, ReadyRequest)
 
     def __init__(self, context: Context) -> None:

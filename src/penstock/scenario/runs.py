@@ -130,7 +130,7 @@ def code_hash() -> str:
     root = Path(penstock.__file__).parent
     sources = [path for package in CODE_THAT_DECIDES for path in (root / package).rglob("*")]
     sources.append(root / "services.py")
-    for path in sorted(path for path in sources if path.suffix in (".py", ".lark")):
+    for path in sorted(path for path in sources if path.suffix == ".py"):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
         digest.update(path.read_bytes())
     for service in services():

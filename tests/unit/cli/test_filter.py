@@ -40,6 +40,16 @@ def test_explain_as_json_is_one_object_on_one_line() -> None:
     assert (found["encodings"], found["encoding_bits"]) == (2, 256)
 
 
+def test_explain_warns_of_a_number_and_a_string_at_once() -> None:
+    result = run("explain", "price < 5 AND price = 'x'")
+    assert result.exit_code == 0
+    assert "warning: price < 5 compares price with a number and price = 'x' with a string" in result.stdout
+    assert "warning: no message can match" in result.stdout
+    found = json.loads(run("explain", "price < 5 AND price = 'x'", "--json").stdout)
+    assert len(found["warnings"]) == 2
+    assert json.loads(run("explain", "price < 5", "--json").stdout)["warnings"] == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("TRUE", "every message matches"), ("FALSE", "no message can match"), ("[b]", "unexpected [")]
 )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.content import bloom
 from penstock.content.bloom import EncodingScheme
 from penstock.content.filter_bytes import filter_bytes, filter_from_bytes
-from penstock.content.language.evaluate import explain, filter_matches, holds
+from penstock.content.language.evaluate import compile_expression, explain, filter_matches, holds
 from penstock.content.language.expression import constraint_text
 from penstock.content.language.parser import parse_expression, parse_predicate
 from penstock.content.matching.filter_index import FilterIndex
@@ -169,11 +169,13 @@ def meaning(tree: Any, message: dict[str, Any]) -> bool | None:
 def test_exact_evaluation_and_normal_form_mean_what_the_text_means(tree: Any, drawn: list[dict[str, Any]]) -> None:
     text = write(tree)
     predicate, expression = parse_predicate(text), parse_expression(text)
+    uncompiled = compile_expression(expression, compiled_max=0)  # as long texts are, and with nothing gathered
     for message in drawn:
         truth = meaning(tree, message)
         assert predicate.matches(message) is (truth is True)
         assert any(filter_matches(selected, message) for selected in predicate.filters) is (truth is True)
         assert explain(expression, message).truth is truth
+        assert uncompiled(message) is (truth is True)
 
 
 SCHEMES = [EncodingScheme(), EncodingScheme(bits=1024, hashes=2, key="another"), EncodingScheme(bits=64, fill_limit=1)]

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from penstock.content.language.budget import Budget
 from penstock.content.language.conjoin import conjoin
 from penstock.content.language.evaluate import filter_matches, holds
 from penstock.content.language.parser import parse_predicate
@@ -152,7 +153,7 @@ def test_every_pair_of_a_small_world() -> None:
         if covers(a, b):
             assert at_b <= at_a, (a, b)
             proven += 1
-        together = conjoin((a, b))
+        together = conjoin((a, b), Budget(100))
         kept = (
             set()
             if together is None

@@ -414,6 +414,10 @@ def test_one_subscription_too_many_is_refused_but_replacing_one_is_not() -> None
     assert "subscriptions_per_client_max is 2" in outcomes[2].problem  # type: ignore[union-attr]
     effects = pump.receive("b0", Subscribe(50, 2, "n = 4"), sender=pump.link("b0", "c"))
     assert answers(pump, effects) == [Answer(50)]
+    effects = pump.receive("b0", Subscribe(51, 3, "no ( predicate"), sender=pump.link("b0", "c"))
+    assert "subscriptions_per_client_max" in answers(pump, effects)[0].problem, (
+        "a text that is one too many is not read"
+    )
 
 
 def test_verbs_and_messages_in_one_batch_take_effect_in_order() -> None:

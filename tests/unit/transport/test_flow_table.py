@@ -17,6 +17,7 @@ from penstock.content.message import Attributes
 from penstock.content.predicate import Equals, Filter
 from penstock.content.relations import covers
 from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.transport.sender import flow_table
 from penstock.transport.sender.flow_table import FlowTable, FlowVerdict, WantedFlow, flow_covers, flow_of
 
 SCHEME = EncodingScheme(bits=256)
@@ -328,3 +329,14 @@ def test_a_narrower_flow_that_is_never_short_of_tokens_is_forgotten() -> None:
     assert table.needless(6.9) == ()
     assert table.needless(7.1) == (narrow,)
     assert alone in list(table)  # nothing else would limit it
+
+
+def test_a_request_that_takes_too_many_steps_to_compare_is_a_flow_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_table, "RELATED_STEPS", 3)
+    table = FlowTable()
+    scheme = EncodingScheme()
+    for number, text in enumerate(("a < 10 AND b < 10", "a < 5 AND b < 5", "a < 3 AND b < 3")):
+        wanted = flow_of(parse_predicate(text), scheme, exact=True)
+        answer = table.request(wanted, 10.0 + number, "s", 0.0)
+        assert answer.verdict is FlowVerdict.ADDED, "no relation is proven, so none is used"
+    assert len(table) == 3

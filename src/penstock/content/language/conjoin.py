@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.content.language.budget import Budget
 from penstock.content.language.evaluate import holds
-from penstock.content.language.like import compile_like
+from penstock.content.language.like import MASK_STEPS, compile_like
 from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Value
 from penstock.content.predicate import (
     Constraint,
@@ -35,14 +36,14 @@ from penstock.content.predicate import (
 )
 
 
-def conjoin(constraints: Iterable[Constraint]) -> tuple[Constraint, ...] | None:
+def conjoin(constraints: Iterable[Constraint], budget: Budget) -> tuple[Constraint, ...] | None:
     """The same condition in canonical form and order, or None if it is certain that no message fulfils it."""
     by_name: dict[str, list[Constraint]] = {}
     for constraint in constraints:
         by_name.setdefault(constraint.name, []).append(constraint)
     settled: list[Constraint] = []
     for name, group in by_name.items():
-        together = _settle(name, group)
+        together = settle(name, group, budget)
         if together is None:
             return None
         settled += together
@@ -92,23 +93,60 @@ def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:
     return tuple(distinct[key] for key in sorted(distinct))
 
 
-def _settle(name: str, group: list[Constraint]) -> list[Constraint] | None:
-    """The constraints on one attribute, together."""
+def constraint_size(constraint: Constraint) -> int:
+    """How much it says: 1, and 1 for each value of a list."""
+    return 1 + len(constraint.values) if isinstance(constraint, OneOf) else 1
+
+
+def settle(name: str, group: list[Constraint], budget: Budget) -> list[Constraint] | None:
+    """The constraints on one attribute, together; None if no value fulfils them. It takes steps by what they say."""
+    budget.spend(4 + 2 * len(group) + sum(map(constraint_size, group)))
     missing = [constraint for constraint in group if isinstance(constraint, Missing)]
     if missing:
         return [missing[0]] if len(missing) == len(group) else None
     demands: list[Constraint] = [constraint for constraint in group if not isinstance(constraint, Exists)]
     if not demands:
         return [group[0]]
-    lists = [values for values in map(listed_values, demands) if values is not None]
-    if lists:
-        common = set.intersection(*({value_key(value) for value in values} for values in lists))
-        others = [demand for demand in demands if listed_values(demand) is None]
-        left = [value for value in lists[0] if value_key(value) in common]
-        return _as_constraint(name, [value for value in left if all(holds(other, value) for other in others)])
-    if len({constraint_class(demand) for demand in demands}) > 1:
+    lists: list[tuple[Value, ...]] = []
+    others: list[Constraint] = []
+    for demand in demands:
+        plain = isinstance(demand, Differs) and not isinstance(demand.value, bool)  # most long groups are made of these
+        values = None if plain else listed_values(demand)
+        if values is None:
+            others.append(demand)
+        else:
+            lists.append(values)
+    if len({constraint_class(other) for other in others}) > 1:
         return None
-    return _settle_unlisted(name, demands)
+    if not lists:
+        return _settle_unlisted(name, demands)
+    left = lists[0]
+    for values in lists[1:]:
+        common = {value_key(value) for value in values}
+        left = tuple(value for value in left if value_key(value) in common)
+    return _as_constraint(name, _sifted(left, others, budget))
+
+
+def _sifted(values: tuple[Value, ...], others: list[Constraint], budget: Budget) -> list[Value]:
+    """The values for which the others, which are of one class and list nothing, are true."""
+    excluded = {value_key(other.value) for other in others if isinstance(other, Differs)}
+    whole = _intersection([other for other in others if isinstance(other, Range)])
+    likes = [other for other in others if isinstance(other, Like)]
+    budget.spend(len(values) * (sum(map(_like_steps, likes)) + (whole is not None)))
+    wanted = constraint_class(others[0]) if others else None
+    return [
+        value
+        for value in values
+        if (wanted is None or value_class(value) == wanted)
+        and value_key(value) not in excluded
+        and (whole is None or holds(whole, value))
+        and all(holds(like, value) for like in likes)
+    ]
+
+
+def _like_steps(like: Like) -> int:
+    pattern = compile_like(like.pattern, like.escape)
+    return 1 + (pattern.match_steps + MASK_STEPS * len(pattern.searched)) // 8
 
 
 def _as_constraint(name: str, values: list[Value]) -> list[Constraint] | None:
@@ -125,7 +163,8 @@ def _settle_unlisted(name: str, demands: list[Constraint]) -> list[Constraint] |
         if isinstance(demand, Like):
             demand = _canonical_like(demand)
         if isinstance(demand, Differs):
-            demand = Differs(name, canonical_value(demand.value))
+            value = canonical_value(demand.value)
+            demand = demand if value is demand.value else Differs(name, value)
             if whole is not None:
                 if not holds(whole, demand.value):
                     continue  # the range excludes that value already

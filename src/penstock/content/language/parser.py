@@ -1,9 +1,10 @@
 """SQL-WHERE text -> predicate: `symbol = 'IBM' AND (price < 120 OR NOT urgent)`.
 
-The grammar stands in `where.lark`. It is parsed bottom-up (LALR) with tables and an explicit stack, so no text can
-exhaust Python's own; what comes out is the tree of `expression`, from which `evaluate` makes the exact test and
-`normal_form` the filters. Lark is imported at the first text, not with this module: a broker that only forwards
-encodings never pays for it.
+The grammar stands in `where.lark`, for people to read. The parser is written by hand, by recursive descent, because
+it must be quick: a peer may send 4096 characters of anything, and a parser that walks tables takes 10 microseconds for
+each token. The tests hold it against the grammar. Recursion ends: it goes one level down with each parenthesis, and
+`depth_max` bounds those. What comes out is the tree of `expression`, from which `evaluate` makes the exact test and
+`normal_form` the filters.
 
 Meaning is SQL's three-valued logic (see `predicate`). A constraint compares one attribute with a literal; a literal on
 the left is turned round (`120 > price`). A bare name is a boolean attribute that must be true. Keywords are read in any
@@ -18,15 +19,15 @@ expected there; PredicateTooLarge names the limit. Nothing else is raised, whate
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from penstock.content.language.evaluate import compile_expression
-from penstock.content.language.expression import KEYWORDS, Constant, Expression, Not, conjunction, disjunction
+from penstock.content.language.budget import Budget
+from penstock.content.language.evaluate import compile_expression, gather, match_steps
+from penstock.content.language.expression import Constant, Expression, Not, conjunction, disjunction
 from penstock.content.language.like import DEFAULT_ESCAPE, compile_like
 from penstock.content.language.normal_form import normal_form
-from penstock.content.language.syntax_errors import unexpected_character, unexpected_token
+from penstock.content.language.scanner import Tokens
+from penstock.content.language.syntax_errors import LITERALS, NAMES, unexpected_token
 from penstock.content.message import DEFAULT_LIMITS, INTEGER_MAX, INTEGER_MIN, Value
 from penstock.content.predicate import (
     Differs,
@@ -42,180 +43,303 @@ from penstock.content.predicate import (
 )
 from penstock.errors import PredicateSyntaxError, PredicateTooLarge
 
-if TYPE_CHECKING:
-    from lark import Lark, Token
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredicateLimits:
-    """Bounds on one text, so that a client cannot make a broker work at length (002 gives none)."""
+    """Bounds on one text, so that a client cannot make a broker work at length (002 gives none).
+
+    The last three bound work and what is made; docs/benchmarks.md has what the worst accepted texts cost.
+    """
 
     characters_max: int = 4096
     depth_max: int = 32  # of parentheses and NOTs inside each other
     filters_max: int = 64  # in the normal form
+    values_max: int = 2048  # values and constraints in all filters of the normal form together
+    steps_max: int = 9_000  # to parse it and to bring it into normal form, see `budget`
+    match_steps_max: int = 400  # to match one message, see `evaluate`
 
 
 DEFAULT_PREDICATE_LIMITS = PredicateLimits()
 
-_KEPT_KEYWORDS = frozenset(("NOT", "NULL", "TRUE", "FALSE"))  # the grammar drops the others, whose names begin with _
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ONE_NAME = "a constraint compares one attribute with a literal"
+_OPERANDS = NAMES | LITERALS
+_CONDITION = _OPERANDS | {"NOT", "EXISTS", "("}
+_AFTER_OPERAND = frozenset(("COMPARISON", "NOT", "IN", "BETWEEN", "LIKE", "IS"))
+_FOLLOW = frozenset(("AND", "OR", ")", "END"))
+_LISTED = frozenset(("IN", "BETWEEN", "LIKE"))
+_AFTER_VALUE = frozenset((",", ")"))
+_OPENING, _AND, _STRING, _NULL = frozenset("("), frozenset(("AND",)), frozenset(("STRING",)), frozenset(("NULL",))
 
 
-def parse_predicate(text: str, limits: PredicateLimits = DEFAULT_PREDICATE_LIMITS) -> Predicate:
+def parse_predicate(
+    text: str, limits: PredicateLimits = DEFAULT_PREDICATE_LIMITS, budget: Budget | None = None
+) -> Predicate:
     """The predicate of a text: its normal form, and the exact test compiled from the text itself."""
-    expression = parse_expression(text, limits)
-    filters = normal_form(expression, filters_max=limits.filters_max)
-    return Predicate(text=text, filters=filters, matches=compile_expression(expression))
+    budget = Budget(limits.steps_max) if budget is None else budget
+    expression = parse_expression(text, limits, budget)
+    filters = normal_form(expression, budget, filters_max=limits.filters_max, values_max=limits.values_max)
+    gathered = gather(expression)
+    steps = match_steps(gathered)
+    if steps > limits.match_steps_max:
+        raise PredicateTooLarge(
+            f"to match one message would take {steps} steps; the limit match_steps_max is {limits.match_steps_max}:"
+            f" use IN for values of one attribute, fewer LIKEs, and fewer _ between two % in them, or subscribe with"
+            f" several predicates"
+        )
+    return Predicate(text=text, filters=filters, matches=compile_expression(gathered))
 
 
-def parse_expression(text: str, limits: PredicateLimits = DEFAULT_PREDICATE_LIMITS) -> Expression:
+def parse_expression(
+    text: str, limits: PredicateLimits = DEFAULT_PREDICATE_LIMITS, budget: Budget | None = None
+) -> Expression:
     """The tree of a text, with every constraint checked."""
-    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
-
     if len(text) > limits.characters_max:
         raise PredicateTooLarge(
             f"the predicate has {len(text)} characters; the limit characters_max is {limits.characters_max}:"
             f" subscribe with several shorter predicates"
         )
-    try:
-        part: _Part = _parser().parse(text)  # type: ignore[assignment]  # the actions below make it, not a lark tree
-    except _Refusal as refusal:
-        raise PredicateSyntaxError(text, refusal.position, refusal.problem) from None
-    except UnexpectedToken as error:
-        raise unexpected_token(_parser(), text, error.token) from None
-    except UnexpectedCharacters as error:
-        raise unexpected_character(text, cast(int, error.pos_in_stream)) from None
-    if part.depth > limits.depth_max:
-        raise PredicateTooLarge(
-            f"parentheses and NOTs are nested {part.depth} deep; the limit depth_max is {limits.depth_max}:"
-            f" leave out the redundant ones or write the predicate as an OR of ANDs"
-        )
-    return part.expression
+    tokens = Tokens(text)
+    budget = Budget(limits.steps_max) if budget is None else budget
+    budget.spend(len(tokens.kinds))
+    return _Descent(text, tokens, limits.depth_max, budget).whole()
 
 
-class _Part(NamedTuple):
-    """A parsed part and how deep parentheses and NOTs go in it."""
+class _Descent:
+    """One method for each rule of the grammar; `_at` is the next token, `_open` how many parentheses wait."""
 
-    expression: Expression
-    depth: int
+    def __init__(self, text: str, tokens: Tokens, depth_max: int, budget: Budget) -> None:
+        self._text = text
+        self._kinds = tokens.kinds
+        self._texts = tokens.texts
+        self._starts = tokens.starts
+        self._at = 0
+        self._open = 0
+        self._depth_max = depth_max
+        self._budget = budget
 
+    def whole(self) -> Expression:
+        expression = self._disjunction(0)
+        if self._kinds[self._at] != "END":
+            raise self._unexpected(self._follow())
+        return expression
 
-class _Refusal(Exception):
-    """Something that parses but means nothing; `parse_expression` adds the text."""
+    def _disjunction(self, depth: int) -> Expression:
+        first = self._conjunction(depth)
+        if self._kinds[self._at] != "OR":
+            return first
+        parts = [first]
+        while self._kinds[self._at] == "OR":
+            self._at += 1
+            parts.append(self._conjunction(depth))
+        return disjunction(parts)
 
-    def __init__(self, position: int, problem: str) -> None:
-        self.position = position
-        self.problem = problem
+    def _conjunction(self, depth: int) -> Expression:
+        first = self._negation(depth)
+        if self._kinds[self._at] != "AND":
+            return first
+        parts = [first]
+        while self._kinds[self._at] == "AND":
+            self._at += 1
+            parts.append(self._negation(depth))
+        return conjunction(parts)
 
+    def _negation(self, depth: int) -> Expression:
+        negations = 0
+        while self._kinds[self._at] == "NOT":
+            self._at += 1
+            negations += 1
+            self._check_depth(depth + negations)
+        inner = self._condition(depth + negations)
+        for _ in range(negations):
+            inner = inner.part if isinstance(inner, Not) else Not(inner)
+        return inner
 
-@cache
-def _parser() -> Lark:
-    from importlib.resources import files
+    def _condition(self, depth: int) -> Expression:
+        kind = self._kinds[self._at]
+        if kind == "(":
+            return self._group(depth)
+        if kind == "EXISTS":
+            self._at += 1
+            return Exists(self._name(self._take(NAMES)))
+        if kind not in _OPERANDS:
+            raise self._unexpected(_CONDITION)
+        left = self._at
+        self._at += 1
+        match self._kinds[self._at]:
+            case "COMPARISON":
+                return self._comparison(left)
+            case "NOT" | "IN" | "BETWEEN" | "LIKE":
+                return self._listed(left)
+            case "IS":
+                return self._is_null(left)
+        return self._bare(left)
 
-    from lark import Lark
+    def _group(self, depth: int) -> Expression:
+        self._check_depth(depth + 1)
+        self._at += 1
+        self._open += 1
+        inner = self._disjunction(depth + 1)
+        if self._kinds[self._at] != ")":
+            raise self._unexpected(self._follow())
+        self._open -= 1
+        self._at += 1
+        return inner
 
-    grammar = files("penstock.content.language").joinpath("where.lark").read_text(encoding="utf-8")
-    return Lark(
-        grammar, parser="lalr", lexer="basic", transformer=_Actions(), lexer_callbacks={"NAME": _keyword_or_name}
-    )
+    def _bare(self, left: int) -> Expression:
+        if self._kinds[self._at] not in _FOLLOW:
+            raise self._unexpected(_AFTER_OPERAND | self._follow())
+        kind, token = self._kinds[left], self._texts[left]
+        if kind in ("TRUE", "FALSE"):
+            return Constant(kind == "TRUE")
+        if kind not in NAMES:
+            raise self._refusal(left, f"{token} alone is no condition; {_ONE_NAME}, such as price < 120")
+        return Equals(self._name(left), True)
 
+    def _comparison(self, left: int) -> Expression:
+        operator = self._texts[self._at]
+        self._at += 1
+        named = self._kinds[left] in NAMES
+        if self._kinds[self._at] not in _OPERANDS:
+            raise self._unexpected(LITERALS if named else NAMES)
+        right = self._at
+        self._at += 1
+        if named is (self._kinds[right] in NAMES):
+            if named:
+                raise self._refusal(right, f"{_ONE_NAME}, not with another attribute; strings stand in single quotes")
+            raise self._refusal(left, f"{_ONE_NAME}; here are two literals")
+        if named:
+            return _compared(self._name(left), operator, self._literal(right))
+        return _compared(self._name(right), _FLIPPED.get(operator, operator), self._literal(left))
 
-def _keyword_or_name(token: Token) -> Token:
-    word = token.upper()
-    if word in KEYWORDS:
-        token.type = word if word in _KEPT_KEYWORDS else "_" + word
-    return token
+    def _listed(self, left: int) -> Expression:
+        """name [NOT] IN, BETWEEN or LIKE"""
+        negated = self._kinds[self._at] == "NOT"
+        if negated:
+            self._at += 1
+        what = self._kinds[self._take(_LISTED)]
+        rules = {"IN": self._one_of, "BETWEEN": self._between, "LIKE": self._like}
+        made = rules[what](left)
+        return Not(made) if negated else made
 
-
-class _Actions:
-    """What the parser does when a rule of the grammar is complete; it looks the methods up by the rule's name."""
-
-    def start(self, children: list[_Part]) -> _Part:
-        return children[0]
-
-    def any_of(self, children: list[_Part]) -> _Part:
-        return _Part(disjunction(part.expression for part in children), max(part.depth for part in children))
-
-    def all_of(self, children: list[_Part]) -> _Part:
-        return _Part(conjunction(part.expression for part in children), max(part.depth for part in children))
-
-    def negated(self, children: list[Any]) -> _Part:
-        inner: _Part = children[1]
-        return _Part(_negation(inner.expression), inner.depth + 1)
-
-    def group(self, children: list[_Part]) -> _Part:
-        return _Part(children[0].expression, children[0].depth + 1)
-
-    def bare(self, children: list[Token]) -> _Part:
-        token = children[0]
-        if token.type in ("TRUE", "FALSE"):
-            return _Part(Constant(token.type == "TRUE"), 0)
-        if not _is_name(token):
-            raise _Refusal(_start(token), f"{token} alone is no condition; {_ONE_NAME}, such as price < 120")
-        return _Part(Equals(_name(token), True), 0)
-
-    def comparison(self, children: list[Token]) -> _Part:
-        left, operator, right = children
-        if _is_name(left) and _is_name(right):
-            raise _Refusal(_start(right), f"{_ONE_NAME}, not with another attribute; strings stand in single quotes")
-        if not _is_name(left) and not _is_name(right):
-            raise _Refusal(_start(left), f"{_ONE_NAME}; here are two literals")
-        if _is_name(left):
-            return _Part(_compared(_name(left), str(operator), _literal(right)), 0)
-        return _Part(_compared(_name(right), _FLIPPED.get(operator, str(operator)), _literal(left)), 0)
-
-    def one_of(self, children: list[Token]) -> _Part:
-        name, negated, operands = _split(children, "IN")
+    def _one_of(self, left: int) -> Expression:
+        self._take(_OPENING)
         distinct: dict[object, Value] = {}
-        for value in map(_literal, operands):
+        while True:
+            value = self._literal(self._take(LITERALS))
             distinct.setdefault(value_key(value), value)
-        values = tuple(distinct.values())
-        return _signed(Equals(name, values[0]) if len(values) == 1 else OneOf(name, values), negated)
+            if self._kinds[self._take(_AFTER_VALUE)] == ")":
+                break
+        name, values = self._needed_name(left, "IN"), tuple(distinct.values())
+        return Equals(name, values[0]) if len(values) == 1 else OneOf(name, values)
 
-    def between(self, children: list[Token]) -> _Part:
-        name, negated, operands = _split(children, "BETWEEN")
-        low, high = map(_literal, operands)
+    def _between(self, left: int) -> Expression:
+        low = self._literal(self._take(LITERALS))
+        self._take(_AND)
+        high = self._literal(self._take(LITERALS))
+        name = self._needed_name(left, "BETWEEN")
         if value_class(low) == value_class(high):
-            return _signed(Range(name, low, high), negated)
-        return _signed(conjunction((Range(name, low, None), Range(name, None, high))), negated)
+            return Range(name, low, high)
+        return conjunction((Range(name, low, None), Range(name, None, high)))
 
-    def like(self, children: list[Token]) -> _Part:
-        name, negated, operands = _split(children, "LIKE")
-        pattern, escape = str(_literal(operands[0])), DEFAULT_ESCAPE
-        if len(operands) > 1:
-            escape = str(_literal(operands[1]))
+    def _like(self, left: int) -> Expression:
+        string = self._take(_STRING)
+        pattern, escape = str(self._literal(string)), DEFAULT_ESCAPE
+        if self._kinds[self._at] == "ESCAPE":
+            self._at += 1
+            given = self._take(_STRING)
+            escape = str(self._literal(given))
             if len(escape) != 1:
-                raise _Refusal(_start(operands[1]), "ESCAPE takes exactly one character")
+                raise self._refusal(given, "ESCAPE takes exactly one character")
+        elif self._kinds[self._at] not in _FOLLOW:
+            raise self._unexpected(self._follow() | {"ESCAPE"})
+        name = self._needed_name(left, "LIKE")
+        self._budget.spend(len(pattern))
         try:
             compile_like(pattern, escape)
         except PredicateSyntaxError as error:
             doubled = pattern.count("'", 0, error.position)
-            raise _Refusal(_start(operands[0]) + 1 + error.position + doubled, error.problem) from None
-        return _signed(Like(name, pattern, escape), negated)
+            place = self._starts[string] + 1 + error.position + doubled
+            raise PredicateSyntaxError(self._text, place, error.problem) from None
+        return Like(name, pattern, escape)
 
-    def is_null(self, children: list[Token]) -> _Part:
-        name, negated, _null = _split(children, "IS NULL")
-        return _Part(Exists(name) if negated else Missing(name), 0)
+    def _is_null(self, left: int) -> Expression:
+        self._at += 1
+        negated = self._kinds[self._take(_NULL | {"NOT"})] == "NOT"
+        if negated:
+            self._take(_NULL)
+        name = self._needed_name(left, "IS NULL")
+        return Exists(name) if negated else Missing(name)
 
-    def exists(self, children: list[Token]) -> _Part:
-        return _Part(Exists(_name(children[0])), 0)
+    # Tokens.
 
+    def _take(self, expected: frozenset[str]) -> int:
+        """The place of the next token, which must be one of these."""
+        at = self._at
+        if self._kinds[at] not in expected:
+            raise self._unexpected(expected)
+        self._at = at + 1
+        return at
 
-def _split(children: list[Token], what: str) -> tuple[str, bool, list[Token]]:
-    """The attribute's name, whether NOT follows it, and what comes after."""
-    if not _is_name(children[0]):
-        raise _Refusal(_start(children[0]), f"{what} needs an attribute on its left, such as price {what} ...")
-    negated = children[1].type == "NOT"
-    return _name(children[0]), negated, children[2 if negated else 1 :]
+    def _follow(self) -> frozenset[str]:
+        """What may stand after a condition that is complete."""
+        return frozenset(("AND", "OR", ")" if self._open else "END"))
 
+    def _unexpected(self, expected: frozenset[str]) -> PredicateSyntaxError:
+        at = self._at
+        return unexpected_token(self._text, self._kinds[at], self._texts[at], self._starts[at], expected)
 
-def _signed(expression: Expression, negated: bool) -> _Part:
-    return _Part(Not(expression) if negated else expression, 0)
+    def _refusal(self, at: int, problem: str) -> PredicateSyntaxError:
+        """Something that parses but means nothing."""
+        return PredicateSyntaxError(self._text, self._starts[at], problem)
 
+    def _check_depth(self, depth: int) -> None:
+        if depth > self._depth_max:
+            raise PredicateTooLarge(
+                f"parentheses and NOTs are nested more than {self._depth_max} deep; the limit depth_max is"
+                f" {self._depth_max}: leave out the redundant ones or write the predicate as an OR of ANDs"
+            )
 
-def _negation(expression: Expression) -> Expression:
-    return expression.part if isinstance(expression, Not) else Not(expression)
+    def _needed_name(self, at: int, what: str) -> str:
+        if self._kinds[at] not in NAMES:
+            raise self._refusal(at, f"{what} needs an attribute on its left, such as price {what} ...")
+        return self._name(at)
+
+    def _name(self, at: int) -> str:
+        token = self._texts[at]
+        name = _unquoted(token) if self._kinds[at] == "QUOTED_NAME" else token
+        if not name:
+            raise self._refusal(at, "an attribute name has at least one character")
+        self._check_bytes(at, name, "the attribute name", "name_bytes_max", DEFAULT_LIMITS.name_bytes_max)
+        return name
+
+    def _literal(self, at: int) -> Value:
+        token = self._texts[at]
+        match self._kinds[at]:
+            case "INTEGER":
+                # The digits are counted first: making an integer of a very long text is quadratic.
+                if len(token) <= 18 or (len(token.lstrip("+-0")) <= 19 and INTEGER_MIN <= int(token) <= INTEGER_MAX):
+                    return int(token)
+                raise self._refusal(at, "the number does not fit a 64-bit integer; write it as a decimal, such as 1e20")
+            case "STRING":
+                string = _unquoted(token)
+                self._check_bytes(at, string, "the string", "string_bytes_max", DEFAULT_LIMITS.string_bytes_max)
+                return string
+            case "DECIMAL":
+                if isfinite(float(token)):
+                    return float(token)
+                raise self._refusal(at, "the number is too large for a float")
+            case "NULL":
+                raise self._refusal(at, "nothing compares with NULL; use IS NULL or IS NOT NULL")
+        return self._kinds[at] == "TRUE"
+
+    def _check_bytes(self, at: int, text: str, what: str, limit: str, most: int) -> None:
+        try:
+            size = len(text) if text.isascii() else len(text.encode())
+        except UnicodeEncodeError:
+            raise self._refusal(at, f"{what} holds a lone surrogate and has no UTF-8 form") from None
+        if size > most:
+            raise self._refusal(at, f"{what} has {size} bytes; the limit {limit} is {most}")
 
 
 def _compared(name: str, operator: str, value: Value) -> Expression:
@@ -229,55 +353,6 @@ def _compared(name: str, operator: str, value: Value) -> Expression:
     return Range(name, value, None, low_open=operator == ">")
 
 
-def _start(token: Token) -> int:
-    return token.start_pos or 0
-
-
-def _is_name(token: Token) -> bool:
-    return token.type in ("NAME", "QUOTED_NAME")
-
-
-def _unquoted(token: Token) -> str:
+def _unquoted(token: str) -> str:
     quote = token[0]
-    return str(token[1:-1]).replace(quote * 2, quote)
-
-
-def _name(token: Token) -> str:
-    name = _unquoted(token) if token.type == "QUOTED_NAME" else str(token)
-    if not name:
-        raise _Refusal(_start(token), "an attribute name has at least one character")
-    _check_bytes(token, name, "the attribute name", "name_bytes_max", DEFAULT_LIMITS.name_bytes_max)
-    return name
-
-
-def _literal(token: Token) -> Value:
-    match token.type:
-        case "TRUE" | "FALSE":
-            return token.type == "TRUE"
-        case "STRING":
-            text = _unquoted(token)
-            _check_bytes(token, text, "the string", "string_bytes_max", DEFAULT_LIMITS.string_bytes_max)
-            return text
-        case "INTEGER":
-            # The digits are counted first: making an integer of a very long text is quadratic.
-            if len(token.lstrip("+-0")) <= 19 and INTEGER_MIN <= int(token) <= INTEGER_MAX:
-                return int(token)
-            raise _Refusal(
-                _start(token), "the number does not fit a 64-bit integer; write it as a decimal, such as 1e20"
-            )
-        case "DECIMAL":
-            if isfinite(float(token)):
-                return float(token)
-            raise _Refusal(_start(token), "the number is too large for a float")
-        case "NULL":
-            raise _Refusal(_start(token), "nothing compares with NULL; use IS NULL or IS NOT NULL")
-    raise AssertionError(f"the grammar takes no {token.type} for a literal")
-
-
-def _check_bytes(token: Token, text: str, what: str, limit: str, most: int) -> None:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise _Refusal(_start(token), f"{what} holds a lone surrogate and has no UTF-8 form") from None
-    if size > most:
-        raise _Refusal(_start(token), f"{what} has {size} bytes; the limit {limit} is {most}")
+    return token[1:-1].replace(quote * 2, quote)

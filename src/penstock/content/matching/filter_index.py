@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.content.language.evaluate import compile_expression, filter_matches
+from penstock.content.language.evaluate import compile_expression, filter_matches, gather
 from penstock.content.language.expression import conjunction
 from penstock.content.matching.exact_index import COMPILED_ABOVE, PredicateIndex
 from penstock.content.message import Attributes
@@ -120,5 +120,5 @@ class _Asked:
     def _interpret(self, attributes: Attributes) -> bool:
         self._asked += 1
         if self._asked > COMPILED_AFTER:
-            self._matches = compile_expression(conjunction(self._filter.constraints))
+            self._matches = compile_expression(gather(conjunction(self._filter.constraints)))
         return filter_matches(self._filter, attributes)

@@ -23,6 +23,7 @@ to their publishers, and `publish` waits while the message belongs to a flow wit
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.content.language.parser import parse_predicate
+from penstock.content.language.warnings import warnings
 from penstock.content.message import Attributes, Identity, make_message
 from penstock.errors import NotConnected, PenstockError, Unreachable, did_you_mean
 from penstock.kernel.link import LinkInfo, LinkKind
@@ -53,6 +55,8 @@ from penstock.transport.client_service import TransportClient
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.sender.rate_limiter import FlowReport
 from penstock.transport.service import TRANSPORT
+
+log = logging.getLogger("penstock.client")
 
 YIELD_EVERY = 256  # publications in a row before the event loop gets its turn
 OUTBOX_BYTES = 1 << 16  # and so many bytes of them
@@ -253,15 +257,17 @@ class Network:
     ) -> Subscription:
         """Ask for all messages that match `where`; open it with `async with`, then iterate.
 
-        The text is checked here first: raises InvalidPredicate. At most `queue_max` messages wait for the reader; when
-        there are more, the oldest is dropped, and `on_drop` is called with the number dropped so far.
+        The text is checked here first: raises InvalidPredicate, and logs a warning if it can never match. At most
+        `queue_max` messages wait for the reader; when there are more, the oldest is dropped, and `on_drop` is called
+        with the number dropped so far.
 
         Every other argument is an option of a service; raises InvalidOption. `ordered=True`: each publisher's messages
         come in the order in which it sent them, as far as a short wait can do that. `recover=True`: lost ones are asked
         for again. Both work for publishers that use the transport; the messages of others come as they are.
         `priority=2.0`: where congestion control must share out what we can take, it gets twice as much as 1.
         """
-        parse_predicate(where)
+        for warning in warnings(parse_predicate(where)):
+            log.warning("subscription %s: %s", where, warning)
         chosen = service_options(options)
         return Subscription(self._holder, self._holder.next_number(), where, queue_max, on_drop, chosen)
 

@@ -30,8 +30,9 @@ the one before it asked for is no bound, since equal receivers take over from ea
 two seconds it cost them an eighth of their rate).
 
 State: flows in the order of insertion; each with token bucket, limiting receiver and time of its last feedback. No
-timers: the owner calls `expire`. Bound: `flows_max`; a flow that does not fit is left out, with a record when that
-begins. Who holds a flow down for too long is for `receiver_quarantine` to judge.
+timers: the owner calls `expire`. Bounds: `flows_max`; a flow that does not fit is left out, with a record when that
+begins. RELATED_STEPS to compare a request with all flows; what is not proven by then is taken for unrelated. Who holds
+a flow down for too long is for `receiver_quarantine` to judge.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.content.bloom import EncodingScheme, encoding_covers, matches
+from penstock.content.language.budget import Budget
 from penstock.content.language.evaluate import filter_matches
 from penstock.content.message import Attributes
 from penstock.content.predicate import Equals, Filter, Predicate
@@ -53,6 +55,7 @@ from penstock.kernel.trace import InputRefused, LimitReached, Record
 ROUND_TRIP_MIN = 0.01  # nobody sends feedback more often than that
 ROUND_TRIPS_MAX = 64.0
 NEEDLESS_AFTER = 3.0  # seconds
+RELATED_STEPS = 30_000  # to compare the filter of one request with all flows; relations beyond that are not known of
 DEPTH_MIN = 2.0  # messages that may leave at once
 DEPTH_SECONDS = 0.05  # or as many as the quota allows in this time (0.1 on the experiments page: more loss)
 
@@ -83,13 +86,13 @@ def flow_of(selected: Filter | Predicate, scheme: EncodingScheme, *, exact: bool
     return WantedFlow(encoding, selected, equalities) if exact else WantedFlow(encoding)
 
 
-def flow_covers(general: WantedFlow, specific: WantedFlow) -> bool:
+def flow_covers(general: WantedFlow, specific: WantedFlow, budget: Budget | None = None) -> bool:
     """Proven: every message of the second flow is one of the first."""
     if general.exact is None:
         return encoding_covers(general.encoding, specific.encoding)
     if specific.exact is None or (general.equalities and not encoding_covers(general.encoding, specific.encoding)):
         return False
-    return covers(general.exact, specific.exact)
+    return covers(general.exact, specific.exact, budget)
 
 
 Related = Mapping["Flow", None]
@@ -225,8 +228,9 @@ class FlowTable:
         known = self._known.get(wanted)
         if known is not None:
             return {known: None, **known.wider}, {known: None, **known.narrower}
-        wider = dict.fromkeys([flow for flow in self._flows if flow_covers(flow.wanted, wanted)])
-        return wider, dict.fromkeys([flow for flow in self._flows if flow_covers(wanted, flow.wanted)])
+        budget = Budget(RELATED_STEPS)
+        wider = dict.fromkeys([flow for flow in self._flows if flow_covers(flow.wanted, wanted, budget)])
+        return wider, dict.fromkeys([flow for flow in self._flows if flow_covers(wanted, flow.wanted, budget)])
 
     def _grown(self, flow: Flow, round_trip: float | None, now: float) -> float:
         """How much a receiver that keeps to the rules can ask for since its last feedback, if it is twice as near."""
