@@ -8,14 +8,14 @@ Every attack meets new brokers.
     during    the attacker is at work
     after     from SETTLE seconds after it has gone
 
-A message counts as delivered if it arrived at most a second after it was due; the share is of those that were due, so a
-publisher that is held up loses too. *Lost* never arrived, in all phases together. *Newcomer*: how long another client at
-b takes in the middle of the attack to connect, subscribe and get a message of its own, and the same afterwards. Processor
-time and peak memory are those of broker b; the first covers the attack and the phase after it. *Answered*: what the
-attacker was told most often.
+A message counts as delivered if it arrived at most a second after it was due; the share is of those that were due, so
+a publisher that is held up loses too. *Late*: it came later than that; *lost*: never, in all phases together.
+*Newcomer*: how long another client at b takes in the middle of the attack to connect, subscribe and get a message of
+its own, and the same afterwards. Processor time and peak memory are those of broker b; the first covers the attack and
+the phase after it. *Answered*: what the attacker was told most often.
 
-The attacker runs at a lower priority, because it would not share a machine with its victims. Exit code 1 if the pair had
-less than 90 % during an attack or less than 99.5 % after it, if it was given forged messages, if a newcomer was not
+The attacker runs at a lower priority, because it would not share a machine with its victims. Exit code 1 if the pair
+had less than 90 % during an attack or less than 99.5 % after it, if it was given forged messages, if a newcomer was not
 served, or if a broker died or fell silent.
 """
 
@@ -36,17 +36,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hostile_attacks import ATTACKS, Attack
-
 import penstock
+from hostile_attacks import ATTACKS, CHAIN, Attack, chain, chain_with_spare
 from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.emulation.scenario_run import broker_reports, settled
 from penstock.live.wire.addresses import Address
-from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 
 ROLES = Path(__file__).with_name("hostile_roles.py")
-CHAIN = ("a", "b", "c")
 BEFORE = 1.0  # seconds of the first phase
 SETTLE = 2.0  # seconds between the end of an attack and the phase after it
 LATE_AFTER = 1.0  # seconds after it was due; a message that is later does not count as delivered
@@ -145,17 +142,6 @@ def peak_mb(process_id: int) -> float:
 # The network.
 
 
-def chain_with_spare() -> Scenario:
-    """a - b - c, and a place beside b for a broker d that nobody starts."""
-    links = (("a", "b"), ("b", "c"), ("d", "b"))
-    return Scenario(
-        name="hostile",
-        duration=1.0,
-        broker=tuple(BrokerSpec(name=name) for name in (*CHAIN, "d")),
-        link=tuple(LinkSpec(between=pair, kind="reliable", delay=0.0, queue_packets=10_000) for pair in links),
-    )
-
-
 @contextmanager
 def full_disk() -> Iterator[tuple[Path, list[str]]]:
     """A folder without room, and the words before the command of whoever writes there; needs Linux.
@@ -203,9 +189,8 @@ async def start_brokers(
         stack.push_async_callback(started.stop)
     with words_to(log):
         await asyncio.gather(*(started.start(name) for name, started in brokers.items()))
-    chain = Scenario(name="chain", duration=1.0, broker=scenario.broker[:3], link=scenario.link[:2])
     running = {name: addresses[name] for name in CHAIN}
-    await settled(running, chain)
+    await settled(running, chain())
     return running, lambda name: brokers[name].pid(name)
 
 
@@ -340,6 +325,29 @@ def line(row: Row) -> str:
     return "| " + " | ".join([*cells, f"{row.peak_mb:,.0f}", told]) + " |"
 
 
+def beside(earlier: Path, rows: list[Row]) -> str:
+    """Two runs side by side, as in docs/benchmarks.md; `earlier` is what --json wrote."""
+    then = {row["attack"]: Row(**row) for row in json.loads(earlier.read_text())}
+    head = ["attack", *(f"{what}, {when}" for what in COMPARED for when in ("then", "now"))]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+    for row in rows:
+        cells = zip(compared(then.get(row.attack)), compared(row), strict=True)
+        lines.append("| " + " | ".join([row.attack, *(cell for pair in cells for cell in pair)]) + " |")
+    return "\n".join(lines)
+
+
+COMPARED = ("during", "after", "newcomer", "b, processor s", "b, peak MB")
+
+
+def compared(row: Row | None) -> list[str]:
+    if row is None or not row.share:
+        return ["-"] * len(COMPARED)
+    shares = [f"{row.share[phase]:.1%}" for phase in ("during", "after")]
+    told = row.newcomer.get("during", "-")
+    guest = told if told.endswith("ms") else "no"
+    return [*shares, guest, f"{row.cpu_seconds:.1f}", f"{row.peak_mb:,.0f}"]
+
+
 def main() -> int:
     described = "\n".join(f"  {attack.name:<22} {attack.about}" for attack in ATTACKS.values())
     parser = argparse.ArgumentParser(
@@ -351,12 +359,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="of the attack, and of the phase after it")
     parser.add_argument("--rate", type=float, default=1000.0, help="messages/s of the healthy pair")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
+    parser.add_argument(
+        "--beside", type=Path, metavar="FILE", help="print the numbers of an earlier --json beside these"
+    )
     options = parser.parse_args()
     rows: list[Row] = []
     print("| " + " | ".join(HEAD) + " |\n|---|" + "--:|" * 5 + "---|" + "--:|" * 2 + "---|", flush=True)
     for name in options.attack or ATTACKS:
         rows.append(asyncio.run(suffer(ATTACKS[name], options.seconds, options.rate)))
         print(line(rows[-1]), flush=True)
+    if options.beside:
+        print("\n" + beside(options.beside, rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     return 1 if any(row.problems for row in rows) else 0

@@ -12,8 +12,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
+from functools import partial, reduce
+from itertools import count, islice
+from operator import or_
+
+from msgspec.structs import replace
 
 from hostile_peer import (
     KEEPALIVE_EVERY,
@@ -30,6 +33,7 @@ from penstock.kernel.packet import Packet
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Interest, LinkState, Publish, Subscribe, Summary
 from penstock.overlay.status import StatusRequest
+from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 from penstock.transport.wire.control_messages import (
     ControlIdentities,
     EchoRequest,
@@ -43,11 +47,36 @@ from penstock.transport.wire.control_messages import (
     request_to_publisher,
 )
 
+CHAIN = ("a", "b", "c")
 PAIR_WHERE = "stream = 'pair'"  # what the healthy pair's messages match
 FORGED = b"forged"  # the body of a message under somebody else's name
 IMAGINARY = 1000  # the ids of brokers that do not exist begin here
 ENTRIES_PER_PACKET = 128
 ENTRY_BYTES = 64  # of an encoding in 512 bits
+
+
+def chain_with_spare() -> Scenario:
+    """a - b - c, and a place beside b for a broker d that nobody starts.
+
+    The link to d stands before that to c: of two equally good links to one broker, b takes the first.
+    """
+    links = (("a", "b"), ("d", "b"), ("b", "c"))
+    return Scenario(
+        name="hostile",
+        duration=1.0,
+        broker=tuple(BrokerSpec(name=name) for name in (*CHAIN, "d")),
+        link=tuple(LinkSpec(between=pair, kind="reliable", delay=0.0, queue_packets=10_000) for pair in links),
+    )
+
+
+def chain() -> Scenario:
+    """The part of it that runs."""
+    whole = chain_with_spare()
+    return replace(
+        whole,
+        broker=tuple(broker for broker in whole.broker if broker.name in CHAIN),
+        link=tuple(link for link in whole.link if "d" not in link.between),
+    )
 
 
 @dataclass(frozen=True)
@@ -192,16 +221,14 @@ async def empty_summaries(ground: Ground, until: float, heard: Heard) -> None:
 def bogus_entries(number: int, *, valid: bool) -> list[bytes]:
     """Entries of interest that nobody has: such as the wire takes, or garbage of the same length.
 
-    The one place that knows how an entry looks on the wire: an encoding of 512 bits, of which a narrow filter sets nine.
+    The one place that knows how an entry looks on the wire: an encoding of 512 bits; a narrow filter sets nine.
     """
     draw = random.Random(number)
     if not valid:
         return [draw.randbytes(draw.randrange(1, 2 * ENTRY_BYTES)) for _ in range(number)]
-    bits = 8 * ENTRY_BYTES
-    return [
-        sum(1 << position for position in draw.sample(range(bits), 9)).to_bytes(ENTRY_BYTES, "big")
-        for _ in range(number)
-    ]
+    bit = [1 << position for position in range(8 * ENTRY_BYTES)]
+    drawn = (draw.choices(bit, k=9) for _ in range(number))
+    return [reduce(or_, bits).to_bytes(ENTRY_BYTES, "big") for bits in drawn]
 
 
 async def bogus_interest(valid: bool, ground: Ground, until: float, heard: Heard) -> None:
@@ -269,8 +296,8 @@ async def subscribe_flood(ground: Ground, until: float, heard: Heard) -> None:
     async def session() -> None:
         peer = await as_client(ground.b, "flood", heard, until)
         try:
-            while chunk := [Subscribe(n, n, f"n{n % 7} = {n} AND price < {n}") for n, _ in zip(numbers, range(64))]:
-                await peer.send(chunk, until)
+            while chunk := list(islice(numbers, 64)):
+                await peer.send([Subscribe(n, n, f"n{n % 7} = {n} AND price < {n}") for n in chunk], until)
             await peer.linger(until)
         finally:
             await peer.end()
@@ -279,7 +306,7 @@ async def subscribe_flood(ground: Ground, until: float, heard: Heard) -> None:
 
 
 def heavy_predicate(differences: int) -> str:
-    """Many `<>` and six two-way ORs: 64 filters in normal form, all of which must be compared. With 25: 343 characters."""
+    """Many `<>` and six two-way ORs: 64 filters in normal form, all to be compared. With 25 it has 343 characters."""
     unequal = " AND ".join(f"a<>{number}" for number in range(differences))
     return unequal + " AND " + " AND ".join(f"({x}=1 OR {x.lower() * 2}=1)" for x in "ABCDEF")
 

@@ -1,7 +1,7 @@
 """The programs of `hostile.py` that run in processes of their own: the healthy pair's two ends, and the attacker.
 
-Started as `python hostile_roles.py ROLE OPTIONS`. Orders come on stdin and answers go to stdout, one JSON object a line;
-when stdin ends the process ends. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+Started as `python hostile_roles.py ROLE OPTIONS`. Orders come on stdin and answers go to stdout, one JSON object a
+line; when stdin ends the process ends. Times are CLOCK_MONOTONIC, which all processes of a machine share.
 
     publisher   {"rate"}    publishes without end, message n at began + n / rate; answers {"began"} at once
                 {}          answers {"refused"}: how many could not be published, then stops
@@ -20,10 +20,9 @@ import time
 from array import array
 from typing import Any
 
+import penstock
 from hostile_attacks import ATTACKS, PAIR_WHERE
 from hostile_peer import Ground
-
-import penstock
 from penstock.live.event_loop import run
 from penstock.live.wire.addresses import parse_address
 
