@@ -65,6 +65,7 @@ class Row:
     forged: int = 0  # messages under the publisher's name that were none of its own
     newcomer: dict[str, str] = field(default_factory=dict)  # phase -> seconds, or why not
     cpu_seconds: float = 0.0
+    calm_mb: float = 0.0  # before the attack
     peak_mb: float = 0.0
     log_lines: int = 0  # that all brokers together wrote
     heard: list[str] = field(default_factory=list)
@@ -134,9 +135,10 @@ def cpu_seconds(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def peak_mb(process_id: int) -> float:
+def memory_mb(process_id: int, what: str) -> float:
+    """VmRSS is what it holds now, VmHWM the most that it ever held."""
     lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 1024
 
 
 # The network.
@@ -263,7 +265,7 @@ async def measure(stack: AsyncExitStack, attack: Attack, seconds: float, rate: f
     phases["after"] = (phases["during"][1] + SETTLE, phases["during"][1] + SETTLE + seconds)
 
     await until(phases["during"][0])
-    used = cpu_seconds(pid("b"))
+    used, row.calm_mb = cpu_seconds(pid("b")), memory_mb(pid("b"), "VmRSS")
     tell(attacker, until=phases["during"][1])
     await until(phases["during"][0] + seconds / 2)
     first = asyncio.ensure_future(newcomer(addresses["b"]))
@@ -279,7 +281,7 @@ async def measure(stack: AsyncExitStack, attack: Attack, seconds: float, rate: f
         if not Path(f"/proc/{pid(name)}").exists():
             row.problems.append(f"broker {name} died")
     if Path(f"/proc/{pid('b')}").exists():
-        row.cpu_seconds, row.peak_mb = cpu_seconds(pid("b")) - used, peak_mb(pid("b"))
+        row.cpu_seconds, row.peak_mb = cpu_seconds(pid("b")) - used, memory_mb(pid("b"), "VmHWM")
     tell(publisher)
     await heard(publisher)
     tell(subscriber)
@@ -322,7 +324,7 @@ def line(row: Row) -> str:
     guests = ", then ".join(row.newcomer.get(phase, "-") for phase in ("during", "after"))
     told = "; ".join([*row.heard, *(f"**{problem}**" for problem in row.problems)]).replace("|", "/")
     cells = [row.attack, *shares, f"{row.late:,}", f"{row.lost:,}", guests, f"{row.cpu_seconds:.1f}"]
-    return "| " + " | ".join([*cells, f"{row.peak_mb:,.0f}", told]) + " |"
+    return "| " + " | ".join([*cells, f"{row.calm_mb:,.0f} -> {row.peak_mb:,.0f}", told]) + " |"
 
 
 def beside(earlier: Path, rows: list[Row]) -> str:
@@ -345,7 +347,7 @@ def compared(row: Row | None) -> list[str]:
     shares = [f"{row.share[phase]:.1%}" for phase in ("during", "after")]
     told = row.newcomer.get("during", "-")
     guest = told if told.endswith("ms") else "no"
-    return [*shares, guest, f"{row.cpu_seconds:.1f}", f"{row.peak_mb:,.0f}"]
+    return [*shares, guest, f"{row.cpu_seconds:.1f}", f"{row.calm_mb:,.0f} -> {row.peak_mb:,.0f}"]
 
 
 def main() -> int:

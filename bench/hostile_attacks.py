@@ -26,10 +26,12 @@ from hostile_peer import (
     again_and_again,
     as_client,
     as_neighbour,
+    connected_socket,
     subscribe,
 )
 from penstock.content.message import Identity, make_message
 from penstock.kernel.packet import Packet
+from penstock.live.wire.frames import encode_frame
 from penstock.overlay.codec import BATCH_BYTES_MAX
 from penstock.overlay.packets import Interest, LinkState, Publish, Subscribe, Summary
 from penstock.overlay.status import StatusRequest
@@ -125,7 +127,7 @@ async def forged_life(life: int, ground: Ground, until: float, heard: Heard) -> 
         try:
             await peer.send(forged(1), until)
         finally:
-            await peer.end()
+            peer.end()
 
     async def as_d() -> None:
         peer = await as_neighbour(ground, "d", heard, until)
@@ -134,7 +136,7 @@ async def forged_life(life: int, ground: Ground, until: float, heard: Heard) -> 
                 await peer.send(forged(version), until)
                 await peer.linger(min(until, time.monotonic() + KEEPALIVE_EVERY))
         finally:
-            await peer.end()
+            peer.end()
 
     await asyncio.gather(as_a(), again_and_again(until, heard, as_d, 0.05), return_exceptions=True)
 
@@ -156,7 +158,7 @@ async def forged_hello(ground: Ground, until: float, heard: Heard) -> None:
         try:
             await peer.linger(until)
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -168,14 +170,14 @@ async def eviction(ground: Ground, until: float, heard: Heard) -> None:
         try:
             peer = await Peer.connect(ground.b, heard)
             if before is not None:
-                await before.end()
+                before.end()
             before = peer
             await peer.handshake("broker", "a", until, ground.numbers["a"])
         except OSError as error:
             heard.note(type(error).__name__)
         await asyncio.sleep(0.05)
     if before is not None:
-        await before.end()
+        before.end()
 
 
 @attack("imaginary-brokers", "as neighbour d: 500 imaginary brokers in a full mesh, again and again in new versions")
@@ -195,7 +197,7 @@ async def imaginary_brokers(ground: Ground, until: float, heard: Heard) -> None:
                     await peer.send([LinkState(origin, life, version, others)], until)
                 heard.note("rounds sent")
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -210,10 +212,11 @@ async def empty_summaries(ground: Ground, until: float, heard: Heard) -> None:
         try:
             while left > 0:
                 await peer.send([Summary(())] * 64, until)
+                heard.note("summaries sent", 64)
                 left -= 64
             await peer.linger(until)
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -251,7 +254,7 @@ async def bogus_interest(valid: bool, ground: Ground, until: float, heard: Heard
                 heard.note("entries sent", 4 * len(added))
             await peer.linger(until)
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -282,7 +285,7 @@ async def in_lists(ground: Ground, until: float, heard: Heard) -> None:
                 await subscribe(peer, texts, until)
                 await peer.linger(until)
             finally:
-                await peer.end()
+                peer.end()
 
         await again_and_again(until, heard, session, 0.1)
 
@@ -300,7 +303,7 @@ async def subscribe_flood(ground: Ground, until: float, heard: Heard) -> None:
                 await peer.send([Subscribe(n, n, f"n{n % 7} = {n} AND price < {n}") for n in chunk], until)
             await peer.linger(until)
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -321,7 +324,7 @@ async def heavy_predicates(ground: Ground, until: float, heard: Heard) -> None:
                 await asyncio.sleep(0.2 * ground.scale)
             await peer.linger(until)
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -341,7 +344,7 @@ async def heavy_likes(ground: Ground, until: float, heard: Heard) -> None:
                 await peer.send([Publish(message)], until)
                 await asyncio.sleep(0.1)
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
@@ -355,10 +358,9 @@ async def unfinished_frames(ground: Ground, until: float, heard: Heard) -> None:
         peer = await as_client(ground.b, f"unfinished-{number}", heard, until)
         try:
             await peer.write(frame, until)
-            while time.monotonic() < until and not peer.gone:
-                await asyncio.sleep(0.05)
+            await peer.until_closed()
         finally:
-            await peer.end()
+            peer.end()
 
     clients = range(ground.some(200))
     await asyncio.gather(*(again_and_again(until, heard, partial(session, number), 0.2) for number in clients))
@@ -379,7 +381,7 @@ async def stolen_name(ground: Ground, until: float, heard: Heard) -> None:
                 await peer.send([forged(seen, ahead) for ahead in range(1, 11)], until)
                 await asyncio.sleep(0.02)
         finally:
-            await peer.end()
+            peer.end()
 
     async def poses(broker: str) -> None:
         peer = await as_client(ground.addresses[broker], ground.subscriber, heard, until)
@@ -387,7 +389,7 @@ async def stolen_name(ground: Ground, until: float, heard: Heard) -> None:
             await subscribe(peer, [PAIR_WHERE], until)
             await asyncio.sleep(0.05)
         finally:
-            await peer.end()
+            peer.end()
 
     await asyncio.gather(
         again_and_again(until, heard, lambda: forges("thief"), 0.05),
@@ -405,7 +407,7 @@ async def slow_readers(ground: Ground, until: float, heard: Heard) -> None:
             await subscribe(peer, ["TRUE"], until)
             await peer.linger(until)
         finally:
-            await peer.end()
+            peer.end()
 
     clients = range(ground.some(50))
     await asyncio.gather(*(again_and_again(until, heard, partial(session, number), 0.2) for number in clients))
@@ -414,17 +416,16 @@ async def slow_readers(ground: Ground, until: float, heard: Heard) -> None:
 @attack("connection-flood", "connects and disconnects as fast as it goes, beside 2,000 connections that say nothing")
 async def connection_flood(ground: Ground, until: float, heard: Heard) -> None:
     async def comes_and_goes() -> None:
-        peer = await Peer.connect(ground.b, heard, reads=False)
-        await peer.end()
+        (await connected_socket(ground.b)).close()
         heard.note("connections made")
 
     async def stays(number: int) -> None:
+        await asyncio.sleep(number / 2000)  # all at once would only fill the queue of the listener
         peer = await Peer.connect(ground.b, heard)
         try:
-            while time.monotonic() < until and not peer.gone:
-                await asyncio.sleep(0.2)
+            await peer.until_closed()
         finally:
-            await peer.end()
+            peer.end()
 
     idle = range(ground.some(2000))
     await asyncio.gather(
@@ -436,47 +437,46 @@ async def connection_flood(ground: Ground, until: float, heard: Heard) -> None:
 @attack("control-flood", "20,000 requests for a report and control messages a second, to b and to the pair's inboxes")
 async def control_flood(ground: Ground, until: float, heard: Heard) -> None:
     name = "controller"
-    identities = ControlIdentities(name, 1)
-
-    def controls(number: int) -> list[Packet]:
-        now = time.time()
-        quota = Feedback(name, now, (FlowQuota(1.0, b"", PAIR_WHERE),))
-        again = Request(Key(ground.publisher, 1, number), name, now, 0.1, 1.0, 1.0, 1)
-        sent = [feedback_message(identities, ground.publisher, quota), request_to_publisher(identities, again)]
-        sent += [
-            echo_request_message(identities, who, EchoRequest(name, now))
-            for who in (ground.publisher, ground.subscriber)
-        ]
-        return [Publish(message) for message in sent]
+    identities, now = ControlIdentities(name, 1), time.time()
+    quota = Feedback(name, now, (FlowQuota(1.0, b"", PAIR_WHERE),))
+    again = Request(Key(ground.publisher, 1, 1), name, now, 0.1, 1.0, 1.0, 1)
+    packets: list[Packet] = [StatusRequest(number) for number in range(100)]
+    for _ in range(25):
+        packets.append(Publish(feedback_message(identities, ground.publisher, quota)))
+        packets.append(Publish(request_to_publisher(identities, again)))
+        for who in (ground.publisher, ground.subscriber):
+            packets.append(Publish(echo_request_message(identities, who, EchoRequest(name, now))))
+    frames = encode_frame(packets[:100]) + encode_frame(packets[100:])
 
     async def session() -> None:
         peer = await as_client(ground.b, name, heard, until)
         try:
             began = time.monotonic()
             for turn in count():
-                requests: list[Packet] = [StatusRequest(turn * 200 + n) for n in range(100)]
-                await peer.send(requests, until)
-                await peer.send([packet for n in range(25) for packet in controls(turn * 25 + n)], until)
+                await peer.write(frames, until)
+                heard.note("packets sent", len(packets))
                 await asyncio.sleep(max(0.0, began + turn * 0.01 - time.monotonic()))
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)
 
 
 @attack("full-disk", "broker b writes its trace to a full disk, and a client gives it much to trace", full_disk=True)
 async def full_disk(ground: Ground, until: float, heard: Heard) -> None:
+    chatter = [make_message(Identity("talkative", 1, number), {"chatter": True}) for number in range(1, 101)]
+    frame = encode_frame([Publish(message) for message in chatter])
+
     async def session() -> None:
         peer = await as_client(ground.b, "talkative", heard, until)
         try:
             await subscribe(peer, ["chatter"], until)
             began = time.monotonic()
             for turn in count():
-                numbers = range(turn * 50 + 1, turn * 50 + 51)
-                chatter = [make_message(Identity("talkative", 1, number), {"chatter": True}) for number in numbers]
-                await peer.send([Publish(message) for message in chatter], until)
+                await peer.write(frame, until)
+                heard.note("messages sent", len(chatter))
                 await asyncio.sleep(max(0.0, began + turn * 0.01 - time.monotonic()))
         finally:
-            await peer.end()
+            peer.end()
 
     await again_and_again(until, heard, session, 0.05)

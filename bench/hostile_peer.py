@@ -69,17 +69,34 @@ class Heard:
         return [f"{count:,} x {self.examples[kind]}" for kind, count in self.counts.most_common(number)]
 
 
+async def connected_socket(address: Address, receive_bytes: int | None = None) -> socket.socket:
+    """A bare connection, which ends without leaving its port in use."""
+    sock = socket.socket()
+    try:
+        if receive_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.setblocking(False)
+        async with asyncio.timeout(ANSWER_WITHIN):
+            await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 class Peer:
     """One connection of an attacker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: Heard) -> None:
         self.heard = heard
-        self.hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self.hello: Hello | None = None  # the broker's
         self.identity: Identity | None = None  # of the last message that was delivered here
         self.gone = False
         self._reader = reader
         self._writer = writer
         self._reading: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()  # a Hello has come, or the connection is gone
 
     @classmethod
     async def connect(
@@ -131,15 +148,23 @@ class Peer:
             await self.write(KEEPALIVE, until)
             await asyncio.sleep(min(left, KEEPALIVE_EVERY))
 
-    async def end(self) -> None:
+    async def heard_hello(self) -> Hello:
+        """The broker's first Hello; raises ConnectionError if it closes instead."""
+        async with asyncio.timeout(ANSWER_WITHIN):
+            await self._news.wait()
+        if self.hello is None:
+            raise ConnectionResetError("the broker closed the connection")
+        return self.hello
+
+    async def until_closed(self) -> None:
+        """Say nothing more, and wait for the broker to close; of use only to a peer that reads."""
+        assert self._reading is not None
+        await asyncio.wait([self._reading])
+
+    def end(self) -> None:
         """Go without a word."""
         if self._reading is not None:
             self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        if self.hello.done():
-            self.hello.exception()
-        else:
-            self.hello.cancel()
         self._writer.transport.abort()
 
     async def _read(self) -> None:
@@ -158,13 +183,12 @@ class Peer:
             self.heard.note(f"disconnected ({type(error).__name__})")
         finally:
             self.gone = True
-            if not self.hello.done():
-                self.hello.set_exception(ConnectionResetError("the broker closed the connection"))
+            self._news.set()
 
     def _take(self, packet: Packet) -> None:
         if isinstance(packet, Hello):
-            if not self.hello.done():
-                self.hello.set_result(packet)
+            self.hello = packet
+            self._news.set()
         elif isinstance(packet, Delivery):
             self.identity = packet.message.identity
         elif isinstance(packet, Answer):
@@ -180,14 +204,12 @@ async def as_client(
         await peer.handshake("client", name, until)
         await peer.send([Attach(name, time.time_ns() // 1_000_000)], until)
     except BaseException:
-        await peer.end()
+        peer.end()
         raise
     return peer
 
 
-async def as_neighbour(
-    ground: Ground, name: str, heard: Heard, until: float, *, claims: int | None = None, reads: bool = True
-) -> Peer:
+async def as_neighbour(ground: Ground, name: str, heard: Heard, until: float, *, claims: int | None = None) -> Peer:
     """A neighbour of b by this name, whose Hello was said; `claims` is the id in it, if not the right one.
 
     What else stands in the Hello is taken from b's own, so b finds nothing wrong with it.
@@ -196,13 +218,12 @@ async def as_neighbour(
     peer = await Peer.connect(ground.b, heard)
     try:
         await peer.handshake("broker", name, until, number)
-        async with asyncio.timeout(ANSWER_WITHIN):
-            theirs = await asyncio.shield(peer.hello)
+        theirs = await peer.heard_hello()
         life = time.time_ns() // 1_000_000
         await peer.send([replace(theirs, broker=number if claims is None else claims, incarnation=life)], until)
         heard.note(f"admitted as neighbour {name}")
     except BaseException:
-        await peer.end()
+        peer.end()
         raise
     return peer
 
