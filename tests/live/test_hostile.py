@@ -30,6 +30,9 @@ SCALE = 0.02  # of all others
 LONGER = {"forged-hello": 0.7}  # seconds, for attacks whose harm comes with the next Hello
 # While c takes back its own name from a false later life, messages may be lost; afterwards none.
 MAY_LOSE_DURING = ("forged-life-plausible",)
+SILENT = ("unfinished-frames", "slow-readers")  # they do not speak, or do not listen, and hear nothing
+# Before brokers defended themselves, these failed: forged-life, forged-life-plausible, forged-hello, eviction,
+# heavy-predicates, stolen-name, full-disk. The others made the pair late, which only the bench can show.
 
 
 class FullDisk:
@@ -112,13 +115,11 @@ def test_an_attack_does_not_disturb_others(name: str) -> None:
             reading = asyncio.get_running_loop().create_task(pair.read())
             await pair.together()
             first = pair.sent + 1
-            seconds = LONGER.get(name, ATTACKED)
-            attacking = asyncio.get_running_loop().create_task(attack.run(ground, time.monotonic() + seconds))
+            attacking = asyncio.get_running_loop().create_task(carried_out(attack, ground))
             while not attacking.done():
                 await pair.publish()
                 await asyncio.wait([attacking], timeout=0.005)
-            heard = attacking.result()
-            assert heard.counts or name in UNANSWERED, "the attack did not get as far as an answer"
+            attacking.result()
             if name not in MAY_LOSE_DURING:
                 assert await pair.missing(first) == set()
             await pair.together()
@@ -134,7 +135,11 @@ def test_an_attack_does_not_disturb_others(name: str) -> None:
     run(attacked())
 
 
-UNANSWERED = ("unfinished-frames", "slow-readers")  # they do not speak, or do not listen
+async def carried_out(attack: Attack, ground: Ground) -> None:
+    """A moment of the attack; on a busy machine several, until it got as far as an answer."""
+    heard = None
+    while heard is None or not (heard.counts or attack.name in SILENT):
+        heard = await attack.run(ground, time.monotonic() + LONGER.get(attack.name, ATTACKED))
 
 
 async def served(broker: BrokerServer) -> None:
