@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,15 +148,17 @@ def memory_mb(process_id: int, what: str) -> float:
 def full_disk() -> Iterator[tuple[Path, list[str]]]:
     """A folder without room, and the words before the command of whoever writes there; needs Linux.
 
-    As root it is a file system of its own. Otherwise the process may not make files longer than a few kilobytes.
+    As root it is a file system of its own. Otherwise the process may not make files longer than 512 bytes.
     """
     folder = Path(tempfile.mkdtemp(prefix="penstock-full-"))
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
     try:
         if mounted:
-            (folder / "filler").write_bytes(bytes(DISK_BYTES // 2))
-        yield folder, [] if mounted else ["prlimit", "--fsize=4096"]
+            with suppress(OSError), (folder / "filler").open("wb", buffering=0) as filler:
+                while filler.write(bytes(4096)):
+                    pass
+        yield folder, [] if mounted else ["prlimit", "--fsize=512"]
     finally:
         if mounted:
             subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=False)
@@ -327,27 +329,38 @@ def line(row: Row) -> str:
     return "| " + " | ".join([*cells, f"{row.calm_mb:,.0f} -> {row.peak_mb:,.0f}", told]) + " |"
 
 
-def beside(earlier: Path, rows: list[Row]) -> str:
-    """Two runs side by side, as in docs/benchmarks.md; `earlier` is what --json wrote."""
-    then = {row["attack"]: Row(**row) for row in json.loads(earlier.read_text())}
+def beside(earlier: list[Row], rows: list[Row]) -> str:
+    """Two versions side by side, as in docs/benchmarks.md; a cell that differed between repetitions has both ends."""
     head = ["attack", *(f"{what}, {when}" for what in COMPARED for when in ("then", "now"))]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-    for row in rows:
-        cells = zip(compared(then.get(row.attack)), compared(row), strict=True)
-        lines.append("| " + " | ".join([row.attack, *(cell for pair in cells for cell in pair)]) + " |")
+    for name in dict.fromkeys(row.attack for row in [*earlier, *rows]):
+        then, now = ([row for row in run if row.attack == name and row.share] for run in (earlier, rows))
+        cells = zip(compared(then), compared(now), strict=True)
+        lines.append("| " + " | ".join([name, *(cell for pair in cells for cell in pair)]) + " |")
     return "\n".join(lines)
 
 
-COMPARED = ("during", "after", "newcomer", "b, processor s", "b, peak MB")
+COMPARED = ("during %", "after %", "newcomer ms", "processor s", "peak MB")
 
 
-def compared(row: Row | None) -> list[str]:
-    if row is None or not row.share:
-        return ["-"] * len(COMPARED)
-    shares = [f"{row.share[phase]:.1%}" for phase in ("during", "after")]
-    told = row.newcomer.get("during", "-")
-    guest = told if told.endswith("ms") else "no"
-    return [*shares, guest, f"{row.cpu_seconds:.1f}", f"{row.calm_mb:,.0f} -> {row.peak_mb:,.0f}"]
+def compared(runs: list[Row]) -> list[str]:
+    """One cell for each of COMPARED."""
+    if not runs:
+        return ["…"] * len(COMPARED)
+    shares = [spread([100 * row.share[phase] for row in runs], ".1f") for phase in ("during", "after")]
+    guests = [row.newcomer.get("during", "-") for row in runs]
+    served = [float(guest.split()[0]) for guest in guests if guest.endswith(" ms")]
+    refused = len(guests) - len(served)
+    guest = ", ".join([spread(served, ".0f")] * bool(served) + [f"{refused} x no"] * bool(refused))
+    return [*shares, guest, *(spread([getattr(row, w) for row in runs], f) for w, f in MEASURED)]
+
+
+MEASURED = (("cpu_seconds", ".1f"), ("peak_mb", ",.0f"))
+
+
+def spread(values: list[float], form: str) -> str:
+    low, high = (format(value, form) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def main() -> int:
@@ -360,20 +373,21 @@ def main() -> int:
     parser.add_argument("--attack", action="append", choices=ATTACKS, metavar="NAME", help="only this one; repeatable")
     parser.add_argument("--seconds", type=float, default=4.0, help="of the attack, and of the phase after it")
     parser.add_argument("--rate", type=float, default=1000.0, help="messages/s of the healthy pair")
+    parser.add_argument("--repetitions", type=int, default=1, help="how often all of it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
-    parser.add_argument(
-        "--beside", type=Path, metavar="FILE", help="print the numbers of an earlier --json beside these"
-    )
+    parser.add_argument("--beside", type=Path, metavar="FILE", help="print what --json wrote earlier beside these")
     options = parser.parse_args()
+    earlier = [Row(**row) for row in json.loads(options.beside.read_text())] if options.beside else []
     rows: list[Row] = []
     print("| " + " | ".join(HEAD) + " |\n|---|" + "--:|" * 5 + "---|" + "--:|" * 2 + "---|", flush=True)
-    for name in options.attack or ATTACKS:
-        rows.append(asyncio.run(suffer(ATTACKS[name], options.seconds, options.rate)))
-        print(line(rows[-1]), flush=True)
-    if options.beside:
-        print("\n" + beside(options.beside, rows))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    for _ in range(options.repetitions):
+        for name in options.attack or ATTACKS:
+            rows.append(asyncio.run(suffer(ATTACKS[name], options.seconds, options.rate)))
+            print(line(rows[-1]), flush=True)
+            if options.json:  # after each, so that a run that is broken off leaves its numbers
+                options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    if earlier:
+        print("\n" + beside(earlier, rows))
     return 1 if any(row.problems for row in rows) else 0
 
 

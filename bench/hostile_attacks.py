@@ -111,6 +111,11 @@ def attack(name: str, about: str, *, full_disk: bool = False) -> Callable[[_Prog
     return entered
 
 
+@attack("nobody", "no attack: what the pair alone costs on this machine, to compare with")
+async def nobody(ground: Ground, until: float, heard: Heard) -> None:
+    await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+
 # Neighbours.
 
 
@@ -141,7 +146,7 @@ async def forged_life(life: int, ground: Ground, until: float, heard: Heard) -> 
     await asyncio.gather(as_a(), again_and_again(until, heard, as_d, 0.05), return_exceptions=True)
 
 
-@attack("forged-life", "as neighbour: c has a later life, 2^62, that wants nothing (122 bytes)")
+@attack("forged-life", "as neighbour: c has a later life, 2^62, that wants nothing")
 async def forged_far_life(ground: Ground, until: float, heard: Heard) -> None:
     await forged_life(1 << 62, ground, until, heard)
 
@@ -462,19 +467,19 @@ async def control_flood(ground: Ground, until: float, heard: Heard) -> None:
     await again_and_again(until, heard, session, 0.05)
 
 
-@attack("full-disk", "broker b writes its trace to a full disk, and a client gives it much to trace", full_disk=True)
+@attack("full-disk", "b traces to a full disk, and a client makes it write 20,000 records a second", full_disk=True)
 async def full_disk(ground: Ground, until: float, heard: Heard) -> None:
-    chatter = [make_message(Identity("talkative", 1, number), {"chatter": True}) for number in range(1, 101)]
-    frame = encode_frame([Publish(message) for message in chatter])
+    dropped = [make_message(Identity("unattached", 1, number), {"n": number}) for number in range(1, 201)]
+    frame = encode_frame([Publish(message) for message in dropped])
 
     async def session() -> None:
-        peer = await as_client(ground.b, "talkative", heard, until)
+        peer = await Peer.connect(ground.b, heard)
         try:
-            await subscribe(peer, ["chatter"], until)
+            await peer.handshake("client", "unattached", until)
             began = time.monotonic()
             for turn in count():
                 await peer.write(frame, until)
-                heard.note("messages sent", len(chatter))
+                heard.note("messages sent", len(dropped))
                 await asyncio.sleep(max(0.0, began + turn * 0.01 - time.monotonic()))
         finally:
             peer.end()

@@ -30,7 +30,7 @@ SCALE = 0.02  # of all others
 LONGER = {"forged-hello": 0.7}  # seconds, for attacks whose harm comes with the next Hello
 # While c takes back its own name from a false later life, messages may be lost; afterwards none.
 MAY_LOSE_DURING = ("forged-life-plausible",)
-SILENT = ("unfinished-frames", "slow-readers")  # they do not speak, or do not listen, and hear nothing
+SILENT = ("nobody", "unfinished-frames", "slow-readers")  # they do not speak, or do not listen, and hear nothing
 # Before brokers defended themselves, these failed: forged-life, forged-life-plausible, forged-hello, eviction,
 # heavy-predicates, stolen-name, full-disk. The others made the pair late, which only the bench can show.
 
