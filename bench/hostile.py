@@ -351,7 +351,7 @@ def compared(runs: list[Row]) -> list[str]:
     guests = [row.newcomer.get("during", "-") for row in runs]
     served = [float(guest.split()[0]) for guest in guests if guest.endswith(" ms")]
     refused = len(guests) - len(served)
-    guest = ", ".join([spread(served, ".0f")] * bool(served) + [f"{refused} x no"] * bool(refused))
+    guest = ", ".join(([spread(served, ".0f")] if served else []) + ([f"{refused} x no"] if refused else []))
     return [*shares, guest, *(spread([getattr(row, w) for row in runs], f) for w, f in MEASURED)]
 
 
