@@ -9,9 +9,11 @@ two small packets on each link, and ends when the last broker that can be reache
 Chang 1982, Segall 1983).
 
 Requests and confirmations may be lost where links lose packets: a broker that waits asks again with every Hello. One
-that waits for others itself answers such a repetition with those it waits for, so that the origin can name them.
-A link that goes down is waited for no longer: what is behind it cannot be reached, or is reached another way and
-hears the interest with the repair of that change.
+that waits for others itself answers such a repetition with those it waits for, so that the origin can name them. A
+neighbour that gives no answer at all for `SILENT_AFTER` is named and waited for no longer, in this round and in the
+next ones, until it answers again: one that is broken, or lies, must not make every subscriber wait. Nobody waits for
+what is behind a link that goes down, either: it cannot be reached, or is reached another way and hears the interest
+with the repair of that change.
 
 Many subscriptions cost few rounds: at most `ROUNDS_IN_FLIGHT` of one origin are on their way, and whoever asks
 meanwhile shares the next one.
@@ -35,6 +37,7 @@ from penstock.overlay.packets import UNCONFIRMED_MAX, BrokerId, Confirmation, Co
 ROUNDS_IN_FLIGHT = 2  # of our own; with the next one the brokers catch up
 ROUNDS_PER_ORIGIN = 4  # the oldest is forgotten
 FORGOTTEN_AFTER = 30.0  # seconds: no client waits longer (READY_WITHIN_MAX)
+SILENT_AFTER = 4.0  # seconds: some eight tries
 WAITING_MAX = 10_000
 
 _Version = tuple[int, int]  # incarnation, version of the interest
@@ -42,12 +45,13 @@ OURSELVES: Link = -1
 
 
 class _Round:
-    __slots__ = ("begun_at", "known", "parent", "reported", "waiting")
+    __slots__ = ("begun_at", "known", "missing", "parent", "reported", "waiting")
 
     def __init__(self, parent: Link, waiting: Iterable[Link], known: bool, now: float) -> None:
         self.parent = parent  # who asked us first
         self.waiting = dict.fromkeys(waiting)  # whom we asked and who has not answered
         self.reported: dict[Link, tuple[BrokerId, ...]] = {}  # for whom they wait, by what they said last
+        self.missing: dict[BrokerId, None] = {}  # brokers that nobody waits for any more, and that have not confirmed
         self.known = known  # we have that version ourselves
         self.begun_at = now
 
@@ -75,6 +79,8 @@ class Confirmations:
         self._waiters: list[_Waiter] = []
         self._version = 0  # of our interest, as announced
         self._confirmed = 0  # and as known to all
+        self._missing_last: tuple[BrokerId, ...] = ()  # but these, which gave no answer
+        self._silent: dict[Link, None] = {}  # neighbours that gave none for long
 
     # Our own interest.
 
@@ -125,26 +131,27 @@ class Confirmations:
         if found is None:
             if origin == self._broker:  # forgotten long since
                 return []
-            others = tuple(link for link in self._neighbours if link != sender)
-            found = self._begin(origin, version, _Round(sender, others, known, now))
-            request: list[Effect] = [Send(others, ConfirmRequest(origin, *version), Lane.CONTROL)] if others else []
+            found, request = self._begin(origin, version, sender, known, now)
             return request + self._settled(origin, version, found, now)
+        self._silent.pop(sender, None)
         if sender != found.parent:  # it has that version, and another neighbour waits for it
             answer: list[Effect] = [_confirmation(origin, version, sender)] if packet.again else []
             return answer + self._answered(origin, version, found, sender, now)
         if packet.again:
-            return [_confirmation(origin, version, sender, () if found.done else self._missing(found))]
+            return [_confirmation(origin, version, sender, self._missing(found), found.done)]
         return []
 
     def confirmed(self, packet: Confirmation, sender: Link, *, now: float) -> list[Effect]:
         """A neighbour answers: all behind it have that version, or it names those it waits for."""
+        self._silent.pop(sender, None)
         version = (packet.incarnation, packet.version)
         found = self._rounds.get(packet.origin, {}).get(version)
         if found is None or sender not in found.waiting:
             return []
-        if packet.unconfirmed:
+        if not packet.done:
             found.reported[sender] = packet.unconfirmed
             return []
+        found.missing |= dict.fromkeys(packet.unconfirmed)
         return self._answered(packet.origin, version, found, sender, now)
 
     def learnt(self, origin: BrokerId, incarnation: int, version: int, *, now: float) -> list[Effect]:
@@ -167,6 +174,7 @@ class Confirmations:
     def neighbour_down(self, link: Link, now: float) -> list[Effect]:
         """Nobody waits for what is behind this link, and it waits for nobody."""
         self._neighbours.pop(link, None)
+        self._silent.pop(link, None)
         effects: list[Effect] = []
         for origin, version, found in self._all():
             if found.parent == link:
@@ -184,6 +192,11 @@ class Confirmations:
             elif found.waiting and found.begun_at < now:
                 request = ConfirmRequest(origin, *version, again=True)
                 effects.append(Send(tuple(found.waiting), request, Lane.CONTROL))
+                if now - found.begun_at > SILENT_AFTER:
+                    for link in [link for link in found.waiting if link not in found.reported]:
+                        self._silent[link] = None
+                        found.missing[self._neighbours[link]] = None
+                        effects += self._answered(origin, version, found, link, now)
         return effects + self._go_on(now)
 
     # Inside.
@@ -194,23 +207,27 @@ class Confirmations:
     def _go_on(self, now: float) -> list[Effect]:
         """Answer whom we can, and begin a round if somebody waits for one."""
         self._waiters, answered = _split(self._waiters, self._confirmed)
-        effects: list[Effect] = [_ready(waiter.link, waiter.ticket) for waiter in answered]
+        missing = self._names(self._missing_last)
+        effects: list[Effect] = [_ready(waiter.link, waiter.ticket, missing) for waiter in answered]
         wanted = max((waiter.version for waiter in self._waiters if waiter.version is not None), default=0)
         flying = [version for (_, version), one in self._rounds[self._broker].items() if not one.done]
         if wanted <= max(flying, default=self._confirmed) or len(flying) >= ROUNDS_IN_FLIGHT:
             return effects
         asked = (self.incarnation, self._version)
-        begun = self._begin(self._broker, asked, _Round(OURSELVES, self._neighbours, True, now))
-        if begun.waiting:
-            effects.append(Send(tuple(begun.waiting), ConfirmRequest(self._broker, *asked), Lane.CONTROL))
-        return effects + self._settled(self._broker, asked, begun, now)
+        begun, request = self._begin(self._broker, asked, OURSELVES, True, now)
+        return effects + request + self._settled(self._broker, asked, begun, now)
 
-    def _begin(self, origin: BrokerId, version: _Version, begun: _Round) -> _Round:
+    def _begin(
+        self, origin: BrokerId, version: _Version, parent: Link, known: bool, now: float
+    ) -> tuple[_Round, list[Effect]]:
+        """A new round, and the question to all neighbours but the one that asked us."""
         rounds = self._rounds[origin]
         while len(rounds) >= ROUNDS_PER_ORIGIN:
             del rounds[next(iter(rounds))]
-        rounds[version] = begun
-        return begun
+        others = tuple(link for link in self._neighbours if link != parent)
+        begun = rounds[version] = _Round(parent, (link for link in others if link not in self._silent), known, now)
+        begun.missing |= dict.fromkeys(self._neighbours[link] for link in others if link in self._silent)
+        return begun, [Send(others, ConfirmRequest(origin, *version), Lane.CONTROL)] if others else []
 
     def _answered(self, origin: BrokerId, version: _Version, found: _Round, link: Link, now: float) -> list[Effect]:
         if link not in found.waiting:
@@ -224,13 +241,14 @@ class Confirmations:
         if not found.done:
             return []
         if found.parent != OURSELVES:
-            return [_confirmation(origin, version, found.parent)]
-        self._confirmed = max(self._confirmed, version[1])
+            return [_confirmation(origin, version, found.parent, self._missing(found))]
+        if version[1] >= self._confirmed:
+            self._confirmed, self._missing_last = version[1], self._missing(found)
         return self._go_on(now)
 
     def _missing(self, found: _Round) -> tuple[BrokerId, ...]:
         """The brokers that a round waits for, as far as we know."""
-        missing = {} if found.known else {self._broker: None}
+        missing = dict(found.missing) if found.known else {self._broker: None, **found.missing}
         for link in found.waiting:
             missing |= dict.fromkeys(found.reported.get(link) or (self._neighbours[link],))
         return tuple(sorted(missing)[:UNCONFIRMED_MAX])
@@ -241,7 +259,10 @@ class Confirmations:
         rounds = self._rounds[self._broker].items()
         waiting = [one for (_, version), one in rounds if version >= wanted and not one.done]
         missing = self._missing(waiting[0]) if waiting else tuple(sorted(set(self._neighbours.values())))
-        return tuple(map(self._peer_name, missing[:UNCONFIRMED_MAX]))
+        return self._names(missing)
+
+    def _names(self, brokers: tuple[BrokerId, ...]) -> tuple[str, ...]:
+        return tuple(map(self._peer_name, brokers[:UNCONFIRMED_MAX]))
 
 
 def _split(waiters: list[_Waiter], confirmed: int) -> tuple[list[_Waiter], list[_Waiter]]:
@@ -256,5 +277,7 @@ def _ready(link: Link, ticket: int, unconfirmed: tuple[str, ...] = ()) -> Send:
     return Send((link,), Ready(ticket, unconfirmed), Lane.CONTROL)
 
 
-def _confirmation(origin: BrokerId, version: _Version, link: Link, unconfirmed: tuple[BrokerId, ...] = ()) -> Send:
-    return Send((link,), Confirmation(origin, *version, unconfirmed), Lane.CONTROL)
+def _confirmation(
+    origin: BrokerId, version: _Version, link: Link, unconfirmed: tuple[BrokerId, ...] = (), done: bool = True
+) -> Send:
+    return Send((link,), Confirmation(origin, *version, unconfirmed, done), Lane.CONTROL)

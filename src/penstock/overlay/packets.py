@@ -139,7 +139,7 @@ class ConfirmRequest(Packet, frozen=True):
 
 
 class Confirmation(Packet, frozen=True):
-    """All behind me have it; or, if brokers are named, these have not answered yet."""
+    """All behind me have it, but those named, which give no answer; or, if not `done`, I still wait for those named."""
 
     sent_by = (BROKER,)
 
@@ -147,6 +147,7 @@ class Confirmation(Packet, frozen=True):
     incarnation: int
     version: int
     unconfirmed: tuple[BrokerId, ...] = ()
+    done: bool = True
 
     def checked(self, limits: MessageLimits) -> Self:
         check_integers(self)

@@ -93,7 +93,9 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
         Publication, increasing(brokers, min_size=1, max_size=20), st.integers(0, HOPS_MAX), messages, lanes
     ),
     ConfirmRequest: st.builds(ConfirmRequest, brokers, counts, counts, st.booleans()),
-    Confirmation: st.builds(Confirmation, brokers, counts, counts, st.lists(brokers, max_size=16).map(tuple)),
+    Confirmation: st.builds(
+        Confirmation, brokers, counts, counts, st.lists(brokers, max_size=16).map(tuple), st.booleans()
+    ),
     ReadyRequest: st.builds(ReadyRequest, counts, st.floats(0.0, READY_WITHIN_MAX)),
     Ready: st.builds(Ready, counts, st.lists(texts, max_size=3).map(tuple)),
     Attach: st.builds(Attach, client_names, counts),

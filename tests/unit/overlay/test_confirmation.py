@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernel.machine import Done, Reported
-from penstock.overlay.confirmation import ROUNDS_IN_FLIGHT
+from penstock.overlay.confirmation import ROUNDS_IN_FLIGHT, SILENT_AFTER
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Confirmation, ConfirmRequest, Interest, Ready, ReadyRequest
 from penstock.overlay.routing import Routing
@@ -91,7 +91,7 @@ def test_lost_packets_are_asked_for_again(edges: list[tuple[int, int]], kind: ty
     random = Random(1)
 
     def loses(flight: object) -> bool:
-        if isinstance(flight.packet, kind) and random.random() < 0.7:  # type: ignore[attr-defined]
+        if isinstance(flight.packet, kind) and random.random() < 0.3:  # type: ignore[attr-defined]
             lost.append(flight)
             return True
         return False
@@ -133,6 +133,27 @@ def test_a_broker_that_cannot_be_reached_any_more_is_waited_for_no_longer() -> N
     pump.change("b2", "b3", up=False)
     pump.advance(0.6)
     assert answers(pump) == [()]
+
+
+def test_a_neighbour_that_never_answers_makes_one_subscriber_wait_and_is_named_to_all() -> None:
+    pump = broker_network(CHAIN)
+    client = attach(pump, "c", "b0")
+    answering = [False]
+    pump.loses = lambda flight: (
+        not answering[0] and flight.sender == "b3" and isinstance(flight.packet, ConfirmRequest | Confirmation)
+    )
+    subscribe(pump, client, "n = 1", within=20.0)
+    pump.advance(SILENT_AFTER + 1.0)
+    assert answers(pump) == [("broker 3",)]
+    subscribe(pump, client, "n = 2", number=10, within=20.0)
+    pump.advance(0.02)
+    assert answers(pump) == [("broker 3",)] * 2
+    answering[0] = True
+    subscribe(pump, client, "n = 3", number=11, within=20.0)
+    pump.advance(0.02)
+    subscribe(pump, client, "n = 4", number=12, within=20.0)
+    pump.advance(0.02)
+    assert answers(pump)[-1] == ()
 
 
 def test_what_all_know_already_is_answered_at_once() -> None:
