@@ -155,7 +155,7 @@ def measure_large(form: str, filters: int) -> Row:
     from penstock.overlay.assembly import NodeConfig
     from penstock.overlay.codec import encode
     from penstock.overlay.config import RoutingConfig
-    from penstock.overlay.interest import OwnInterest
+    from penstock.overlay.interest import OwnInterest, read_entries
     from penstock.overlay.packets import Hello, LinkState
     from penstock.overlay.routing import Routing
     from penstock.testing import a_broker
@@ -169,11 +169,12 @@ def measure_large(form: str, filters: int) -> Row:
     for number, routing in enumerate(owners, start=1):
         own = OwnInterest(number, 1, routing.form)
         for _ in range(filters // (BROKERS - 1)):
-            own.want(routing.form.entries(parse_predicate(a_where(rng))))
+            own.want(read_entries(routing.form.entries(parse_predicate(a_where(rng))), routing.form))
         changes = list(own.changes())
         told += len(own.announced())
         packets += changes
-        own.want(routing.form.entries(parse_predicate(f"symbol = 'NEW' AND price < {number}")))
+        changed = parse_predicate(f"symbol = 'NEW' AND price < {number}")
+        own.want(read_entries(routing.form.entries(changed), routing.form))
         sizes += [len(encode(packet)) for packet in own.changes()]
     advertise_s = time.process_time() - began
     node = a_broker(0, config=config)
@@ -184,8 +185,8 @@ def measure_large(form: str, filters: int) -> Row:
     del owners
     before = resident_bytes()
     began = time.process_time()
-    for packet in packets:
-        routing.receive([packet], sender=0, now=0.0)
+    for number, packet in enumerate(packets):
+        routing.receive([packet], sender=0, now=float(number))  # as slowly as the budget of a neighbour allows
     routing.form.wanting([{"symbol": "S0001"}])
     converge_s = time.process_time() - began
     kept = resident_bytes() - before
@@ -255,7 +256,7 @@ class Tree:
     """Brokers on a random tree with delays, driven by a heap of events: control packets only."""
 
     def __init__(self, brokers: int) -> None:
-        from penstock.testing import a_broker, a_client
+        from penstock.testing import AMPLE_BYTES, a_broker, a_client
 
         rng = random.Random(brokers)
         self.now = 0.0
@@ -274,6 +275,7 @@ class Tree:
             self._join(f"c{number}", f"b{number}", 0.0005)
         for name, link in list(self._ends):
             self.apply(name, self.nodes[name].link_changed(link, up=True, now=0.0))
+            self.apply(name, self.nodes[name].link_ready(link, room_bytes=AMPLE_BYTES, now=0.0))
 
     def _join(self, a: str, b: str, delay: float) -> None:
         here = sum(name == a for name, _ in self._ends)
