@@ -44,7 +44,8 @@ class Egress:
             tuple[Link, Lane], int
         ] = {}  # bytes that wait in lanes that hold, by where they came from
         self.freed: dict[tuple[Link, Lane], None] = {}  # whose bytes have left since somebody looked
-        self.lost_deliveries: dict[Link, int] = {}  # dropped for want of room, since somebody took note of it
+        # Deliveries that were dropped for want of room since somebody took note of it, by the client's subscription.
+        self.lost_deliveries: dict[Link, dict[int, int]] = {}
 
     def link_changed(self, link: Link, *, up: bool) -> list[Effect]:
         """Begin with an empty queue, or drop what waits."""
@@ -165,7 +166,9 @@ class Egress:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
             return None
         if type(packet) is Delivery:
-            self.lost_deliveries[link] = self.lost_deliveries.get(link, 0) + 1
+            lost = self.lost_deliveries.setdefault(link, {})
+            for number in packet.subscriptions:
+                lost[number] = lost.get(number, 0) + 1
         return dropped("egress", "queue full", self.peer(link), lane, packet)
 
     def _release(self, link: Link, waiting: _Waiting) -> list[Effect]:

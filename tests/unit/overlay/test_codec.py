@@ -30,7 +30,7 @@ from penstock.overlay.packets import (
     Summary,
     Unsubscribe,
 )
-from penstock.overlay.status import Losses, Status, StatusRequest
+from penstock.overlay.status import Losses, LossesRequest, Status, StatusRequest
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
 
@@ -95,7 +95,14 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     Delivery: st.builds(Delivery, increasing(counts, max_size=20), messages, lanes),
     StatusRequest: st.builds(StatusRequest, counts),
     Status: st.builds(Status, counts, st.binary(max_size=100)),
-    Losses: st.builds(Losses, counts),
+    LossesRequest: st.builds(LossesRequest, counts),
+    Losses: st.builds(
+        Losses,
+        st.dictionaries(st.integers(0, 2**63), st.integers(1, 2**63), max_size=6).map(
+            lambda found: tuple(sorted(found.items()))
+        ),
+        counts,
+    ),
     Credit: st.builds(Credit, lanes, counts),
 }
 MESSAGE = a_message()

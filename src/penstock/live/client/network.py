@@ -166,6 +166,7 @@ class Network:
         if self._closed or self._link is None:
             return
         self._closed = True
+        await self._holder.settle()
         await self._link.close()
         self._holder.end_all()
         self._tickets.fail("the network was closed")
@@ -297,8 +298,8 @@ class Network:
 
     @property
     def lost_at_broker(self) -> int:
-        """How many deliveries our brokers report as dropped on the way to us."""
-        return self._holder.lost_at_broker
+        """How many deliveries our brokers report as dropped on the way to us, for all subscriptions."""
+        return self._holder.lost_at_broker()
 
     def _connected_link(self) -> HomeLink:
         if self._link is None or self._link.port is None:

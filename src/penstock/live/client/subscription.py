@@ -43,9 +43,7 @@ class Report:
     recover: bool
     received: int  # messages that came in over the network, and the transport let through
     dropped: int  # of those, how many the application was too slow for
-    lost_at_broker: (
-        int  # deliveries that the broker reports as dropped on the way to this client, for all subscriptions
-    )
+    lost_at_broker: int  # deliveries for it that the broker reports as dropped on the way to this client
     queue: int  # messages that wait for the application now
     queue_max: int
     reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
@@ -94,8 +92,7 @@ class Holder(Protocol):
     @property
     def reconnects(self) -> int: ...
 
-    @property
-    def lost_at_broker(self) -> int: ...
+    def lost_at_broker(self, number: int | None = None) -> int: ...
 
     async def open(self, subscription: Subscription, sink: Sink) -> None: ...
 
@@ -195,7 +192,7 @@ class Subscription:
             recover=self.options.recover,
             received=queue.received,
             dropped=queue.dropped,
-            lost_at_broker=self._holder.lost_at_broker,
+            lost_at_broker=self._holder.lost_at_broker(self.number),
             queue=len(queue.messages),
             queue_max=queue.queue_max,
             reconnects=self._holder.reconnects,
