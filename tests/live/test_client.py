@@ -270,6 +270,7 @@ NETWORK = {
     "flows",
     "incarnation",
     "lost_at_broker",
+    "lost_in_connection",
     "name",
     "on_withheld",
     "open",

@@ -157,6 +157,10 @@ class LaneQueue(Generic[Item]):
         """How much waits in one lane."""
         return self._lanes[lane].bytes
 
+    def heads(self) -> list[Item]:
+        """The first of each lane in which something waits."""
+        return [state.items[0][0] for state in self._lanes if state.items]
+
     def clear(self) -> list[Item]:
         """Empty the queue and return what was in it, lane by lane."""
         left = [item for state in self._lanes for item, _ in state.items]

@@ -26,7 +26,7 @@ class _Waiting:
     __slots__ = ("credit", "queue", "room_bytes", "sent")
 
     def __init__(self, config: QueueConfig) -> None:
-        self.queue: LaneQueue[tuple[Packet, Lane, Link]] = LaneQueue(config)
+        self.queue: LaneQueue[tuple[Packet, Lane, Link, int]] = LaneQueue(config)
         self.room_bytes = 0
         self.credit: dict[Lane, int] = {}  # bytes in all that the neighbour takes, in lanes that it limits
         self.sent = [0] * len(Lane)  # bytes in all, by lane
@@ -39,6 +39,7 @@ class Egress:
         self._links = links
         self._config = config
         self._up: dict[Link, _Waiting | None] = {}  # None for datagram links
+        self._round = 0  # in which a packet began to wait
         self._held_lanes = config.held_lanes
         self._waiting_from: dict[
             tuple[Link, Lane], int
@@ -58,9 +59,9 @@ class Egress:
         if waiting is None:
             return []
         left = waiting.queue.clear()
-        for packet, lane, source in left:
+        for packet, lane, source, _ in left:
             self._free(source, lane, packet.size_bytes())
-        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _ in left]
+        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _, _ in left]
 
     def link_ready(self, link: Link, room_bytes: int) -> list[Effect]:
         """The link can take this many bytes more."""
@@ -119,6 +120,18 @@ class Egress:
         waiting = self._up.get(link)
         return len(waiting.queue) if waiting is not None else 0
 
+    def next_round(self) -> int:
+        """From now on packets begin to wait in a new round; returns the number of the one before."""
+        self._round += 1
+        return self._round - 1
+
+    def oldest_round(self, link: Link) -> int:
+        """The round in which the first of what waits for this link began to wait; the present one if nothing does."""
+        waiting = self._up.get(link)
+        if waiting is None:
+            return self._round
+        return min((item[3] for item in waiting.queue.heads()), default=self._round)
+
     def waits_for_room(self, link: Link) -> bool:
         """Whether something waits that room would let out; what waits for credit alone does not count."""
         waiting = self._up.get(link)
@@ -161,7 +174,7 @@ class Egress:
             self._leave(waiting, lane, size_bytes)
             return effect
         granted = source != OURSELVES and lane in self._held_lanes
-        if waiting.queue.put(lane, (packet, lane, source), size_bytes, granted=granted):
+        if waiting.queue.put(lane, (packet, lane, source, self._round), size_bytes, granted=granted):
             if granted:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
             return None
@@ -178,7 +191,7 @@ class Egress:
             taken = waiting.queue.get()
             if taken is None:
                 break
-            (packet, lane, source), size_bytes = taken
+            (packet, lane, source, _), size_bytes = taken
             self._free(source, lane, size_bytes)
             self._leave(waiting, lane, size_bytes)
             released.append(Send((link,), packet, lane))

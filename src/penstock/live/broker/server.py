@@ -28,6 +28,7 @@ from penstock.kernel.randomness import generator
 from penstock.kernel.trace import Counted, InputRefused, Record
 from penstock.live.broker.admission import Admission
 from penstock.live.broker.dialer import Dialer
+from penstock.live.broker.passed_on import ROUND_EVERY, PassedOn
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
@@ -39,6 +40,7 @@ from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import Handshake
 from penstock.live.wire.tcp_port import BROKER_ROOM_BYTES, CLIENT_ROOM_BYTES, TcpPort
 from penstock.live.wire.udp import DatagramEndpoint, datagram_socket
+from penstock.live.wire.unfinished import UNFINISHED_BYTES_MAX, UnfinishedFrames
 from penstock.overlay.assembly import Life, broker_node
 from penstock.overlay.records import NeighbourChanged
 from penstock.services import services
@@ -53,6 +55,7 @@ class ServerConfig:
     connection: ConnectionConfig = field(default_factory=ConnectionConfig)
     connections_max: int = 12_000  # more than clients_max of the broker, so that a client over that limit gets a reason
     client_queue_packets: int = 10_000  # what may wait for a client that the plan does not name
+    unfinished_bytes_max: int = UNFINISHED_BYTES_MAX  # of frames that were begun, on all connections together
     sweep_interval: float = 1.0  # between two looks at all connections
     drain_within: float = 3.0
     backlog: int = 1024
@@ -82,6 +85,8 @@ class BrokerServer:
         self.links = self.admission.links
         self.neighbours = self.admission.neighbours
         self._trace = trace
+        self._passed_on = PassedOn()
+        self._unfinished = UnfinishedFrames(self.config.unfinished_bytes_max)
         self._tokens: dict[Link, int] = {  # what datagrams from a neighbour must carry
             link: 0 for link, neighbour in self.neighbours.items() if neighbour.kind is LinkKind.DATAGRAM
         }
@@ -123,6 +128,7 @@ class BrokerServer:
             if neighbour.dials is not None:
                 self._tasks.append(self._loop.create_task(self._dialer(link, neighbour, neighbour.dials).run()))
         self._tasks.append(self._loop.create_task(self._keep_sweeping()))
+        self._tasks.append(self._loop.create_task(self._keep_acknowledging()))
 
     async def stop(self) -> None:
         """Take in nothing more, drain, close."""
@@ -151,9 +157,7 @@ class BrokerServer:
     async def _listen(self) -> None:
         host, port = self.plan.listen
         try:
-            self._server = await self._loop.create_server(
-                lambda: Connection(self, self.config.connection), host, port, backlog=self.config.backlog
-            )
+            self._server = await self._loop.create_server(self._connection, host, port, backlog=self.config.backlog)
             self.address = Address(host, self._server.sockets[0].getsockname()[1])
         except OSError as error:
             raise _cannot_listen(self.plan.listen, error) from None
@@ -183,6 +187,16 @@ class BrokerServer:
 
     # Connections.
 
+    def _connection(self, handshake: Handshake | None = None, dialled: str | None = None) -> Connection:
+        return Connection(
+            self,
+            self.config.connection,
+            handshake=handshake,
+            dialled=dialled,
+            acknowledges=False,  # in rounds
+            unfinished=self._unfinished,
+        )
+
     def made(self, connection: Connection) -> None:
         """A connection was accepted or dialled; its handshake has yet to come."""
         problem = self.admission.connection_refusal(len(self.connections))
@@ -207,6 +221,7 @@ class BrokerServer:
         if problem:
             self._refuse(connection, problem)
             return
+        self._passed_on.came(connection)
         neighbour = self.neighbours.get(link)
         self.host.receive_after(neighbour.delay if neighbour is not None else 0.0, link, packets)
 
@@ -224,6 +239,8 @@ class BrokerServer:
         if link is None:
             return
         log.info("%s: %s is gone: %s", self.plan.name, name, problem)
+        if link in self.neighbours or not connection.peer_left:  # a client that leaves wants no more
+            self.host.connection_lost(self.links[link].peer, connection.handed_over.messages_unknown)
         port = self.host.ports.get(link)
         if isinstance(port, TcpPort | DatagramPort) and port.connection is connection:
             self.host.link_down(link)
@@ -303,7 +320,7 @@ class BrokerServer:
     def _dialer(self, link: Link, neighbour: Neighbour, address: Address) -> Dialer:
         def connect() -> Connection:
             handshake = self._handshake(link)
-            return Connection(self, self.config.connection, handshake=handshake, dialled=neighbour.name)
+            return self._connection(handshake, neighbour.name)
 
         random = generator(self.incarnation, self.plan.name, "dialling", neighbour.name)
         names = (self.plan.name, neighbour.name)
@@ -317,7 +334,14 @@ class BrokerServer:
                 if neighbour.broker == record.neighbour and isinstance(port, TcpPort | DatagramPort):
                     port.connection.abort("silent")
 
-    # Once a second.
+    # Now and then.
+
+    async def _keep_acknowledging(self) -> None:
+        while True:
+            await asyncio.sleep(ROUND_EVERY)
+            if not self._passed_on.idle:
+                self.host.flush()
+                self._passed_on.look(self.node.egress, self.host.ports, self._loop.time())
 
     async def _keep_sweeping(self) -> None:
         while True:
