@@ -32,6 +32,7 @@ from penstock.live.broker.passed_on import ROUND_EVERY, PassedOn
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
+from penstock.live.quiet_log import QuietLog, left_out_text
 from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
@@ -85,6 +86,7 @@ class BrokerServer:
         self.links = self.admission.links
         self.neighbours = self.admission.neighbours
         self._trace = trace
+        self._quiet = QuietLog()
         self._passed_on = PassedOn()
         self._unfinished = UnfinishedFrames(self.config.unfinished_bytes_max)
         self._tokens: dict[Link, int] = {  # what datagrams from a neighbour must carry
@@ -312,7 +314,9 @@ class BrokerServer:
         )
 
     def _refuse(self, connection: Connection, problem: str) -> None:
-        log.warning("%s: %s: %s", self.plan.name, connection.address, problem)
+        left_out = self._quiet.allows(problem, self._loop.time())
+        if left_out is not None:
+            log.warning("%s: %s: %s%s", self.plan.name, connection.address, problem, left_out_text(left_out))
         connection.close(problem, violation=True)
 
     # Neighbours.

@@ -14,7 +14,7 @@ from typing import Protocol
 UNFINISHED_BYTES_MAX = 64 << 20
 
 
-class Holder(Protocol):
+class FrameHolder(Protocol):
     """A connection, as this table knows it."""
 
     def close(self, problem: str = "", *, violation: bool = False) -> None: ...
@@ -26,9 +26,9 @@ class UnfinishedFrames:
     def __init__(self, bytes_max: int = UNFINISHED_BYTES_MAX) -> None:
         self.bytes_in_all = 0
         self._bytes_max = bytes_max
-        self._held: dict[Holder, int] = {}  # the longest held come first
+        self._held: dict[FrameHolder, int] = {}  # the longest held come first
 
-    def holds(self, connection: Holder, held_bytes: int) -> None:
+    def holds(self, connection: FrameHolder, held_bytes: int) -> None:
         """A connection holds so much of an unfinished frame now; 0: nothing any more."""
         self.bytes_in_all += held_bytes - self._held.get(connection, 0)
         if held_bytes:
