@@ -104,6 +104,9 @@ def _show(found: dict[str, Any]) -> None:
         f" {found['clients_connected']} clients; input refused {found['refused']} times",
         highlight=False,
     )
+    trace = found.get("trace")
+    if trace and trace["problem"]:
+        console.print(f"[red]its trace has stopped[/]: {_plain(trace['problem'])}", highlight=False)
     if found["links"]:
         links = _table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
         for link in found["links"]:

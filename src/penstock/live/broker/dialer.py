@@ -1,7 +1,7 @@
 """Keeps a connection to one neighbour: dial, hold, and dial again with backoff when it is lost.
 
-So a network heals by itself. The backoff starts small again after a connection whose handshake was answered. A
-neighbour that cannot be had for `WARN_AFTER` is warned of, once and then at growing intervals: its address may be wrong.
+So a network heals by itself. The backoff starts small again after a connection whose handshake was answered. If a
+neighbour cannot be had for `WARN_AFTER`, its address may be wrong: a warning, once and then at growing intervals.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class BrokerServer:
         )
         self.links = self.admission.links
         self.neighbours = self.admission.neighbours
-        self._trace = trace
+        self.trace = trace
         self._quiet = QuietLog()
         self._passed_on = PassedOn()
         self._unfinished = UnfinishedFrames(self.config.unfinished_bytes_max)
@@ -103,7 +103,7 @@ class BrokerServer:
         """Listen, and dial the neighbours; raises NotPossibleHere if the address, or the folder, cannot be had."""
         kernels.prepare_beside(lambda job: threading.Thread(target=job, name="kernels", daemon=True).start())
         self._loop = asyncio.get_running_loop()
-        self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self._trace)
+        self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self.trace)
         self.host.on_record = self._recorded
         self.endpoint = DatagramEndpoint(self.host.note)
         life = Life(
@@ -111,7 +111,7 @@ class BrokerServer:
             incarnation=self.incarnation,
             seed=int.from_bytes(os.urandom(8), "big"),
             number=self.plan.broker,
-            traced=self._trace is not None,
+            traced=self.trace is not None,
             storage=self._data is not None,
             host_view=lambda: broker_status(self),
         )
@@ -152,7 +152,7 @@ class BrokerServer:
 
     async def _close_files(self) -> None:
         """What was asked of storage and written to the trace is on disk afterwards."""
-        for beside in (self._store, self._trace):
+        for beside in (self._store, self.trace):
             if beside is not None:
                 await self._loop.run_in_executor(None, beside.close)
 
@@ -353,10 +353,10 @@ class BrokerServer:
             now = self._loop.time()
             for connection in list(self.connections):
                 connection.check_liveness(now)
-            if self._trace is not None:
+            if self.trace is not None:
                 self.host.count()
                 self._count_missing()
-                self._trace.tick()
+                self.trace.tick()
 
     def _count_missing(self) -> None:
         """What the network lost of our neighbours' datagrams is known from their numbers."""
