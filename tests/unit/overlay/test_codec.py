@@ -220,6 +220,7 @@ BAD = {
     "publication in the control lane": raw(Publish(MESSAGE), lane=0),
     "delivery in the control lane": raw(DELIVERY, lane=0),
     "unknown lane": raw(COPY, lane=len(Lane)),
+    "long control message": raw(Publish(a_message(1, body=bytes(60_001))), lane=Lane.SERVICE_CONTROL),
     "credit for control": raw(Credit(Lane.STREAM, 1), lane=0),
     "credit below zero": raw(Credit(Lane.STREAM, 1), bytes_in_all=-1),
     "credit for no lane": raw(Credit(Lane.STREAM, 1), lane=len(Lane)),

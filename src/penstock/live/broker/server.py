@@ -176,6 +176,7 @@ class BrokerServer:
         until = self._loop.time() + self.config.drain_within
         while self._queued() and self._loop.time() < until:
             await asyncio.sleep(0.005)
+            self.host.flush()  # what has just been let out and waits for the end of the turn
 
     def _queued(self) -> int:
         egress = self.node.egress
