@@ -223,3 +223,29 @@ def test_after_a_clean_close_nothing_is_unknown() -> None:
         assert dropped(broker) == 0
 
     run(clean())
+
+
+def test_a_broker_acknowledges_when_all_has_gone_on_and_not_before() -> None:
+    async def gone_on() -> None:
+        async with (
+            a_broker() as broker,
+            penstock.connect(url(broker)) as there,
+            there.subscribe("n >= 0") as messages,
+            penstock.connect(url(broker), name="p") as here,
+        ):
+            assert there._link is not None
+            assert there._link.port is not None
+            assert here._link is not None
+            there._link.port.connection.hold()  # it reads nothing, so it acknowledges nothing
+            await here.publish({"n": 1})
+            port = here._link.port
+            assert port is not None
+            await until(
+                lambda: any(one.peer and one.peer.name == "p" and one.packets_in == 2 for one in broker.connections)
+            )
+            assert port.connection.handed_over.messages_unknown == 1
+            there._link.port.connection.release()
+            await anext(messages)
+            await until(lambda: port.connection.handed_over.messages_unknown == 0)
+
+    run(gone_on())

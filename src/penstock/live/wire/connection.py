@@ -100,6 +100,7 @@ class Connection(asyncio.Protocol):
         self.peer_left = False  # it ended because the peer wanted no more, and nothing was wrong
         self.handed_over = HandedOver()
         self.packets_acknowledged = 0  # of those that came in, how many the peer knows to have come
+        self._packets_handled = 0  # and how many it is to know of
         self.address = ""
         self.paused = False
         self.closing = False  # nothing that comes in counts any more
@@ -169,6 +170,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.paused = False
         if not self.closing:
+            self.acknowledge(self._packets_handled)
             self._owner.writable(self)
 
     # What the owner does.
@@ -190,8 +192,8 @@ class Connection(asyncio.Protocol):
 
     def acknowledge(self, packets: int | None = None) -> None:
         """Tell the peer how many of its packets have been handled: so many, or all that have come."""
-        packets = self.packets_in if packets is None else packets
-        if packets > self.packets_acknowledged:
+        packets = self._packets_handled = max(self._packets_handled, self.packets_in if packets is None else packets)
+        if packets > self.packets_acknowledged and not self.paused:  # a peer that does not read makes us keep nothing
             self.packets_acknowledged = packets
             self._write(encode_acknowledgement(packets))
 
@@ -262,7 +264,7 @@ class Connection(asyncio.Protocol):
             self.abort(f"silent for {config.silence_max:g} s")
         elif self._frame_began is not None and now - self._frame_began > config.frame_within:
             self.close(f"a frame was begun and not finished within {config.frame_within:g} s", violation=True)
-        elif self.peer is not None and now - self._sent_at > config.keepalive:
+        elif self.peer is not None and now - self._sent_at > config.keepalive and not self.paused:
             self._write(KEEPALIVE)
 
     def _pause_for_a_turn(self) -> None:
