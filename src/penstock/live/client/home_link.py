@@ -159,13 +159,13 @@ class HomeLink:
         if self.port is None or self.port.connection is not connection:
             return
         self.post()  # it is lost with the link, and counted
-        self.port = None
+        peer, self.port = self.port.peer, None
         self._up.clear()
         self._writable.set()  # whoever waits for room finds that there is nothing to wait for
         self.host.link_down(HOME)
         unknown = connection.handed_over.messages_unknown
         self.lost_in_connection += unknown
-        self.host.connection_lost(str(self.address), unknown)
+        self.host.connection_lost(peer, unknown)
         if unknown:
             problem += f" ({unknown} messages are not known to have arrived)"
         if not self.tasks[0].cancelled() and not self.tasks[0].cancelling():
