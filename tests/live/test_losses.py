@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
 from msgspec.structs import replace
 
 import penstock
@@ -33,7 +34,8 @@ async def overflow(broker: BrokerServer, publisher: penstock.Network, slow: pens
     return sent
 
 
-def test_a_slow_client_that_leaves_is_told_the_last_of_what_its_broker_dropped() -> None:
+@pytest.mark.parametrize("whole_client", [True, False])
+def test_a_slow_client_that_leaves_is_told_the_last_of_what_its_broker_dropped(whole_client: bool) -> None:
     async def last_word() -> None:
         async with (
             a_broker(ServerConfig(client_queue_packets=10)) as broker,
@@ -42,7 +44,7 @@ def test_a_slow_client_that_leaves_is_told_the_last_of_what_its_broker_dropped()
             slow.subscribe("n >= 0") as messages,
         ):
             await overflow(broker, publisher, slow)
-            await slow.close()
+            await (slow if whole_client else messages).close()
             assert messages.report().lost_at_broker == dropped(broker, cause="queue full")
 
     run(last_word())

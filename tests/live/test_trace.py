@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 import penstock
-from live_help import run, until, url
+from live_help import a_line, run, until, url
 from penstock.errors import NotPossibleHere
 from penstock.kernel import trace_files
 from penstock.kernel.trace import Counted, LimitReached, NodeStarted, Record
@@ -19,6 +19,7 @@ from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.trace import STOPPED, LiveTrace, open_trace
 from penstock.live.wire.addresses import Address
+from penstock.scenario.runs import RunOutcome, make_run
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -132,3 +133,18 @@ def test_the_last_record_of_a_stopped_trace_says_how_many_are_missing() -> None:
     trace.write(1.0, "a", NodeStarted("broker", 1))
     trace.close()
     assert sink.lines == [LimitReached(f"{STOPPED}: {FULL}", 1)]
+
+
+def test_a_run_whose_description_cannot_be_written_ends_with_a_clean_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, data: bytes) -> int:
+        raise FULL
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(NotPossibleHere, match=r"run.json cannot be written: No space left on device; make room"):
+        make_run(tmp_path / "run", a_line("a"), 1, no_outcome)
+
+
+def no_outcome(trace: object) -> RunOutcome:
+    raise AssertionError("nothing is made without a description")

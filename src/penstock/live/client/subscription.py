@@ -98,6 +98,8 @@ class Holder(Protocol):
 
     async def close(self, subscription: Subscription) -> None: ...
 
+    async def settle(self) -> None: ...
+
     def read(self, number: int, reading: Reading) -> None: ...
 
     def reader_dropped(self, message: Message) -> None: ...
@@ -142,11 +144,12 @@ class Subscription:
         return self
 
     async def close(self) -> None:
-        """Unsubscribe; iterating ends when the queue is empty."""
+        """Unsubscribe; iterating ends when the queue is empty. Afterwards the report knows what the broker dropped."""
         if not self._closed:
             self._last_reports = self._holder.service_reports(self.number)
             await self._holder.close(self)
             self._end(None)
+            await self._holder.settle()
 
     async def __aenter__(self) -> Subscription:
         return await self.open()

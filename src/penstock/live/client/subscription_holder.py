@@ -20,6 +20,7 @@ from penstock.kernel.trace import InputRefused, Record, Unsubscribed
 from penstock.live.client.home_link import HOME, HomeLink
 from penstock.live.client.subscription import Sink, Subscription
 from penstock.live.client.tickets import Tickets
+from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.status import StatusRequester
 from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
@@ -40,6 +41,7 @@ class SubscriptionHolder:
         self._next_number = 0
         self._refusal = ""  # the last reason that a broker gave
         self._ended = False
+        self._mute: TcpPort | None = None  # over which the broker did not answer the last question
         self._warned = False  # of publishers without the transport
 
     def attach(self, link: HomeLink) -> None:
@@ -70,15 +72,20 @@ class SubscriptionHolder:
         return sum(losses.values()) if number is None else losses.get(number, 0)
 
     async def settle(self) -> None:
-        """Before the client leaves: learn what the broker has dropped and not told yet, if it answers in time."""
+        """At the end of a subscription, or of all: learn what the broker has dropped and not told yet.
+
+        A broker that did not answer in time is not waited for again on the same connection.
+        """
         link = self._link
-        if link is None or link.port is None or not self._next_number:
+        if link is None or link.port is None or not self._next_number or link.port is self._mute:
             return
+        port = link.port
         ticket, answer = self._tickets.take()
         requester = link.node.machine(StatusRequester)
         link.host.apply(link.node.route(requester.ask_losses(HOME, ticket)))
         try:
-            await asyncio.wait([answer], timeout=SETTLE_WITHIN)
+            if not (await asyncio.wait([answer], timeout=SETTLE_WITHIN))[0]:
+                self._mute = port
         finally:
             answer.cancel()
             requester.forget(ticket)
