@@ -391,6 +391,7 @@ NETWORK = {
     "flows",
     "incarnation",
     "lost_at_broker",
+    "lost_in_connection",
     "name",
     "on_withheld",
     "open",

@@ -16,11 +16,13 @@ from penstock.live.wire.frames import (
     KEEPALIVE,
     MAGIC,
     VERSION,
+    Acknowledgement,
     Close,
     Frame,
     FrameDecoder,
     Handshake,
     decode_handshake,
+    encode_acknowledgement,
     encode_close,
     encode_frame,
     encode_handshake,
@@ -32,7 +34,8 @@ from penstock.testing import a_message
 
 HANDSHAKE = Handshake(role="client", name="somebody", incarnation=7, credentials=b"secret")
 PACKETS = [Subscribe(1, 2, "a = 1"), Publish(a_message(1, body=b"x" * 300)), Hello(1, 2, "s", 3)]
-STREAM = encode_handshake(HANDSHAKE) + encode_frame(PACKETS) + KEEPALIVE + encode_frame(PACKETS[:1])
+ACKNOWLEDGED = encode_acknowledgement(70_000)
+STREAM = encode_handshake(HANDSHAKE) + encode_frame(PACKETS) + KEEPALIVE + ACKNOWLEDGED + encode_frame(PACKETS[:1])
 
 
 def handshaken() -> FrameDecoder:
@@ -60,7 +63,7 @@ def explained(work: Callable[[], object]) -> bool:
 def test_any_cutting_of_the_stream_gives_the_same_frames(cuts: list[int]) -> None:
     decoder = FrameDecoder()
     frames = fed(decoder, STREAM + encode_close("enough"), cuts)
-    assert frames == [HANDSHAKE, PACKETS, [], PACKETS[:1], Close("enough")]
+    assert frames == [HANDSHAKE, PACKETS, [], Acknowledgement(70_000), PACKETS[:1], Close("enough")]
     assert decoder.waiting_bytes() == 0
 
 
@@ -86,7 +89,7 @@ def test_a_damaged_byte_is_refused_or_harmless(place: int, value: int) -> None:
 @given(st.integers(0, len(STREAM)))
 def test_a_stream_that_is_cut_short_yields_only_whole_frames(end: int) -> None:
     frames = FrameDecoder().feed(STREAM[:end])
-    assert frames == [HANDSHAKE, PACKETS, [], PACKETS[:1]][: len(frames)]
+    assert frames == [HANDSHAKE, PACKETS, [], Acknowledgement(70_000), PACKETS[:1]][: len(frames)]
 
 
 def test_a_long_frame_is_refused_by_its_length_before_it_is_held() -> None:

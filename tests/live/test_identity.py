@@ -12,7 +12,6 @@ from penstock.content.message import INBOX
 from penstock.errors import Unreachable
 from penstock.live.broker.plan import Neighbour
 from penstock.live.broker.server import BrokerServer, ServerConfig
-from penstock.live.quiet_log import GrowingIntervals
 from penstock.live.wire.frames import Handshake, encode_frame, encode_handshake
 from penstock.overlay.packets import Attach, Publish
 from penstock.overlay.routing import Routing
@@ -177,23 +176,3 @@ def test_a_neighbour_whose_old_connection_is_dead_gets_in() -> None:
             third.writer.close()
 
     run(restarts())
-
-
-# Logs.
-
-
-def test_warnings_that_repeat_come_at_growing_intervals() -> None:
-    warnings = GrowingIntervals(first=1.0, longest=8.0, keys_max=2)
-    logged = {now: kept for now in range(40) if (kept := warnings.allows("a", float(now))) is not None}
-    assert logged == {0: 0, 1: 0, 3: 1, 7: 3, 15: 7, 23: 7, 31: 7, 39: 7}
-    assert warnings.allows("b", 39.0) == 0
-    assert warnings.allows("c", 39.0) == 0
-    assert warnings.allows("a", 39.5) == 0  # forgotten, because two others came
-
-
-def test_after_a_quiet_time_warnings_begin_anew() -> None:
-    warnings = GrowingIntervals(first=1.0)
-    for now in (0.0, 0.5, 1.5, 2.0, 4.0):
-        warnings.allows("a", now)
-    assert warnings.allows("a", 100.0) == 0
-    assert warnings.allows("a", 101.0) == 0

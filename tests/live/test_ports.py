@@ -9,9 +9,12 @@ import pytest
 
 import penstock
 from live_help import a_line, a_network, dropped, known, run, until, url
+from penstock.kernel.packet import Lane
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.tcp_port import TcpPort
+from penstock.overlay.client import Client
+from penstock.testing import a_message
 
 KINDS: dict[str, dict[str, Any]] = {
     "datagram": {"kind": "datagram"},
@@ -129,3 +132,30 @@ def test_a_broker_that_stops_lets_out_what_waits_first() -> None:
         return sum(one.packets_in for one in broker.connections if one.peer is not None and one.peer.role == "client")
 
     run(drains())
+
+
+@pytest.mark.parametrize("kind", ["datagram", "shaped", "reliable"])
+def test_control_messages_of_services_come_through_where_data_is_dropped(kind: str) -> None:
+    async def come_through() -> None:
+        link = {"kind": kind, "rate_bits_per_s": 200e3, "queue_packets": 20}
+        async with (
+            a_network(a_line("a", "b", **link)) as brokers,
+            penstock.connect(url(brokers["b"])) as there,
+            there.subscribe("n >= 0") as data,
+            there.subscribe("urgent") as urgent,
+            penstock.connect(url(brokers["a"])) as here,
+        ):
+            a = brokers["a"]
+            await known(a, 2)
+            for n in range(100):
+                await here.publish({"n": n}, bytes(1000))
+            await until(lambda: dropped(a, cause="queue full") > 0)
+            home = here._link
+            assert home is not None
+            feedback = a_message(1, {"urgent": True}, publisher=here.name)
+            home.host.apply(home.node.route(home.node.machine(Client).carry(feedback, Lane.SERVICE_CONTROL)))
+            await anext(urgent)
+            assert data.report().received + dropped(a, cause="queue full") < 100  # data still waits
+            assert urgent.report().lost_at_broker == 0
+
+    run(come_through())

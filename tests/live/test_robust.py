@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -247,3 +248,50 @@ def test_links_that_are_cut_again_and_again_come_back(monkeypatch: pytest.Monkey
         return any(link["up"] for link in broker_status(broker)["links"] if link["peer"] == peer)
 
     run(cut())
+
+
+UNFINISHED = HELLO + (1_800_000).to_bytes(4, "big")
+
+
+def test_a_frame_that_trickles_in_for_ever_ends_its_connection() -> None:
+    async def trickles() -> None:
+        patience = dataclasses.replace(IMPATIENT, silence_max=60.0, frame_within=0.3)
+        async with a_broker(ServerConfig(connection=patience, sweep_interval=0.05)) as broker:
+            raw = await RawClient.connect(broker.address)
+            raw.send(UNFINISHED)
+            reason = asyncio.ensure_future(raw.close_reason())
+            while not reason.done():
+                raw.send(b"\x00")  # progress, of a kind
+                await asyncio.wait([reason], timeout=0.02)
+            assert "not finished within 0.3 s" in await reason
+            assert broker.host.refusals == 1
+            raw.writer.close()
+
+    run(trickles())
+
+
+def test_unfinished_frames_of_all_connections_together_have_a_bound() -> None:
+    async def many() -> None:
+        config = ServerConfig(unfinished_bytes_max=2_000_000)
+        async with (
+            a_broker(config) as broker,
+            penstock.connect(url(broker)) as network,
+            network.subscribe("n = 1") as wish,
+        ):
+            small = [await RawClient.connect(broker.address) for _ in range(5)]
+            for raw in small:
+                raw.send(UNFINISHED + bytes(300_000))
+            await until(lambda: broker._unfinished.bytes_in_all >= 1_500_000)
+            large = await RawClient.connect(broker.address)
+            large.send(UNFINISHED + bytes(1_000_000))
+            assert "unfinished frames" in await large.close_reason()
+            assert broker.host.refusals == 1
+            assert broker._unfinished.bytes_in_all <= 2_000_000
+            await network.publish({"n": 1})
+            await anext(wish)
+            for raw in (*small, large):
+                await raw.vanish()
+            await until(lambda: len(broker.connections) == 1)
+            assert broker._unfinished.bytes_in_all == 0
+
+    run(many())

@@ -60,10 +60,11 @@ def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -
 
 async def _serve(plan: BrokerPlan, folder: Path | None, data: Path | None, as_json: bool) -> None:
     from penstock.live.broker.server import BrokerServer
-    from penstock.live.event_loop import stop_on_signals
+    from penstock.live.event_loop import stop_on_signals, warn_of_failed_accepts
     from penstock.live.trace import open_trace
 
     stop = stop_on_signals()
+    warn_of_failed_accepts(logging.getLogger("penstock.broker"), plan.name)
     trace = open_trace(folder, plan.name, began=time.time()) if folder is not None else None
     server = BrokerServer(plan, trace=trace, data=data)
     await server.start()

@@ -147,6 +147,9 @@ def _drawn(found: dict[str, Any]) -> Group:
             f" {found['clients_connected']} clients; input refused {found['refused']} times",
         )
     )
+    trace = found.get("trace")
+    if trace and trace["problem"]:
+        parts.append(Text.from_markup(f"[red]its trace has stopped[/]: {_plain(trace['problem'])}"))
     if found["links"]:
         links = _table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
         for link in found["links"]:

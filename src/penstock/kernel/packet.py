@@ -6,7 +6,9 @@ and what goes by UDP are derived from that.
 
 A *lane* is a class of traffic. It decides the queue in which a packet waits, and it stands on the wire in every packet
 that carries a message, so that all brokers on the way treat the message alike. Control goes first; the data lanes share
-a link by weight.
+a link by weight. What services send each other to keep data in check (feedback, requests, questions) is carried as
+messages, in a lane of its own: it neither waits behind data nor loses its place to it. It does not go first, because
+any client can send it; its messages are short, and its share of a link is bounded like any other's.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ class Lane(IntEnum):
     PRICED = 2
     TRANSPORT = 3
     BEST_EFFORT = 4
+    SERVICE_CONTROL = 5
 
 
+SERVICE_CONTROL_BYTES_MAX = 60_000  # of a message in that lane: it fits a datagram
 DATA_LANES = tuple(lane for lane in Lane if lane is not Lane.CONTROL)
 
 

@@ -54,8 +54,13 @@ class LaneBounds:
 CONTROL_BOUNDS = LaneBounds(packets_max=10_000, bytes_max=64 << 20)
 
 
+# What services tell each other is short and seldom; it gets its turn within a few packets of the other lanes.
+SERVICE_CONTROL_BOUNDS = LaneBounds(packets_max=1_000, bytes_max=4 << 20, weight=4)
+OWN_BOUNDS = {Lane.CONTROL: CONTROL_BOUNDS, Lane.SERVICE_CONTROL: SERVICE_CONTROL_BOUNDS}  # whatever data may have
+
+
 def _default_bounds() -> dict[Lane, LaneBounds]:
-    return {lane: CONTROL_BOUNDS if lane is Lane.CONTROL else LaneBounds() for lane in Lane}
+    return {lane: OWN_BOUNDS.get(lane, LaneBounds()) for lane in Lane}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +70,11 @@ class QueueConfig:
     lanes: Mapping[Lane, LaneBounds] = field(default_factory=_default_bounds)
 
     def sized(self, packets_max: int) -> QueueConfig:
-        """The same, but with this many packets in every lane that drops; control and lanes that hold count bytes."""
+        """The same, but with this many packets in every lane of data that drops; those that hold count bytes."""
         data: dict[Lane, LaneBounds] = {
             lane: replace(bounds, packets_max=packets_max)
             for lane, bounds in self.lanes.items()
-            if lane is not Lane.CONTROL and bounds.overflow is Overflow.DROP
+            if lane not in OWN_BOUNDS and bounds.overflow is Overflow.DROP
         }
         return QueueConfig(lanes={**self.lanes, **data})
 
@@ -156,6 +161,10 @@ class LaneQueue(Generic[Item]):
     def lane_bytes(self, lane: Lane) -> int:
         """How much waits in one lane."""
         return self._lanes[lane].bytes
+
+    def heads(self) -> list[Item]:
+        """The first of each lane in which something waits."""
+        return [state.items[0][0] for state in self._lanes if state.items]
 
     def clear(self) -> list[Item]:
         """Empty the queue and return what was in it, lane by lane."""

@@ -48,8 +48,11 @@ class NodeView(Protocol):
     def status(self) -> dict[str, Any]:
         """What the host and all services of the node say of themselves, as plain data."""
 
-    def take_lost_deliveries(self) -> dict[Link, int]:
-        """How many deliveries were dropped on each link since the last call; links that take nothing are left out."""
+    def take_lost_deliveries(self, link: Link | None = None) -> dict[Link, dict[int, int]]:
+        """How many deliveries to each client were dropped here since the last call, by link and subscription.
+
+        Of one link if it is named; else of all but those that take nothing now.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +170,12 @@ class WatchesTraffic(Protocol):
     """Wants to know that something came in over a link, whatever it was: for liveness."""
 
     def link_active(self, link: Link, *, now: float) -> None: ...
+
+
+class WatchesLosses(Protocol):
+    """Wants to know when a link has drained on which deliveries were dropped."""
+
+    def link_drained(self, link: Link, *, now: float) -> list[Effect]: ...
 
 
 class HasTimers(Protocol):

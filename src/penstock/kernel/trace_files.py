@@ -7,6 +7,8 @@ Writing is on the path of every record, so `write` only appends to a list; a lis
 run. A file is written under a name that begins with a dot, which Spark and people overlook, and gets its real name
 when it is whole and on disk: after a crash everything that was flushed can be read, and nothing else is there.
 
+If a file cannot be written, because the disk is full for instance, that is a `NotPossibleHere` which names the folder.
+
 A kind that never happened has no folder. Within a kind, files and rows stand in the order in which they were written.
 Pages carry checksums, so a damaged file is found and not believed.
 """
@@ -17,13 +19,14 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from penstock.errors import InvalidRun
+from penstock.errors import InvalidRun, NotPossibleHere
 from penstock.kernel.trace import Record
 
 if TYPE_CHECKING:
@@ -87,13 +90,22 @@ class TraceFiles:
 
     close = flush
 
+    def discard(self) -> None:
+        """Throw away what is not on disk: it cannot be written, and must not be kept."""
+        self._waiting.clear()
+        self._text_bytes.clear()
+
     def __enter__(self) -> TraceFiles:
         return self
 
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        with suppress(NotPossibleHere):  # the first error counts; what can be saved is
+            self.close()
 
     def _weigh(self, kind: type[Record], lines: list[_Line]) -> None:
         """Write the lines if they are many, or if their text is long."""
@@ -104,8 +116,12 @@ class TraceFiles:
 
     def _write_part(self, kind: type[Record], lines: list[_Line]) -> None:
         folder = self._root / kind_name(kind)
-        folder.mkdir(exist_ok=True)
-        write_parquet(folder / f"part-{self._writer}{self._parts[kind]:05d}.parquet", _table(kind, lines))
+        try:
+            folder.mkdir(exist_ok=True)
+            write_parquet(folder / f"part-{self._writer}{self._parts[kind]:05d}.parquet", _table(kind, lines))
+        except OSError as error:
+            problem = f"the trace in {self._root} cannot be written: {error.strerror or error}"
+            raise NotPossibleHere(problem, "make room there, or write it to another folder") from None
         self._parts[kind] += 1
         self._text_bytes[kind] = 0
         lines.clear()

@@ -1,11 +1,14 @@
-"""Running a coroutine to its end, on uvloop where it is installed, and signals that ask for an orderly end."""
+"""Running a coroutine to its end, on uvloop where it is installed; signals for an orderly end; failed accepts."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from penstock.live.quiet_log import QuietLog, left_out_text
 
 T = TypeVar("T")
 
@@ -27,3 +30,22 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return stop
+
+
+def warn_of_failed_accepts(log: logging.Logger, name: str) -> None:
+    """Warn of connections that cannot be accepted: once, then at growing intervals. The loop tries again by itself.
+
+    Without this the loop writes an error with a traceback every second, for as long as file descriptors are short.
+    """
+    quiet = QuietLog()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "accept" not in str(context.get("message", "")):
+            loop.default_exception_handler(context)
+            return
+        left_out = quiet.allows("accept", loop.time())
+        if left_out is not None:
+            problem, more = context.get("exception", "no reason given"), left_out_text(left_out)
+            log.warning("%s: cannot accept a connection: %s; raise the limit (ulimit -n)%s", name, problem, more)
+
+    asyncio.get_running_loop().set_exception_handler(handle)

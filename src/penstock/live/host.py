@@ -39,6 +39,7 @@ from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
 
 GONE = "(clients that left)"
+LOST_WITH_CONNECTION = "handed over, not known to have arrived"
 EAGER_PACKETS = 128  # effects since the ports last wrote: write now instead of at the end of the turn
 
 
@@ -222,6 +223,12 @@ class LiveHost:
         if self.trace is not None:
             self.trace.write(self.now(), self.name, record)
         self.on_record(record)
+
+    def connection_lost(self, peer: str, messages: int) -> None:
+        """A connection was lost with so many messages that are not known to have arrived; which, nobody knows."""
+        if messages:
+            self.drops[peer, "connection", LOST_WITH_CONNECTION] += messages
+            self.note(Counted(LOST_WITH_CONNECTION, peer, messages))
 
     def forget_peer(self, peer: str) -> None:
         """A peer has gone for good: what was dropped on the way to it is counted with all others that have."""

@@ -1,37 +1,39 @@
-"""A warning that repeats is logged at once, and then at growing intervals: a log is for people.
+"""A warning that would come again and again comes once, then at growing intervals: after 1, 2, 4 ... minutes.
 
-    again = warnings.allows(("refused", name), now)
-    if again is not None:
-        log.warning("... (%d more like this since)", again)
-
-State: a line for each key. Bound: `keys_max`; the key that was quiet for longest goes first.
+State: two numbers for each kind of warning. Bound: `KEYS_MAX` kinds; beyond it the one that began first is forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
+INTERVAL_FIRST = 60.0  # seconds
+INTERVAL_MAX = 3600.0
+KEYS_MAX = 1_000
 
-class GrowingIntervals:
-    """Says of each warning whether it is time for it; whoever asks seldom hears yes."""
 
-    def __init__(self, first: float = 1.0, longest: float = 600.0, keys_max: int = 256) -> None:
-        self._first = first
-        self._longest = longest
-        self._keys_max = keys_max
-        self._known: dict[Hashable, tuple[float, float, int]] = {}  # key -> logged at, interval, kept back since
+class QuietLog:
+    """Says when a warning may be written."""
+
+    def __init__(self) -> None:
+        self._next: dict[Hashable, tuple[float, float, int]] = {}  # when, the interval after that, left out since
 
     def allows(self, key: Hashable, now: float) -> int | None:
-        """How many were kept back since the last one that was logged; None: keep this one back too.
-
-        Each interval is twice the one before. After two intervals without any the key begins anew.
-        """
-        logged_at, interval, kept_back = self._known.pop(key, (now - 3.0 * self._first, self._first, 0))
-        if now < logged_at + interval:
-            self._known[key] = (logged_at, interval, kept_back + 1)
+        """How many were left out since the last one, or None: this one is left out too."""
+        at, interval, left_out = self._next.get(key, (now, INTERVAL_FIRST, 0))
+        if now < at:
+            self._next[key] = (at, interval, left_out + 1)
             return None
-        while len(self._known) >= self._keys_max:
-            del self._known[next(iter(self._known))]
-        longer = self._first if now > logged_at + 2.0 * interval and not kept_back else 2.0 * interval
-        self._known[key] = (now, min(longer, self._longest), 0)
-        return kept_back
+        if key not in self._next and len(self._next) >= KEYS_MAX:
+            del self._next[next(iter(self._next))]
+        self._next[key] = (now + interval, min(2 * interval, INTERVAL_MAX), 0)
+        return left_out
+
+    def forget(self, key: Hashable) -> None:
+        """It is over: the next one is the first again."""
+        self._next.pop(key, None)
+
+
+def left_out_text(left_out: int) -> str:
+    """What to add to a warning."""
+    return f" ({left_out} more such warnings were left out)" if left_out else ""

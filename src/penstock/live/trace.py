@@ -4,11 +4,16 @@ The loop only appends to a list. Once a second, or when many records wait, the l
 turns records into Parquet files and puts them on disk every `FLUSH_INTERVAL`, so that a process that is killed leaves
 all but its last seconds behind. If the disk cannot keep up, records are left out, and a record says so.
 
+If the disk is full, or fails in another way, the trace stops for good: the log says so, `problem` says why (a broker's
+report shows it), what waits is thrown away, and nothing more is kept. If there is room for so little, the last record
+of the trace says how many were left out. The process itself goes on.
+
 Times are seconds since the run began, which all processes of a run agree on: as in the simulator, a run begins at 0.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +25,12 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import LimitReached, Record, Trace
 from penstock.kernel.trace_files import TraceFiles
 
+log = logging.getLogger("penstock.trace")
+
 HANDOVER_RECORDS = 4096
-WAITING_MAX = 2_000_000  # records that the thread has not got to; a few hundred megabytes
+WAITING_MAX = 200_000  # records that the thread has not got to: about 100 MB
 FLUSH_INTERVAL = 5.0
+STOPPED = "trace stopped"  # the name of the last record of a trace that could not go on
 
 _Line = tuple[float, str, Record]
 
@@ -31,12 +39,14 @@ class LiveTrace:
     """A trace that never makes the event loop wait. `tick` must be called now and then, `close` at the end."""
 
     def __init__(self, sink: Trace, *, began: float, flush: Callable[[], None] | None = None) -> None:
+        self.problem = ""  # why it has stopped
+        self.left_out = 0  # records that it will never have
         self._sink = sink
         self._flush = flush
         self._began = began
         self._lines: list[_Line] = []
         self._waiting = 0
-        self._left_out = 0
+        self._left_out_lately = 0
         self._lock = Lock()
         self._queue: SimpleQueue[list[_Line] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="trace", daemon=True)
@@ -54,34 +64,61 @@ class LiveTrace:
         if not lines:
             return
         with self._lock:
-            full = self._waiting + len(lines) > WAITING_MAX
+            full = bool(self.problem) or self._waiting + len(lines) > WAITING_MAX
             self._waiting += 0 if full else len(lines)
+            self.left_out += len(lines) if full else 0
         if full:
-            self._left_out += len(lines)
+            self._left_out_lately += len(lines)
         else:
-            if self._left_out:
-                lines.append((lines[-1][0], lines[-1][1], LimitReached("trace records waiting", self._left_out)))
-                self._left_out = 0
+            if self._left_out_lately:
+                at, node = lines[-1][:2]
+                lines.append((at, node, LimitReached("trace records waiting", self._left_out_lately)))
+                self._left_out_lately = 0
             self._queue.put(lines)
 
     def close(self) -> None:
-        """Put everything on disk; blocks until it is there."""
+        """Put everything on disk, or what can be; blocks until it is there."""
         self.tick()
         self._queue.put(None)
         self._thread.join()
 
+    def status(self) -> dict[str, str | int]:
+        """For a report: why it has stopped, if it has, and how many records are missing."""
+        return {"problem": self.problem, "left_out": self.left_out}
+
     def _work(self) -> None:
         flushed = monotonic()
+        last: _Line | None = None
         while (lines := self._queue.get()) is not None:
-            for line in lines:
-                self._sink.write(*line)
+            last = lines[-1]
+            try:
+                if not self.problem:
+                    for line in lines:
+                        self._sink.write(*line)
+                    if self._flush is not None and monotonic() - flushed > FLUSH_INTERVAL:
+                        self._flush()
+                        flushed = monotonic()
+            except Exception as error:  # whatever it is, nobody else would hear of it
+                self._stop(error)
             with self._lock:
                 self._waiting -= len(lines)
-            if self._flush is not None and monotonic() - flushed > FLUSH_INTERVAL:
+                self.left_out += len(lines) if self.problem else 0
+        try:
+            if self.problem and last is not None:
+                self._sink.write(*last[:2], LimitReached(f"{STOPPED}: {self.problem}", self.left_out))
+            if self._flush is not None:
                 self._flush()
-                flushed = monotonic()
-        if self._flush is not None:
-            self._flush()
+        except Exception as error:
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
+        """The trace cannot go on: say so once, and hold nothing more."""
+        if isinstance(self._sink, TraceFiles):
+            self._sink.discard()
+        if not self.problem:
+            with self._lock:
+                self.problem = str(error) or type(error).__name__
+            log.error("the trace has stopped, and all else goes on: %s", self.problem)
 
 
 def open_trace(folder: Path, writer: str, *, began: float) -> LiveTrace:

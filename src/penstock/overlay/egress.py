@@ -26,7 +26,7 @@ class _Waiting:
     __slots__ = ("credit", "queue", "room_bytes", "sent")
 
     def __init__(self, config: QueueConfig) -> None:
-        self.queue: LaneQueue[tuple[Packet, Lane, Link]] = LaneQueue(config)
+        self.queue: LaneQueue[tuple[Packet, Lane, Link, int]] = LaneQueue(config)
         self.room_bytes = 0
         self.credit: dict[Lane, int] = {}  # bytes in all that the neighbour takes, in lanes that it limits
         self.sent = [0] * len(Lane)  # bytes in all, by lane
@@ -39,12 +39,14 @@ class Egress:
         self._links = links
         self._config = config
         self._up: dict[Link, _Waiting | None] = {}  # None for datagram links
+        self._round = 0  # in which a packet began to wait
         self._held_lanes = config.held_lanes
         self._waiting_from: dict[
             tuple[Link, Lane], int
         ] = {}  # bytes that wait in lanes that hold, by where they came from
         self.freed: dict[tuple[Link, Lane], None] = {}  # whose bytes have left since somebody looked
-        self.lost_deliveries: dict[Link, int] = {}  # dropped for want of room, since somebody took note of it
+        # Deliveries that were dropped for want of room since somebody took note of it, by the client's subscription.
+        self.lost_deliveries: dict[Link, dict[int, int]] = {}
 
     def link_changed(self, link: Link, *, up: bool) -> list[Effect]:
         """Begin with an empty queue, or drop what waits."""
@@ -57,9 +59,9 @@ class Egress:
         if waiting is None:
             return []
         left = waiting.queue.clear()
-        for packet, lane, source in left:
+        for packet, lane, source, _ in left:
             self._free(source, lane, packet.size_bytes())
-        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _ in left]
+        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _, _ in left]
 
     def link_ready(self, link: Link, room_bytes: int) -> list[Effect]:
         """The link can take this many bytes more."""
@@ -118,6 +120,18 @@ class Egress:
         waiting = self._up.get(link)
         return len(waiting.queue) if waiting is not None else 0
 
+    def next_round(self) -> int:
+        """From now on packets begin to wait in a new round; returns the number of the one before."""
+        self._round += 1
+        return self._round - 1
+
+    def oldest_round(self, link: Link) -> int:
+        """The round in which the first of what waits for this link began to wait; the present one if nothing does."""
+        waiting = self._up.get(link)
+        if waiting is None:
+            return self._round
+        return min((item[3] for item in waiting.queue.heads()), default=self._round)
+
     def waits_for_room(self, link: Link) -> bool:
         """Whether something waits that room would let out; what waits for credit alone does not count."""
         waiting = self._up.get(link)
@@ -160,12 +174,14 @@ class Egress:
             self._leave(waiting, lane, size_bytes)
             return effect
         granted = source != OURSELVES and lane in self._held_lanes
-        if waiting.queue.put(lane, (packet, lane, source), size_bytes, granted=granted):
+        if waiting.queue.put(lane, (packet, lane, source, self._round), size_bytes, granted=granted):
             if granted:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
             return None
         if type(packet) is Delivery:
-            self.lost_deliveries[link] = self.lost_deliveries.get(link, 0) + 1
+            lost = self.lost_deliveries.setdefault(link, {})
+            for number in packet.subscriptions:
+                lost[number] = lost.get(number, 0) + 1
         return dropped("egress", "queue full", self.peer(link), lane, packet)
 
     def _release(self, link: Link, waiting: _Waiting) -> list[Effect]:
@@ -175,7 +191,7 @@ class Egress:
             taken = waiting.queue.get()
             if taken is None:
                 break
-            (packet, lane, source), size_bytes = taken
+            (packet, lane, source, _), size_bytes = taken
             self._free(source, lane, size_bytes)
             self._leave(waiting, lane, size_bytes)
             released.append(Send((link,), packet, lane))

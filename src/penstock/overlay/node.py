@@ -23,6 +23,7 @@ from penstock.kernel.service import (
     TakesPackets,
     UsesStorage,
     WatchesLinks,
+    WatchesLosses,
     WatchesTraffic,
     can,
 )
@@ -54,6 +55,7 @@ class Node:
         self._receivers: dict[type[Packet], Receive] = {}
         self._on_link: list[Callable[..., list[Effect]]] = []
         self._on_traffic: list[Callable[..., None]] = []
+        self._on_drained: list[Callable[..., list[Effect]]] = []
         self._on_timer: dict[str, Callable[..., list[Effect]]] = {}
         self._on_storage: dict[str, Callable[..., list[Effect]]] = {}
 
@@ -68,6 +70,8 @@ class Node:
             self._on_link.append(machine.link_changed)
         if can(machine, WatchesTraffic):
             self._on_traffic.append(machine.link_active)
+        if can(machine, WatchesLosses):
+            self._on_drained.append(machine.link_drained)
         if can(machine, HasTimers):
             self._on_timer[service] = machine.expired
         if can(machine, UsesStorage):
@@ -89,13 +93,16 @@ class Node:
         services = {name: msgspec.to_builtins(machine.status()) for name, machine in parts.items()}
         return {**self._host_view(), "services": services}
 
-    def take_lost_deliveries(self) -> dict[Link, int]:
-        """How many deliveries were dropped on each link since the last call; links that take nothing are left out."""
+    def take_lost_deliveries(self, link: Link | None = None) -> dict[Link, dict[int, int]]:
+        """How many deliveries to each client were dropped here since the last call, by link and subscription.
+
+        Of one link if it is named; else of all but those that take nothing now.
+        """
         lost = self.egress.lost_deliveries
-        taken = {link: count for link, count in lost.items() if not self.egress.waiting_control_bytes(link)}
-        for link in taken:
-            del lost[link]
-        return taken
+        if link is not None:
+            return {link: lost.pop(link)} if link in lost else {}
+        taken = [link for link in lost if not self.egress.waiting_control_bytes(link)]
+        return {link: lost.pop(link) for link in taken}
 
     # Inputs.
 
@@ -128,7 +135,11 @@ class Node:
         return effects, released
 
     def link_ready(self, link: Link, *, room_bytes: int, now: float) -> list[Effect]:
-        return self.egress.link_ready(link, room_bytes) + self._renewed()
+        effects = self.egress.link_ready(link, room_bytes) + self._renewed()
+        if link in self.egress.lost_deliveries and not self.egress.waiting_packets(link):
+            for drained in self._on_drained:  # all that had room has left: now it can be told what had not
+                effects += self.route(drained(link, now=now))
+        return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         effects = self.egress.link_changed(link, up=up)

@@ -28,6 +28,7 @@ from penstock.kernel.packet import (
     BROKER,
     CLIENT,
     CLIENT_NAME_BYTES_MAX,
+    SERVICE_CONTROL_BYTES_MAX,
     Lane,
     Packet,
     check_integers,
@@ -314,7 +315,11 @@ def _message(packet: Publication | Publish | Delivery, limits: MessageLimits) ->
     """The message in the packet, in a data lane and measured."""
     if packet.lane is Lane.CONTROL:
         raise InvalidPacket("the control lane carries no messages")
-    return measured(packet.message, limits)
+    message = measured(packet.message, limits)
+    if packet.lane is Lane.SERVICE_CONTROL and message.size_bytes > SERVICE_CONTROL_BYTES_MAX:
+        limit = f"the limit SERVICE_CONTROL_BYTES_MAX is {SERVICE_CONTROL_BYTES_MAX}"
+        raise InvalidPacket(f"a message of {message.size_bytes} bytes in lane SERVICE_CONTROL; {limit}")
+    return message
 
 
 def _check_broker_id(broker: BrokerId) -> None:

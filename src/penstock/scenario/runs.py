@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct
 
 import penstock
-from penstock.errors import InvalidRun
+from penstock.errors import InvalidRun, NotPossibleHere
 from penstock.kernel.trace import Trace
 from penstock.kernel.trace_files import TraceFiles
 from penstock.scenario.spec import Scenario
@@ -161,8 +161,14 @@ def _clear(folder: Path) -> None:
 
 def _write_info(folder: Path, info: RunInfo) -> None:
     draft = folder / f".{RUN_FILE}.{os.getpid()}"
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n")
-    draft.replace(folder / RUN_FILE)
+    try:
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=1) + b"\n")
+        draft.replace(folder / RUN_FILE)
+    except OSError as error:
+        problem = f"{folder / RUN_FILE} cannot be written: {error.strerror or error}"
+        raise NotPossibleHere(problem, "make room there, or name another folder") from None
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 _LOCK = ".lock"

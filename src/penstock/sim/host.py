@@ -20,7 +20,7 @@ from penstock.kernel.driver import Driver
 from penstock.kernel.link import Link, LinkKind
 from penstock.kernel.machine import Deliver, Effect, Outcome
 from penstock.kernel.packet import Lane, Packet
-from penstock.kernel.queue import LaneBounds, LaneQueue, QueueConfig
+from penstock.kernel.queue import OWN_BOUNDS, LaneBounds, LaneQueue, QueueConfig
 from penstock.kernel.storage import Ask, StorageResult, Ticket
 from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
 from penstock.overlay.egress import dropped
@@ -69,6 +69,7 @@ class SimulatedPort:
         self.link = link
         self.peer = peer
         self.kind = kind
+        self.direct = kind is LinkKind.DATAGRAM  # the queue stands in the pipe
         self.limited = True  # whether room must be asked for; set when the pipe is joined
         self.out: Pipe | None = None
         self.ready_scheduled = False
@@ -84,7 +85,7 @@ class SimulatedPort:
         out = self.out
         assert out is not None
         self.host.note_sent(packet)
-        out.send((packet, lane), packet.size_bytes())
+        out.send((packet, lane), packet.size_bytes(), self.direct and lane in OWN_BOUNDS)
         if self.limited and not self.ready_scheduled:
             self.host.ask_for_room(self, out)
 

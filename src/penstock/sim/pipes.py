@@ -5,6 +5,10 @@ and arrives one delay later. The delay may wander: every second a new offset wit
 moves there in a straight line, so the pipe is never the one to put packets out of order (that is what parallel workers
 in a broker do). One event per packet: the queue is a list of the times at which packets leave it.
 
+Control on a datagram link does not wait behind data and does not take its places in the queue: it has a turn and a
+bound of its own (`URGENT_PACKETS_MAX`), as live, where it has a connection. What it takes of the rate is not there for
+later data.
+
 Datagram: queued, lost or dropped here; the sender sees nothing. Shaped: the sender is notified when the wire is free.
 Reliable: nothing is lost; what would have been lost comes one retransmission later and delays what follows, and the
 sender is notified when less than SOCKET_BYTES are on their way onto the wire.
@@ -22,6 +26,7 @@ from penstock.sim.engine import Engine
 SOCKET_BYTES = 16_384  # what a live reliable link keeps in the socket at most
 RETRANSMISSION_MIN = 0.2  # seconds; the usual least timeout of TCP
 WANDER_INTERVAL = 1.0
+URGENT_PACKETS_MAX = 10_000
 
 
 class Pipe:
@@ -57,18 +62,24 @@ class Pipe:
         self._free_at = 0.0  # when the wire has taken everything so far
         self._leaving: deque[float] = deque()  # when each queued packet is on the wire
         self._last_arrival = 0.0
+        self._urgent_free_at = 0.0  # the same for what does not wait behind data
+        self._urgent_leaving: deque[float] = deque()
+        self._urgent_last_arrival = 0.0
         self._landing_at = -1.0  # the latest landing that the engine has in its heap
         self._life = 0  # grows with every failure: what was on the way then does not arrive
         self._wander_from = 0.0
         self._wander_to = 0.0
         self._wander_start = -WANDER_INTERVAL
 
-    def send(self, item: Any, size_bytes: int) -> None:
+    def send(self, item: Any, size_bytes: int, urgent: bool = False) -> None:
         """Take a packet; it arrives later, or is reported lost."""
         if not self.up:
             self._lost(item, "link down")
             return
         now = self._engine.now
+        if urgent and self._seconds_per_byte:
+            self._send_urgent(item, size_bytes, now)
+            return
         if self._seconds_per_byte:
             leaving = self._leaving
             while leaving and leaving[0] <= now:
@@ -100,6 +111,29 @@ class Pipe:
         else:
             self._engine.soon(self._land, (self._life, item))
 
+    def _send_urgent(self, item: Any, size_bytes: int, now: float) -> None:
+        """The same for what does not wait behind data."""
+        leaving = self._urgent_leaving
+        while leaving and leaving[0] <= now:
+            leaving.popleft()
+        if len(leaving) >= URGENT_PACKETS_MAX:
+            self._lost(item, "queue full")
+            return
+        seconds = size_bytes * self._seconds_per_byte
+        self._urgent_free_at = max(self._urgent_free_at, now) + seconds
+        self._free_at = max(self._free_at, now) + seconds
+        leaving.append(self._urgent_free_at)
+        arrival = self._urgent_free_at + self._delay
+        if self.loss and self._random.random() < self.loss:
+            self._lost(item, "lost on the wire")
+            return
+        if self._jitter:
+            arrival += self._wander(now)
+        self._urgent_last_arrival = arrival = max(arrival, self._urgent_last_arrival)
+        self.carried_packets += 1
+        self.carried_bytes += size_bytes
+        self._engine.at(arrival, self._land, (self._life, item))
+
     def idle_at(self) -> float:
         """When the wire will have taken all it was given."""
         return max(self._engine.now, self._free_at)
@@ -122,8 +156,9 @@ class Pipe:
         """The link goes down; what is on the way is lost."""
         self.up = False
         self._life += 1
-        self._free_at = self._last_arrival = 0.0
+        self._free_at = self._last_arrival = self._urgent_free_at = self._urgent_last_arrival = 0.0
         self._leaving.clear()
+        self._urgent_leaving.clear()
 
     def restore(self) -> None:
         """The link is up again."""

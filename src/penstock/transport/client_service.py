@@ -1,8 +1,9 @@
 """The transport as a service of a client: the application's verbs pass through it, its own go to the client below.
 
 The overlay knows nothing of all this: to its brokers, headers are part of a message's body, and requests, repairs,
-heartbeats and echoes are messages like any others, in the transport's lane. A client without settings of the transport
-publishes past it; a subscription without order, recovery and congestion control is served past it.
+heartbeats and echoes are messages like any others, in the transport's lane; feedback, requests and questions travel in
+the lane for control messages of services. A client without settings of the transport publishes past it; a subscription
+without order, recovery and congestion control is served past it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from penstock.content.envelope import FLAG
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage, InvalidPredicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Done, Effect, Refused
+from penstock.kernel.packet import Lane
 from penstock.kernel.service import Context, Reading
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
@@ -26,6 +29,7 @@ from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
 from penstock.transport.sender.publication_record import LIMITS
 from penstock.transport.transport import Transport
+from penstock.transport.wire.control_messages import AHEAD_OF_DATA
 
 
 class TransportClient:
@@ -161,7 +165,8 @@ class TransportClient:
         done: list[Effect] = []
         for effect in effects:
             if isinstance(effect, BearerPublish):
-                done += self._client.carry(effect.message, self._lane)
+                ahead = effect.message.attributes.get(FLAG) in AHEAD_OF_DATA
+                done += self._client.carry(effect.message, Lane.SERVICE_CONTROL if ahead else self._lane)
             elif isinstance(effect, BearerSubscribe):
                 done += self._client.listen(effect.number, effect.where, self._rank)
             elif isinstance(effect, BearerUnsubscribe):

@@ -126,8 +126,10 @@ def test_bounds_below_one_are_a_mistake(bounds: dict[str, int]) -> None:
 def test_a_size_in_packets_is_that_of_every_lane_that_drops_but_control() -> None:
     lanes = {**QueueConfig().lanes, Lane.PRICED: LaneBounds(weight=3, overflow=Overflow.HOLD)}
     config = QueueConfig(lanes=lanes).sized(7)
-    assert {config.lanes[lane].packets_max for lane in DATA if lane is not Lane.PRICED} == {7}
-    assert config.lanes[Lane.CONTROL] == QueueConfig().lanes[Lane.CONTROL]
+    sized = [lane for lane in DATA if lane not in (Lane.PRICED, Lane.SERVICE_CONTROL)]
+    assert {config.lanes[lane].packets_max for lane in sized} == {7}
+    for lane in (Lane.CONTROL, Lane.SERVICE_CONTROL):  # their bounds are their own
+        assert config.lanes[lane] == QueueConfig().lanes[lane]
     assert config.lanes[Lane.PRICED] == LaneBounds(weight=3, overflow=Overflow.HOLD)
 
 

@@ -35,7 +35,7 @@ from penstock.overlay.packets import (
     Summary,
     Unsubscribe,
 )
-from penstock.overlay.status import Losses, Status, StatusRequest
+from penstock.overlay.status import Losses, LossesRequest, Status, StatusRequest
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
 
@@ -106,7 +106,14 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     Delivery: st.builds(Delivery, increasing(counts, max_size=20), messages, lanes),
     StatusRequest: st.builds(StatusRequest, counts),
     Status: st.builds(Status, counts, st.binary(max_size=100)),
-    Losses: st.builds(Losses, counts),
+    LossesRequest: st.builds(LossesRequest, counts),
+    Losses: st.builds(
+        Losses,
+        st.dictionaries(st.integers(0, 2**63), st.integers(1, 2**63), max_size=6).map(
+            lambda found: tuple(sorted(found.items()))
+        ),
+        counts,
+    ),
     Credit: st.builds(Credit, lanes, counts),
 }
 MESSAGE = a_message()
@@ -224,6 +231,7 @@ BAD = {
     "publication in the control lane": raw(Publish(MESSAGE), lane=0),
     "delivery in the control lane": raw(DELIVERY, lane=0),
     "unknown lane": raw(COPY, lane=len(Lane)),
+    "long control message": raw(Publish(a_message(1, body=bytes(60_001))), lane=Lane.SERVICE_CONTROL),
     "credit for control": raw(Credit(Lane.STREAM, 1), lane=0),
     "credit below zero": raw(Credit(Lane.STREAM, 1), bytes_in_all=-1),
     "credit for no lane": raw(Credit(Lane.STREAM, 1), lane=len(Lane)),

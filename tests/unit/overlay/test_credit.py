@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.content.message import Message
 from penstock.kernel.link import Link, LinkInfo, LinkKind
 from penstock.kernel.machine import Effect, Hold, Release, Send
-from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.packet import DATA_LANES, Lane, Packet
 from penstock.kernel.queue import LaneBounds, Overflow, QueueConfig
 from penstock.kernel.trace import Dropped, InputRefused
 from penstock.overlay.assembly import NodeConfig
@@ -528,11 +528,11 @@ def test_who_has_sent_too_much_before_the_first_credit_came_loses_that_and_goes_
 
 def test_with_the_default_settings_no_credit_is_ever_sent_and_nothing_is_limited() -> None:
     line = Line(DROPPING, DROPPING)
-    for lane in (Lane.STREAM, Lane.PRICED, Lane.TRANSPORT, Lane.BEST_EFFORT):
+    for lane in DATA_LANES:
         line.send(*range(100), lane=lane)
     line.pump.run()
     assert line.credits == []
-    assert all(line.parts[1].counts(lane) == list(range(100)) for lane in Lane if lane is not Lane.CONTROL)
+    assert all(line.parts[1].counts(lane) == list(range(100)) for lane in DATA_LANES)
 
 
 def test_a_whole_network_with_the_default_settings_sends_no_credit() -> None:

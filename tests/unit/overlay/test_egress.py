@@ -7,7 +7,7 @@ import pytest
 from penstock.kernel.link import LinkInfo, LinkKind
 from penstock.kernel.machine import Accepted, Done, Effect, Send
 from penstock.kernel.packet import Lane, Packet
-from penstock.kernel.queue import LaneBounds, QueueConfig
+from penstock.kernel.queue import QUANTUM_BYTES, LaneBounds, QueueConfig
 from penstock.kernel.trace import Dropped
 from penstock.overlay.egress import Egress, dropped
 from penstock.overlay.packets import Answer, Delivery, Hello, Publication, Publish
@@ -187,3 +187,31 @@ def test_the_record_of_a_drop_says_whose_message_it_was_and_for_how_many(
 ) -> None:
     record = dropped("pipe", "lost on the wire", "peer", Lane.STREAM, packet)
     assert record == Dropped("pipe", "lost on the wire", "peer", Lane.STREAM, kind, *identity, destinations)
+
+
+@pytest.mark.parametrize("lane", [Lane.CONTROL, Lane.SERVICE_CONTROL])
+@pytest.mark.parametrize("link", [SHAPED, RELIABLE])
+def test_control_has_its_own_room_and_leaves_before_the_data_that_was_there_first(link: int, lane: Lane) -> None:
+    egress = an_egress()
+    data = egress.route(
+        [send(link, number, other) for number in range(2000) for other in (Lane.TRANSPORT, Lane.PRICED)]
+    )
+    assert all(isinstance(effect, Dropped) for effect in data)  # the rest waits
+    assert egress.route([send(link, 5000, lane)]) == []
+    left = numbers(egress.link_ready(link, 4 * QUANTUM_BYTES))
+    assert 5000 in left
+
+
+def test_control_messages_of_services_cannot_starve_data() -> None:
+    egress = an_egress()
+    egress.route([send(RELIABLE, number, Lane.SERVICE_CONTROL) for number in range(1000)])
+    egress.route([send(RELIABLE, 5000)])
+    assert 5000 in numbers(egress.link_ready(RELIABLE, 8 * QUANTUM_BYTES))
+
+
+def test_a_full_lane_of_control_messages_drops_with_a_record() -> None:
+    egress = an_egress()
+    effects = egress.route([send(RELIABLE, number, Lane.SERVICE_CONTROL) for number in range(1001)])
+    assert [(effect.lane, effect.cause) for effect in effects if isinstance(effect, Dropped)] == [
+        (Lane.SERVICE_CONTROL, "queue full")
+    ]

@@ -16,6 +16,7 @@ from penstock.kernel.timers import Key, ServiceTimers
 from penstock.kernel.trace import Dropped, InputRefused
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
+from penstock.overlay.status import Losses, LossesRequest
 from penstock.testing import a_broker, a_client, a_message
 
 
@@ -189,3 +190,16 @@ def test_brokers_do_not_all_say_hello_at_the_same_moment() -> None:
         node.link_changed(0, up=True, now=0.0)
         deadlines.add(node.deadline())
     assert len(deadlines) == 10
+
+
+def test_a_client_learns_what_was_dropped_as_soon_as_its_link_has_drained() -> None:
+    node = a_broker(1, links={7: LinkInfo("slow", LinkKind.RELIABLE, queue_packets=1)})
+    node.link_changed(7, up=True, now=0.0)
+    node.link_ready(7, room_bytes=1000, now=0.0)
+    node.receive([Attach("slow", 1), Subscribe(1, 5, "n >= 0")], sender=7, now=0.0)
+    node.egress.link_ready(7, 1)
+    node.receive([Publish(a_message(n)) for n in range(5)], sender=7, now=0.0)  # one leaves, one waits
+    left = node.link_ready(7, room_bytes=1000, now=0.0)
+    assert [type(effect.packet) for effect in left if isinstance(effect, Send)] == [Delivery, Losses]
+    assert Send((7,), Losses(((5, 3),)), Lane.CONTROL) in left
+    assert node.receive([LossesRequest(9)], sender=7, now=0.0) == [Send((7,), Losses((), 9), Lane.CONTROL)]

@@ -70,6 +70,17 @@ def test_the_rate_spaces_packets_out() -> None:
     assert bench.arrived == [(1.5, "a"), (2.5, "b"), (3.5, "c"), (11.0, "d")]
 
 
+def test_what_is_urgent_neither_waits_behind_data_nor_needs_its_places() -> None:
+    bench = Bench(rate_bits_per_s=8000.0, queue_packets=3)
+    for item in "abc":
+        bench.send_at(0.0, item)
+    bench.engine.at(0.0, lambda _: bench.pipe.send("urgent", 500, urgent=True), None)
+    bench.send_at(3.0, "d")
+    bench.run()
+    assert bench.arrived == [(0.5, "urgent"), (1.0, "a"), (2.0, "b"), (3.0, "c"), (4.5, "d")]  # the rate is kept
+    assert bench.lost == []
+
+
 def test_a_full_queue_drops_the_newest_and_says_so_at_once() -> None:
     bench = Bench(rate_bits_per_s=8000.0, queue_packets=2)
     for item in "abcd":

@@ -101,8 +101,8 @@ def test_with_settings_each_message_has_a_header_and_the_trace_shows_it_as_it_wa
     assert effects[-1] == Done(7, Accepted())
 
 
-def test_all_that_the_transport_sends_goes_in_its_lane_through_every_broker() -> None:
-    """Messages of the application, heartbeats, requests and repairs; a client without settings is best effort."""
+def test_what_the_transport_sends_goes_in_its_lane_and_its_requests_ahead_of_data_through_every_broker() -> None:
+    """Data, heartbeats and repairs; requests go where data cannot keep them; without settings it is best effort."""
     pump = broker_network([(0, 1)])
     lanes: dict[str, set[Lane]] = {}
 
@@ -127,6 +127,7 @@ def test_all_that_the_transport_sends_goes_in_its_lane_through_every_broker() ->
     assert sorted(message.identity.count for _, message in pump.got("a")) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
     assert lanes.pop("plain") == {Lane.BEST_EFFORT}
     assert {"data", "heartbeat", "request", "repair"} <= set(lanes)
+    assert lanes.pop("request") == {Lane.SERVICE_CONTROL}
     assert set().union(*lanes.values()) == {Lane.TRANSPORT}
 
 

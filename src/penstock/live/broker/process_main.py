@@ -23,7 +23,7 @@ from msgspec import Struct
 from penstock.errors import NotPossibleHere
 from penstock.live.broker.plan import plan_for
 from penstock.live.broker.server import BrokerServer
-from penstock.live.event_loop import run
+from penstock.live.event_loop import run, warn_of_failed_accepts
 from penstock.live.process_name import call_process
 from penstock.live.trace import open_trace
 from penstock.live.wire.addresses import parse_address
@@ -49,6 +49,7 @@ async def serve(orders: Orders, reader: asyncio.StreamReader) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
+    warn_of_failed_accepts(logging.getLogger("penstock.broker"), orders.name)
     plan = plan_for(orders.scenario, orders.name, {name: parse_address(at) for name, at in orders.addresses.items()})
     try:
         trace = None

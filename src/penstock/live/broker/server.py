@@ -29,10 +29,11 @@ from penstock.kernel.trace import Counted, InputRefused, Record
 from penstock.live.broker.admission import Admission
 from penstock.live.broker.dialer import Dialer
 from penstock.live.broker.newcomers import Newcomers
+from penstock.live.broker.passed_on import ROUND_EVERY, PassedOn
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
-from penstock.live.quiet_log import GrowingIntervals
+from penstock.live.quiet_log import QuietLog, left_out_text
 from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
@@ -41,6 +42,7 @@ from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.frames import Handshake
 from penstock.live.wire.tcp_port import BROKER_ROOM_BYTES, CLIENT_ROOM_BYTES, TcpPort
 from penstock.live.wire.udp import DatagramEndpoint, datagram_socket
+from penstock.live.wire.unfinished import UNFINISHED_BYTES_MAX, UnfinishedFrames
 from penstock.overlay.assembly import Life, broker_node
 from penstock.overlay.records import NeighbourChanged
 from penstock.services import services
@@ -55,6 +57,7 @@ class ServerConfig:
     connection: ConnectionConfig = field(default_factory=ConnectionConfig)
     connections_max: int = 12_000  # more than clients_max of the broker, so that a client over that limit gets a reason
     client_queue_packets: int = 10_000  # what may wait for a client that the plan does not name
+    unfinished_bytes_max: int = UNFINISHED_BYTES_MAX  # of frames that were begun, on all connections together
     sweep_interval: float = 1.0  # between two looks at all connections
     drain_within: float = 3.0
     takeover_after: float = 2.0  # silence of a neighbour before a new connection may take its place
@@ -84,7 +87,10 @@ class BrokerServer:
         )
         self.links = self.admission.links
         self.neighbours = self.admission.neighbours
-        self._trace = trace
+        self.trace = trace
+        self._quiet = QuietLog()
+        self._passed_on = PassedOn()
+        self._unfinished = UnfinishedFrames(self.config.unfinished_bytes_max)
         self._tokens: dict[Link, int] = {  # what datagrams from a neighbour must carry
             link: 0 for link, neighbour in self.neighbours.items() if neighbour.kind is LinkKind.DATAGRAM
         }
@@ -92,7 +98,6 @@ class BrokerServer:
         self._store: SqliteStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._warnings = GrowingIntervals()
 
     # Life.
 
@@ -101,7 +106,7 @@ class BrokerServer:
         kernels.prepare_beside(lambda job: threading.Thread(target=job, name="kernels", daemon=True).start())
         self._loop = asyncio.get_running_loop()
         self._newcomers = Newcomers(self.config.takeover_after, self._join_broker, self._refuse)
-        self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self._trace)
+        self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self.trace)
         self.host.on_record = self._recorded
         self.endpoint = DatagramEndpoint(self.host.note)
         life = Life(
@@ -109,7 +114,7 @@ class BrokerServer:
             incarnation=self.incarnation,
             seed=int.from_bytes(os.urandom(8), "big"),
             number=self.plan.broker,
-            traced=self._trace is not None,
+            traced=self.trace is not None,
             storage=self._data is not None,
             host_view=lambda: broker_status(self),
             brokers=self.plan.brokers,
@@ -129,6 +134,7 @@ class BrokerServer:
             if neighbour.dials is not None:
                 self._tasks.append(self._loop.create_task(self._dialer(link, neighbour, neighbour.dials).run()))
         self._tasks.append(self._loop.create_task(self._keep_sweeping()))
+        self._tasks.append(self._loop.create_task(self._keep_acknowledging()))
 
     async def stop(self) -> None:
         """Take in nothing more, drain, close."""
@@ -150,16 +156,14 @@ class BrokerServer:
 
     async def _close_files(self) -> None:
         """What was asked of storage and written to the trace is on disk afterwards."""
-        for beside in (self._store, self._trace):
+        for beside in (self._store, self.trace):
             if beside is not None:
                 await self._loop.run_in_executor(None, beside.close)
 
     async def _listen(self) -> None:
         host, port = self.plan.listen
         try:
-            self._server = await self._loop.create_server(
-                lambda: Connection(self, self.config.connection), host, port, backlog=self.config.backlog
-            )
+            self._server = await self._loop.create_server(self._connection, host, port, backlog=self.config.backlog)
             self.address = Address(host, self._server.sockets[0].getsockname()[1])
         except OSError as error:
             raise _cannot_listen(self.plan.listen, error) from None
@@ -176,6 +180,7 @@ class BrokerServer:
         until = self._loop.time() + self.config.drain_within
         while self._queued() and self._loop.time() < until:
             await asyncio.sleep(0.005)
+            self.host.flush()  # what has just been let out and waits for the end of the turn
 
     def _queued(self) -> int:
         egress = self.node.egress
@@ -188,6 +193,16 @@ class BrokerServer:
         return waiting
 
     # Connections.
+
+    def _connection(self, handshake: Handshake | None = None, dialled: str | None = None) -> Connection:
+        return Connection(
+            self,
+            self.config.connection,
+            handshake=handshake,
+            dialled=dialled,
+            acknowledges=False,  # in rounds
+            unfinished=self._unfinished,
+        )
 
     def made(self, connection: Connection) -> None:
         """A connection was accepted or dialled; its handshake has yet to come."""
@@ -213,6 +228,7 @@ class BrokerServer:
         if problem:
             self._refuse(connection, problem)
             return
+        self._passed_on.came(connection)
         neighbour = self.neighbours.get(link)
         self.host.receive_after(neighbour.delay if neighbour is not None else 0.0, link, packets)
 
@@ -231,6 +247,8 @@ class BrokerServer:
             self._newcomers.closed(connection)
             return
         log.info("%s: %s is gone: %s", self.plan.name, name, problem)
+        if link in self.neighbours or not connection.peer_left:  # a client that leaves wants no more
+            self.host.connection_lost(self.links[link].peer, connection.handed_over.messages_unknown)
         port = self.host.ports.get(link)
         if isinstance(port, TcpPort | DatagramPort) and port.connection is connection:
             self.host.link_down(link)
@@ -328,10 +346,9 @@ class BrokerServer:
         )
 
     def _refuse(self, connection: Connection, problem: str) -> None:
-        kept_back = self._warnings.allows(problem, self._loop.time())
-        if kept_back is not None:
-            more = f" ({kept_back} more like this since the last warning)" if kept_back else ""
-            log.warning("%s: %s: %s%s", self.plan.name, connection.address, problem, more)
+        left_out = self._quiet.allows(problem, self._loop.time())
+        if left_out is not None:
+            log.warning("%s: %s: %s%s", self.plan.name, connection.address, problem, left_out_text(left_out))
         connection.close(problem, violation=True)
 
     # Neighbours.
@@ -339,7 +356,7 @@ class BrokerServer:
     def _dialer(self, link: Link, neighbour: Neighbour, address: Address) -> Dialer:
         def connect() -> Connection:
             handshake = self._handshake(link)
-            return Connection(self, self.config.connection, handshake=handshake, dialled=neighbour.name)
+            return self._connection(handshake, neighbour.name)
 
         random = generator(self.incarnation, self.plan.name, "dialling", neighbour.name)
         names = (self.plan.name, neighbour.name)
@@ -353,7 +370,14 @@ class BrokerServer:
                 if neighbour.broker == record.neighbour and isinstance(port, TcpPort | DatagramPort):
                     port.connection.abort("silent")
 
-    # Once a second.
+    # Now and then.
+
+    async def _keep_acknowledging(self) -> None:
+        while True:
+            await asyncio.sleep(ROUND_EVERY)
+            if not self._passed_on.idle:
+                self.host.flush()
+                self._passed_on.look(self.node.egress, self.host.ports, self._loop.time())
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -361,10 +385,10 @@ class BrokerServer:
             now = self._loop.time()
             for connection in list(self.connections):
                 connection.check_liveness(now)
-            if self._trace is not None:
+            if self.trace is not None:
                 self.host.count()
                 self._count_missing()
-                self._trace.tick()
+                self.trace.tick()
 
     def _count_missing(self) -> None:
         """What the network lost of our neighbours' datagrams is known from their numbers."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from penstock.kernel.link import Link, LinkInfo
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.host import LiveHost
+from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import Connection
 from penstock.live.wire.datagram_port import DatagramPort
@@ -36,6 +37,7 @@ class StatusSource(Protocol):
     connections: dict[Connection, Link | None]
     links: dict[Link, LinkInfo]
     neighbours: dict[int, Neighbour]
+    trace: LiveTrace | None
 
 
 def broker_status(server: StatusSource) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def broker_status(server: StatusSource) -> dict[str, Any]:
         ],
         "connections": len(server.connections),
         "refused": host.refusals,
+        "trace": server.trace.status() if server.trace is not None else None,
         "stray_datagrams": server.endpoint.strangers,
         "drops": [
             {"peer": peer, "place": place, "cause": cause, "packets": packets}

@@ -157,6 +157,11 @@ class BlockingNetwork:
         """How many deliveries our brokers report as dropped on the way to us."""
         return self._network.lost_at_broker
 
+    @property
+    def lost_in_connection(self) -> int:
+        """How many messages were handed over to a connection that was lost, and are not known to have gone on."""
+        return self._network.lost_in_connection
+
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """Let the network's thread do it; returns what comes of it."""
         if self._loop is None or not self._running():

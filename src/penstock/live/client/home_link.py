@@ -59,6 +59,7 @@ class HomeLink:
         self.port: TcpPort | None = None  # None while there is no connection
         self.address: Address | None = None  # of the broker we are, or were last, connected to
         self.reconnects = 0
+        self.lost_in_connection = 0  # messages handed over to connections that were lost, not known to have arrived
         self.problems: dict[Address, str] = {}  # why there was, or is no longer, a connection to it
         self.outbox_bytes = 0
         self.tasks: list[asyncio.Task[None]] = []
@@ -161,10 +162,15 @@ class HomeLink:
         if self.port is None or self.port.connection is not connection:
             return
         self.post()  # it is lost with the link, and counted
-        self.port = None
+        peer, self.port = self.port.peer, None
         self._up.clear()
         self._writable.set()  # whoever waits for room finds that there is nothing to wait for
         self.host.link_down(HOME)
+        unknown = connection.handed_over.messages_unknown
+        self.lost_in_connection += unknown
+        self.host.connection_lost(peer, unknown)
+        if unknown:
+            problem += f" ({unknown} messages are not known to have arrived)"
         if not self.tasks[0].cancelled() and not self.tasks[0].cancelling():
             log.warning("%s: lost the connection to %s: %s; dialling again", self.host.name, self.address, problem)
 

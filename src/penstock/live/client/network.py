@@ -173,6 +173,7 @@ class Network:
         if self._closed or self._link is None:
             return
         self._closed = True
+        await self._holder.settle()
         await self._link.close()
         self._holder.end_all()
         self._tickets.fail("the network was closed")
@@ -311,8 +312,16 @@ class Network:
 
     @property
     def lost_at_broker(self) -> int:
-        """How many deliveries our brokers report as dropped on the way to us."""
-        return self._holder.lost_at_broker
+        """How many deliveries our brokers report as dropped on the way to us, for all subscriptions."""
+        return self._holder.lost_at_broker()
+
+    @property
+    def lost_in_connection(self) -> int:
+        """How many messages were handed over to a connection that was lost, and are not known to have gone on.
+
+        Never too few, sometimes too many: what went on just before the loss is among them.
+        """
+        return self._link.lost_in_connection if self._link is not None else 0
 
     def _connected_link(self) -> HomeLink:
         if self._link is None or self._link.port is None:

@@ -48,9 +48,7 @@ class Report:
     recover: bool
     received: int  # messages that came in over the network, and the transport let through
     dropped: int  # of those, how many the application was too slow for
-    lost_at_broker: (
-        int  # deliveries that the broker reports as dropped on the way to this client, for all subscriptions
-    )
+    lost_at_broker: int  # deliveries for it that the broker reports as dropped on the way to this client
     queue: int  # messages that wait for the application now
     queue_max: int
     reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
@@ -99,12 +97,13 @@ class Holder(Protocol):
     @property
     def reconnects(self) -> int: ...
 
-    @property
-    def lost_at_broker(self) -> int: ...
+    def lost_at_broker(self, number: int | None = None) -> int: ...
 
     async def open(self, subscription: Subscription, sink: Sink) -> None: ...
 
     def close(self, number: int) -> None: ...
+
+    async def settle(self) -> None: ...
 
     def read(self, number: int, reading: Reading) -> None: ...
 
@@ -148,11 +147,12 @@ class Subscription:
         return self
 
     async def close(self) -> None:
-        """Unsubscribe; iterating ends when the queue is empty."""
+        """Unsubscribe; iterating ends when the queue is empty. Afterwards the report knows what the broker dropped."""
         if not self._closed:
             self._last_reports = self._holder.service_reports(self.number)
             self._holder.close(self.number)
             self._end(None)
+            await self._holder.settle()
 
     async def __aenter__(self) -> Subscription:
         return await self.open()
@@ -192,7 +192,7 @@ class Subscription:
             recover=self.options.recover,
             received=queue.received,
             dropped=queue.dropped,
-            lost_at_broker=self._holder.lost_at_broker,
+            lost_at_broker=self._holder.lost_at_broker(self.number),
             queue=len(queue.messages),
             queue_max=queue.queue_max,
             reconnects=self._holder.reconnects,

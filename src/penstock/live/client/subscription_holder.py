@@ -7,6 +7,7 @@ the client is open, because an application may ask for subscriptions before; `at
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -16,15 +17,18 @@ from penstock.kernel.machine import Deliver
 from penstock.kernel.reader_queue import reader_drop
 from penstock.kernel.service import Reading
 from penstock.kernel.trace import InputRefused, Record, Unsubscribed
-from penstock.live.client.home_link import HomeLink
+from penstock.live.client.home_link import HOME, HomeLink
 from penstock.live.client.subscription import Sink, Subscription
 from penstock.live.client.tickets import Tickets
+from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.status import StatusRequester
 from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 
 log = logging.getLogger("penstock.client")
+
+SETTLE_WITHIN = 1.0  # seconds for the last word of the broker about what it dropped
 
 
 class SubscriptionHolder:
@@ -38,6 +42,7 @@ class SubscriptionHolder:
         self._next_number = 0
         self._refusal = ""  # the last reason that a broker gave
         self._ended = False
+        self._mute: TcpPort | None = None  # over which the broker did not answer the last question
         self._warned = False  # of publishers without the transport
 
     def attach(self, link: HomeLink) -> None:
@@ -60,9 +65,32 @@ class SubscriptionHolder:
     def reconnects(self) -> int:
         return self._link.reconnects if self._link is not None else 0
 
-    @property
-    def lost_at_broker(self) -> int:
-        return self._link.node.machine(StatusRequester).losses if self._link is not None else 0
+    def lost_at_broker(self, number: int | None = None) -> int:
+        """What brokers dropped on the way to us: of one subscription, or of all."""
+        if self._link is None:
+            return 0
+        losses = self._link.node.machine(StatusRequester).losses
+        return sum(losses.values()) if number is None else losses.get(number, 0)
+
+    async def settle(self) -> None:
+        """At the end of a subscription, or of all: learn what the broker has dropped and not told yet.
+
+        A broker that did not answer in time is not waited for again on the same connection.
+        """
+        link = self._link
+        if link is None or link.port is None or not self._next_number or link.port is self._mute:
+            return
+        port = link.port
+        ticket, answer = self._tickets.take()
+        requester = link.node.machine(StatusRequester)
+        link.host.apply(link.node.route(requester.ask_losses(HOME, ticket)))
+        try:
+            if not (await asyncio.wait([answer], timeout=SETTLE_WITHIN))[0]:
+                self._mute = port
+        finally:
+            answer.cancel()
+            requester.forget(ticket)
+            self._tickets.drop(ticket)
 
     async def open(self, subscription: Subscription, sink: Sink) -> None:
         """Subscribe; returns when a broker has accepted it, raises InvalidPredicate or NotConnected."""

@@ -296,7 +296,13 @@ async def _until(at: float) -> None:
 def outcome_of(result: LiveResult) -> RunOutcome:
     """What is kept of a live run in `run.json`. There is no digest: real time never repeats itself."""
     tallies = result.clients.values()
+    traces = {name: (report.get("trace") or {}).get("problem", "") for name, report in result.reports.items()}
+    problems = tuple(
+        f"the trace of broker {name} has stopped: {problem}" for name, problem in traces.items() if problem
+    )
     return RunOutcome(
+        complete=not problems,
+        problems=problems,
         digest="",
         events=0,
         virtual_seconds=result.seconds,

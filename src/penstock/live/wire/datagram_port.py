@@ -6,7 +6,8 @@ receiver in Python cannot take an unpaced burst and the kernel would drop it in 
 
 Every datagram carries the token that its receiver chose for this link, and a number, so that the receiver can count
 what the network lost. A message that does not fit one datagram is dropped with that cause. Control packets travel on
-the TCP connection: they are not lost, and they do not count against the rate.
+the TCP connection: they are not lost, and they do not count against the rate. Control messages of services have a queue
+of their own here, and every second datagram while something waits in it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from collections.abc import Sequence
 
 from penstock.kernel.link import Link
 from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.queue import SERVICE_CONTROL_BOUNDS
 from penstock.kernel.token_bucket import Pacer
+from penstock.kernel.trace import LimitReached
 from penstock.live.host import LiveHost
 from penstock.live.wire.connection import Connection
 from penstock.live.wire.udp import DATAGRAM_BYTES_MAX, DatagramEndpoint, join_packets
@@ -69,6 +72,8 @@ class DatagramPort:
         self._fill_bytes = DATAGRAM_FILL_BYTES if not rate_bits_per_s else 1  # at a rate, packet by packet
         self._queue: deque[tuple[Packet, Lane, bytes]] = deque()
         self._queue_bytes = 0
+        self._urgent: deque[tuple[Packet, Lane, bytes]] = deque()  # control messages of services
+        self._urgent_turn = True
         self._control: list[Packet] = []
         self._dirty = False
         self._waking: asyncio.TimerHandle | None = None
@@ -83,11 +88,17 @@ class DatagramPort:
             if len(data) > DATAGRAM_BYTES_MAX:
                 self._drop(packet, lane, "too large for a datagram")
                 return
-            if len(self._queue) >= self._queue_packets or self._queue_bytes + len(data) > DATAGRAM_QUEUE_BYTES_MAX:
-                self._drop(packet, lane, "queue full")
-                return
-            self._queue.append((packet, lane, data))
-            self._queue_bytes += len(data)
+            if lane is Lane.SERVICE_CONTROL:
+                if len(self._urgent) >= SERVICE_CONTROL_BOUNDS.packets_max:
+                    self._drop(packet, lane, "queue full")
+                    return
+                self._urgent.append((packet, lane, data))
+            else:
+                if len(self._queue) >= self._queue_packets or self._queue_bytes + len(data) > DATAGRAM_QUEUE_BYTES_MAX:
+                    self._drop(packet, lane, "queue full")
+                    return
+                self._queue.append((packet, lane, data))
+                self._queue_bytes += len(data)
         if not self._dirty:
             self._dirty = True
             self._host.gathered(self)
@@ -101,8 +112,9 @@ class DatagramPort:
             self.bytes_sent += self.connection.send(packets)
             self.packets_sent += len(packets)
             if self.connection.buffered_bytes() > CONTROL_BYTES_MAX:
+                self._host.note(LimitReached(f"control bytes waiting for {self.peer}", CONTROL_BYTES_MAX))
                 self.connection.abort("the neighbour does not read its control packets")
-        if self._queue and self._waking is None:
+        if (self._queue or self._urgent) and self._waking is None:
             self._pour()
 
     def arrived(self, number: int, packets: Sequence[Packet]) -> None:
@@ -121,31 +133,34 @@ class DatagramPort:
         if self._waking is not None:
             self._waking.cancel()
         left = [(packet, Lane.CONTROL) for packet in self._control]
-        left += [(packet, lane) for packet, lane, _ in self._queue]
+        left += [(packet, lane) for packet, lane, _ in (*self._urgent, *self._queue)]
         self._control.clear()
+        self._urgent.clear()
         self._queue.clear()
         return left
 
     def queued_packets(self) -> int:
         """How many packets wait for the rate."""
-        return len(self._queue)
+        return len(self._queue) + len(self._urgent)
 
     def _pour(self) -> None:
         """Send datagrams as long as the pace allows, and come back when it does again."""
         self._waking = None
-        queue = self._queue
-        while queue and not self._closed:
+        while (self._queue or self._urgent) and not self._closed:
             now = self._loop.time()
             wait = self._pacer.wait(now)
             if wait > 0.0:
                 self._waking = self._loop.call_later(wait, self._pour)
                 return
+            urgent = bool(self._urgent) and (self._urgent_turn or not self._queue)
+            self._urgent_turn = not urgent
+            queue = self._urgent if urgent else self._queue
             parts = [queue.popleft()[2]]
             size = len(parts[0])
             while queue and size + len(queue[0][2]) <= self._fill_bytes:
                 parts.append(queue.popleft()[2])
                 size += len(parts[-1])
-            self._queue_bytes -= size
+            self._queue_bytes -= 0 if urgent else size
             sent = self._endpoint.send(self._address, self._token, self._number, join_packets(parts))
             self._number += 1
             self._pacer.spend(sent, now)

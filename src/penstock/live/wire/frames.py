@@ -3,6 +3,8 @@
     handshake   the first frame of either side: "PENSTOCK", two bytes of version, then who sends it (MessagePack).
                 The version stands before anything that may ever change, so another version can always be recognised.
     batch       a MessagePack array of packets (overlay.codec). An empty one is a keepalive and nothing else.
+    acknowledgement
+                a MessagePack integer: how many packets its sender has had on this connection in all.
     close       a MessagePack string: the last frame, and the reason. It is empty when nothing is wrong. It may also be
                 the first: a peer that is refused before the handshake was answered still gets the reason.
 
@@ -30,13 +32,14 @@ from penstock.overlay.packets import BROKER_ID_MAX
 from penstock.services import codec
 
 MAGIC = b"PENSTOCK"
-VERSION = 1
+VERSION = 2
 HEAD_BYTES = 4
 CREDENTIALS_BYTES_MAX = 4096
 HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
 CLOSE_BYTES_MAX = 1024
 KEEPALIVE = b"\x00\x00\x00\x01\x90"
 
+_INTEGER_MARKS = frozenset([*range(0x80), 0xCC, 0xCD, 0xCE, 0xCF])  # first bytes of a MessagePack integer, not negative
 _STRING_MARKS = frozenset([*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])  # first bytes of a MessagePack string
 
 
@@ -58,11 +61,18 @@ class Close(Struct, frozen=True):
     problem: str
 
 
+class Acknowledgement(Struct, frozen=True):
+    """So many packets have come and have been handled: since the connection began, in all."""
+
+    packets: int
+
+
 Batch = list[Packet]
-Frame = Handshake | Batch | Close
+Frame = Handshake | Batch | Acknowledgement | Close
 
 _encoder = msgspec.msgpack.Encoder()
 _handshake_decoder = msgspec.msgpack.Decoder(Handshake)
+_count_decoder = msgspec.msgpack.Decoder(int)
 _text_decoder = msgspec.msgpack.Decoder(str)
 
 
@@ -79,6 +89,11 @@ def encode_handshake(handshake: Handshake) -> bytes:
 def encode_frame(packets: Sequence[Packet]) -> bytes:
     """The frame of a batch; the caller keeps it within BATCH_BYTES_MAX."""
     return framed(encode_batch(packets))
+
+
+def encode_acknowledgement(packets: int) -> bytes:
+    """The frame that says how many packets have come."""
+    return framed(_encoder.encode(packets))
 
 
 def encode_close(problem: str = "") -> bytes:
@@ -138,6 +153,8 @@ class FrameDecoder:
         if not self._handshaken:
             self._handshaken = True
             return decode_handshake(bytes(payload))
+        if payload and payload[0] in _INTEGER_MARKS:
+            return _decode_acknowledgement(payload)
         return self._codec.decode_batch(payload, limits=self._limits)
 
 
@@ -165,6 +182,13 @@ def decode_handshake(payload: bytes) -> Handshake:
     if len(handshake.credentials) > CREDENTIALS_BYTES_MAX:
         raise InvalidPacket(f"credentials of {len(handshake.credentials)} bytes; the limit is {CREDENTIALS_BYTES_MAX}")
     return handshake
+
+
+def _decode_acknowledgement(payload: memoryview) -> Acknowledgement:
+    try:
+        return Acknowledgement(_count_decoder.decode(payload))
+    except msgspec.DecodeError as error:
+        raise InvalidPacket(f"an acknowledgement that cannot be read: {error}") from None
 
 
 def _decode_close(payload: memoryview) -> Close:

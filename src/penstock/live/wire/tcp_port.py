@@ -42,6 +42,7 @@ class TcpPort:
         self._pacer = Pacer(rate_bits_per_s / 8.0, self._loop.time()) if rate_bits_per_s else None
         self._waking: asyncio.TimerHandle | None = None
         self._gathered: list[Packet] = []
+        self._control = 0  # how many of those carry no message
         self._closed = False
         connection.limit_buffer(room_bytes)
 
@@ -50,6 +51,8 @@ class TcpPort:
         if not self._gathered:
             self._host.gathered(self)
         self._gathered.append(packet)
+        if not lane:  # Lane.CONTROL
+            self._control += 1
 
     def flush(self) -> None:
         """Write what was gathered, and what the machine lets out for the room that is left, while the socket takes it.
@@ -59,7 +62,8 @@ class TcpPort:
         """
         while self._gathered and not self._closed:
             packets, self._gathered = self._gathered, []
-            size_bytes = self.connection.send(packets)
+            messages, self._control = len(packets) - self._control, 0
+            size_bytes = self.connection.send(packets, messages)
             self.packets_sent += len(packets)
             self.bytes_sent += size_bytes
             if self._pacer is not None:
