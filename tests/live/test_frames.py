@@ -35,7 +35,10 @@ from penstock.testing import a_message
 HANDSHAKE = Handshake(role="client", name="somebody", incarnation=7, credentials=b"secret")
 PACKETS = [Subscribe(1, 2, "a = 1"), Publish(a_message(1, body=b"x" * 300)), Hello(1, 2, "s", 3)]
 ACKNOWLEDGED = encode_acknowledgement(70_000)
-STREAM = encode_handshake(HANDSHAKE) + encode_frame(PACKETS) + KEEPALIVE + ACKNOWLEDGED + encode_frame(PACKETS[:1])
+BOTH = encode_acknowledgement(3, 5)
+STREAM = (
+    encode_handshake(HANDSHAKE) + encode_frame(PACKETS) + KEEPALIVE + ACKNOWLEDGED + BOTH + encode_frame(PACKETS[:1])
+)
 
 
 def handshaken() -> FrameDecoder:
@@ -63,7 +66,15 @@ def explained(work: Callable[[], object]) -> bool:
 def test_any_cutting_of_the_stream_gives_the_same_frames(cuts: list[int]) -> None:
     decoder = FrameDecoder()
     frames = fed(decoder, STREAM + encode_close("enough"), cuts)
-    assert frames == [HANDSHAKE, PACKETS, [], Acknowledgement(70_000), PACKETS[:1], Close("enough")]
+    assert frames == [
+        HANDSHAKE,
+        PACKETS,
+        [],
+        Acknowledgement(70_000),
+        Acknowledgement(3, 5),
+        PACKETS[:1],
+        Close("enough"),
+    ]
     assert decoder.waiting_bytes() == 0
 
 
@@ -89,7 +100,9 @@ def test_a_damaged_byte_is_refused_or_harmless(place: int, value: int) -> None:
 @given(st.integers(0, len(STREAM)))
 def test_a_stream_that_is_cut_short_yields_only_whole_frames(end: int) -> None:
     frames = FrameDecoder().feed(STREAM[:end])
-    assert frames == [HANDSHAKE, PACKETS, [], Acknowledgement(70_000), PACKETS[:1]][: len(frames)]
+    assert (
+        frames == [HANDSHAKE, PACKETS, [], Acknowledgement(70_000), Acknowledgement(3, 5), PACKETS[:1]][: len(frames)]
+    )
 
 
 def test_a_long_frame_is_refused_by_its_length_before_it_is_held() -> None:

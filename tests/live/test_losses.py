@@ -17,6 +17,7 @@ from penstock.live.broker.plan import assign_addresses, plan_for
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.emulation.scenario_run import settled
+from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.tcp_port import TcpPort
 
 
@@ -79,8 +80,8 @@ FAST_ROUTING = {"routing": {"hello_interval": 0.1, "dead_after": 0.6}}
 class Chain:
     """Brokers a - b - c: b a process of its own, to be stopped and killed; a and c in this one, with their records."""
 
-    def __init__(self) -> None:
-        self.scenario = replace(a_line("a", "b", "c", kind="reliable"), services=FAST_ROUTING)
+    def __init__(self, kind: str = "reliable") -> None:
+        self.scenario = replace(a_line("a", "b", "c", kind=kind), services=FAST_ROUTING)
         addresses = assign_addresses(self.scenario, base_port=None)
         self.b = Brokers(self.scenario, addresses, restart=False)
         self.a, self.c = (BrokerServer(plan_for(self.scenario, name, addresses)) for name in "ac")
@@ -211,6 +212,35 @@ def test_what_was_published_into_a_connection_that_is_lost_is_counted_by_the_cli
             await until(lambda: messages.report().received + here.lost_in_connection >= len(sent), within=8.0)
 
     run(lost())
+
+
+@pytest.mark.parametrize("kind", ["datagram", "shaped"])
+def test_datagrams_and_packets_that_a_killed_broker_took_with_it_are_counted_too(kind: str) -> None:
+    async def killed() -> None:
+        async with (
+            Chain(kind) as chain,
+            penstock.connect(url(chain.c)) as there,
+            there.subscribe("n >= 0", queue_max=1_000_000) as messages,
+            penstock.connect(url(chain.a), name="p") as here,
+        ):
+            await known(chain.a, 1)
+            port = chain.a.host.ports[0]
+            assert isinstance(port, TcpPort | DatagramPort)
+            sent: list[int] = []
+            while len(sent) < 500:
+                await here.publish({"n": len(sent)}, bytes(100))
+                sent.append(len(sent))
+                await until(lambda: len(sent) - messages.report().received < 100)
+            await until(lambda: messages.report().received == 500 and port.connection.messages_unknown == 0)
+            for _ in range(50):
+                await here.publish({"n": len(sent)}, bytes(100))
+                sent.append(len(sent))
+            chain.signal(signal.SIGKILL)
+            await until(lambda: dropped(chain.a, place="connection") > 0)
+            await until(lambda: messages.report().received + chain.counted() >= len(sent), within=8.0)
+            assert dropped(chain.a, place="connection") <= 50  # all before were acknowledged
+
+    run(killed())
 
 
 def test_after_a_clean_close_nothing_is_unknown() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock.kernel.link import Link
 from penstock.live.wire.connection import Connection
+from penstock.live.wire.datagram_port import DatagramPort
 from penstock.overlay.egress import Egress
 
 ROUND_EVERY = 0.05  # seconds between two looks
@@ -30,9 +31,9 @@ class PassedOn:
 
     def __init__(self) -> None:
         self._came: dict[Connection, None] = {}  # on which something has come since the round began
-        self._noted: dict[Connection, int] = {}  # what had come when it began
-        self._queued: dict[Link, Connection] = {}  # where something of before the round waits in our queue
-        self._written: dict[Connection, int] = {}  # how much must arrive there
+        self._noted: dict[Connection, tuple[int, int]] = {}  # packets and datagrams that had come when it began
+        self._queued: dict[Link, tuple[Connection, int]] = {}  # where something of before waits; how many must leave
+        self._written: dict[Connection, tuple[int, int]] = {}  # how many packets and datagrams must arrive there
         self._began = 0.0
         self._number = 0
 
@@ -49,22 +50,24 @@ class PassedOn:
         """See how far the round is; acknowledge and begin the next one if it is over. All ports have just written."""
         if not self._noted:
             self._begin(egress, ports, now)
-        for link, connection in list(self._queued.items()):
-            if ports.get(link) is None or ports[link].connection is not connection:  # recorded, and counted
+        for link, (connection, must_leave) in list(self._queued.items()):
+            port = ports.get(link)
+            if port is None or port.connection is not connection:  # recorded, and counted
                 del self._queued[link]
-            elif egress.oldest_round(link) > self._number:
+            elif egress.oldest_round(link) > self._number and _left(port) >= must_leave:
                 del self._queued[link]
-                self._written[connection] = connection.handed_over.packets
-        for connection, packets in list(self._written.items()):
-            if connection.closing or connection.handed_over.packets_arrived >= packets:
+                self._written[connection] = _totals(connection)
+        for connection, (packets, datagrams) in list(self._written.items()):
+            arrived = connection.handed_over.packets_arrived >= packets
+            if connection.closing or (arrived and connection.datagrams_over.packets_arrived >= datagrams):
                 del self._written[connection]
         if self._noted and ((not self._queued and not self._written) or now - self._began > PASSED_WITHIN):
-            for connection, packets in self._noted.items():
-                connection.acknowledge(packets)
+            for connection, (packets, datagrams) in self._noted.items():
+                connection.acknowledge(packets, datagrams)
             self._noted, self._queued, self._written = {}, {}, {}
 
     def _begin(self, egress: Egress, ports: Mapping[Link, Any], now: float) -> None:
-        self._noted = {connection: connection.packets_in for connection in self._came if not connection.closing}
+        self._noted = {one: (one.packets_in, one.datagrams_in) for one in self._came if not one.closing}
         self._came = {}
         if not self._noted:
             return
@@ -72,7 +75,17 @@ class PassedOn:
         self._number = egress.next_round()
         for link, port in ports.items():
             connection: Connection = port.connection
-            if egress.waiting_packets(link):
-                self._queued[link] = connection
-            elif connection.handed_over.messages_unknown:
-                self._written[connection] = connection.handed_over.packets
+            below = port.queued_packets() if isinstance(port, DatagramPort) else 0
+            if below or egress.waiting_packets(link):
+                self._queued[link] = (connection, _left(port) + below)
+            elif connection.messages_unknown:
+                self._written[connection] = _totals(connection)
+
+
+def _left(port: Any) -> int:
+    """How many packets have left the queue of a datagram port; 0 for others, whose queue is the egress's."""
+    return port.data_sent if isinstance(port, DatagramPort) else 0
+
+
+def _totals(connection: Connection) -> tuple[int, int]:
+    return connection.handed_over.packets, connection.datagrams_over.packets

@@ -248,7 +248,7 @@ class BrokerServer:
             return
         log.info("%s: %s is gone: %s", self.plan.name, name, problem)
         if link in self.neighbours or not connection.peer_left:  # a client that leaves wants no more
-            self.host.connection_lost(self.links[link].peer, connection.handed_over.messages_unknown)
+            self.host.connection_lost(self.links[link].peer, connection.messages_unknown)
         port = self.host.ports.get(link)
         if isinstance(port, TcpPort | DatagramPort) and port.connection is connection:
             self.host.link_down(link)
@@ -320,6 +320,7 @@ class BrokerServer:
             queue_packets=spec.queue_packets,
             rate_bits_per_s=spec.rate_bits_per_s,
             delay=neighbour.delay,
+            on_arrival=lambda: self._passed_on.came(connection),
         )
         self.endpoint.ports[port.own_token] = port
         return port

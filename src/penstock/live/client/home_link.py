@@ -166,7 +166,7 @@ class HomeLink:
         self._up.clear()
         self._writable.set()  # whoever waits for room finds that there is nothing to wait for
         self.host.link_down(HOME)
-        unknown = connection.handed_over.messages_unknown
+        unknown = connection.messages_unknown
         self.lost_in_connection += unknown
         self.host.connection_lost(peer, unknown)
         if unknown:

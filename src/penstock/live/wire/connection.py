@@ -99,6 +99,9 @@ class Connection(asyncio.Protocol):
         self.violation = False  # it ended because the peer broke a rule
         self.peer_left = False  # it ended because the peer wanted no more, and nothing was wrong
         self.handed_over = HandedOver()
+        self.datagrams_over = HandedOver()  # what was sent beside this connection, by UDP
+        self.datagrams_in = 0  # the number after the last datagram that came beside it
+        self._datagrams_handled = self._datagrams_acknowledged = 0
         self.packets_acknowledged = 0  # of those that came in, how many the peer knows to have come
         self._packets_handled = 0  # and how many it is to know of
         self.address = ""
@@ -170,7 +173,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.paused = False
         if not self.closing:
-            self.acknowledge(self._packets_handled)
+            self.acknowledge(self._packets_handled, self._datagrams_handled)
             self._owner.writable(self)
 
     # What the owner does.
@@ -190,12 +193,20 @@ class Connection(asyncio.Protocol):
         self._write(data)
         return len(data)
 
-    def acknowledge(self, packets: int | None = None) -> None:
-        """Tell the peer how many of its packets have been handled: so many, or all that have come."""
+    @property
+    def messages_unknown(self) -> int:
+        """How many messages were handed over and are not known to have arrived."""
+        return self.handed_over.messages_unknown + self.datagrams_over.messages_unknown
+
+    def acknowledge(self, packets: int | None = None, datagrams: int | None = None) -> None:
+        """Tell the peer how many of its packets and datagrams have been handled: so many, or all that have come."""
+        came = self.datagrams_in if datagrams is None else datagrams
+        datagrams = self._datagrams_handled = max(self._datagrams_handled, came)
         packets = self._packets_handled = max(self._packets_handled, self.packets_in if packets is None else packets)
-        if packets > self.packets_acknowledged and not self.paused:  # a peer that does not read makes us keep nothing
-            self.packets_acknowledged = packets
-            self._write(encode_acknowledgement(packets))
+        news = packets > self.packets_acknowledged or datagrams > self._datagrams_acknowledged
+        if news and not self.paused:  # a peer that does not read makes us keep nothing
+            self.packets_acknowledged, self._datagrams_acknowledged = packets, datagrams
+            self._write(encode_acknowledgement(packets, datagrams))
 
     def close(self, problem: str = "", *, violation: bool = False) -> None:
         """Send the reason and close; what was written before still goes out. A violation is the peer's fault."""
@@ -207,7 +218,7 @@ class Connection(asyncio.Protocol):
             self._write(encode_close(problem))
             if violation:
                 self._decoder = FrameDecoder()  # what it holds is of no use any more
-            self._last_words = not violation and self.handed_over.messages_unknown > 0
+            self._last_words = not violation and self.messages_unknown > 0
             self._shut(problem)
 
     def abort(self, problem: str) -> None:
@@ -285,7 +296,9 @@ class Connection(asyncio.Protocol):
     def _handle(self, frame: Frame) -> None:
         if isinstance(frame, Acknowledgement):
             self.handed_over.arrived(frame.packets)
-            if self._last_words and not self.handed_over.messages_unknown and self._transport is not None:
+            if frame.datagrams:
+                self.datagrams_over.arrived(frame.datagrams)
+            if self._last_words and not self.messages_unknown and self._transport is not None:
                 self._transport.close()
         elif self.closing:  # because of the frame before
             if self._last_words and isinstance(frame, Close) and self._transport is not None:

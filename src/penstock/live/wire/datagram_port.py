@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.kernel.link import Link
 from penstock.kernel.packet import Lane, Packet
@@ -49,6 +49,7 @@ class DatagramPort:
         queue_packets: int,
         rate_bits_per_s: float | None = None,
         delay: float = 0.0,
+        on_arrival: Callable[[], None] = lambda: None,  # called for each datagram that comes
     ) -> None:
         assert connection.peer is not None
         self.link = link
@@ -59,6 +60,8 @@ class DatagramPort:
         self.packets_received = 0
         self.missing = 0  # datagrams that the peer numbered and that never came
         self.missing_reported = 0  # of those, how many the trace knows of
+        self.data_sent = 0  # packets, in datagrams
+        self._on_arrival = on_arrival
         self._expected = 0
         self._delay = delay
         self._host = host
@@ -125,6 +128,8 @@ class DatagramPort:
         else:
             self.missing -= 1
         self.packets_received += len(packets)
+        self.connection.datagrams_in = self._expected
+        self._on_arrival()
         self._host.receive_after(self._delay, self.link, packets)
 
     def close(self) -> list[tuple[Packet, Lane]]:
@@ -163,6 +168,8 @@ class DatagramPort:
             self._queue_bytes -= 0 if urgent else size
             sent = self._endpoint.send(self._address, self._token, self._number, join_packets(parts))
             self._number += 1
+            self.data_sent += len(parts)
+            self.connection.datagrams_over.wrote(1, len(parts))
             self._pacer.spend(sent, now)
             self.packets_sent += len(parts)
             self.bytes_sent += sent

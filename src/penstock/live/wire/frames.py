@@ -4,7 +4,8 @@
                 The version stands before anything that may ever change, so another version can always be recognised.
     batch       a MessagePack array of packets (overlay.codec). An empty one is a keepalive and nothing else.
     acknowledgement
-                a MessagePack integer: how many packets its sender has had on this connection in all.
+                a MessagePack integer: how many packets its sender has had on this connection in all. On a datagram
+                link a second one may follow: up to which number it has had datagrams.
     close       a MessagePack string: the last frame, and the reason. It is empty when nothing is wrong. It may also be
                 the first: a peer that is refused before the handshake was answered still gets the reason.
 
@@ -18,6 +19,7 @@ it again when it connects a second time under its name.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Literal
 
@@ -39,6 +41,8 @@ HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
 CLOSE_BYTES_MAX = 1024
 KEEPALIVE = b"\x00\x00\x00\x01\x90"
 
+_UINT64 = 0xCF  # MessagePack's mark of an integer of eight bytes
+_TWO_COUNTS = struct.Struct(">BQBQ")
 _INTEGER_MARKS = frozenset([*range(0x80), 0xCC, 0xCD, 0xCE, 0xCF])  # first bytes of a MessagePack integer, not negative
 _STRING_MARKS = frozenset([*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])  # first bytes of a MessagePack string
 
@@ -62,9 +66,10 @@ class Close(Struct, frozen=True):
 
 
 class Acknowledgement(Struct, frozen=True):
-    """So many packets have come and have been handled: since the connection began, in all."""
+    """So many packets have come and have been handled: since the connection began, in all. The same for datagrams."""
 
     packets: int
+    datagrams: int = 0
 
 
 Batch = list[Packet]
@@ -91,9 +96,9 @@ def encode_frame(packets: Sequence[Packet]) -> bytes:
     return framed(encode_batch(packets))
 
 
-def encode_acknowledgement(packets: int) -> bytes:
-    """The frame that says how many packets have come."""
-    return framed(_encoder.encode(packets))
+def encode_acknowledgement(packets: int, datagrams: int = 0) -> bytes:
+    """The frame that says how many packets have come, and datagrams if any have."""
+    return framed(_encoder.encode(packets) if not datagrams else _TWO_COUNTS.pack(_UINT64, packets, _UINT64, datagrams))
 
 
 def encode_close(problem: str = "") -> bytes:
@@ -186,6 +191,10 @@ def decode_handshake(payload: bytes) -> Handshake:
 
 def _decode_acknowledgement(payload: memoryview) -> Acknowledgement:
     try:
+        if len(payload) == _TWO_COUNTS.size:
+            mark, packets, second_mark, datagrams = _TWO_COUNTS.unpack(payload)
+            if mark == second_mark == _UINT64:
+                return Acknowledgement(packets, datagrams)
         return Acknowledgement(_count_decoder.decode(payload))
     except msgspec.DecodeError as error:
         raise InvalidPacket(f"an acknowledgement that cannot be read: {error}") from None
