@@ -402,7 +402,7 @@ NETWORK = {
     "wait_connected",
     "withheld",
 }
-SUBSCRIPTION = {"close", "number", "open", "options", "report", "take", "where"}
+SUBSCRIPTION = {"close", "number", "open", "options", "ready_within", "report", "take", "unconfirmed", "where"}
 
 
 def public(thing: object) -> set[str]:

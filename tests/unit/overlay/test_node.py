@@ -198,7 +198,9 @@ def test_a_client_learns_what_was_dropped_as_soon_as_its_link_has_drained() -> N
     node.link_ready(7, room_bytes=1000, now=0.0)
     node.receive([Attach("slow", 1), Subscribe(1, 5, "n >= 0")], sender=7, now=0.0)
     node.egress.link_ready(7, 1)
-    node.receive([Publish(a_message(n, publisher="slow")) for n in range(5)], sender=7, now=0.0)  # one leaves, one waits
+    node.receive(
+        [Publish(a_message(n, publisher="slow")) for n in range(5)], sender=7, now=0.0
+    )  # one leaves, one waits
     left = node.link_ready(7, room_bytes=1000, now=0.0)
     assert [type(effect.packet) for effect in left if isinstance(effect, Send)] == [Delivery, Losses]
     assert Send((7,), Losses(((5, 3),)), Lane.CONTROL) in left

@@ -96,10 +96,13 @@ class BlockingNetwork:
         *,
         queue_max: int = client.QUEUE_MAX,
         on_drop: Callable[[int], None] | None = None,
+        ready: bool = True,
+        ready_within: float = client.READY_WITHIN,
         **options: Any,
     ) -> BlockingSubscription:
         """Ask for all messages that match; open it with `with`. `on_drop` is called in the network's thread."""
-        made = self._network.subscribe(where, queue_max=queue_max, on_drop=on_drop, **options)
+        waits: dict[str, Any] = {"ready": ready, "ready_within": ready_within}
+        made = self._network.subscribe(where, queue_max=queue_max, on_drop=on_drop, **waits, **options)
         return BlockingSubscription(self, made)
 
     def flows(self) -> list[FlowReport]:
@@ -265,6 +268,16 @@ class BlockingSubscription:
     def number(self) -> int:
         """Its number, as traces have it."""
         return self._subscription.number
+
+    @property
+    def ready_within(self) -> float:
+        """Seconds that opening it may wait for all brokers."""
+        return self._subscription.ready_within
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Brokers that had not confirmed by then that they know of it."""
+        return self._subscription.unconfirmed
 
     @property
     def options(self) -> Any:

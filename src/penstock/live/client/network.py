@@ -48,6 +48,7 @@ from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address, default_url, parse_url
 from penstock.live.wire.connection import ConnectionConfig
 from penstock.overlay.assembly import Life, NodeConfig, client_node
+from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.overlay.status import StatusRequester
 from penstock.services import options as service_options
 from penstock.services import publication_options, services, settings_types
@@ -61,6 +62,7 @@ log = logging.getLogger("penstock.client")
 YIELD_EVERY = 256  # publications in a row before the event loop gets its turn
 OUTBOX_BYTES = 1 << 16  # and so many bytes of them
 QUEUE_MAX = 10_000
+READY_WITHIN = 5.0  # seconds: more than it takes to notice that a neighbour is dead
 
 
 def connect(
@@ -254,9 +256,15 @@ class Network:
         *,
         queue_max: int = QUEUE_MAX,
         on_drop: Callable[[int], None] | None = None,
+        ready: bool = True,
+        ready_within: float = READY_WITHIN,
         **options: Any,
     ) -> Subscription:
         """Ask for all messages that match `where`; open it with `async with`, then iterate.
+
+        Opening it returns when all brokers that can be reached know of it, so that what is published anywhere after
+        that finds it. It waits for `ready_within` seconds at most; `subscription.unconfirmed` then names the brokers
+        that have not confirmed it, and so does the log. With `ready=False` it does not wait for them.
 
         The text is checked here first: raises InvalidPredicate, and logs a warning if it can never match. At most
         `queue_max` messages wait for the reader; when there are more, the oldest is dropped, and `on_drop` is called
@@ -269,8 +277,11 @@ class Network:
         """
         for warning in warnings(parse_predicate(where)):
             log.warning("subscription %s: %s", where, warning)
+        if not 0 < ready_within <= READY_WITHIN_MAX:
+            raise ValueError(f"ready_within is {ready_within:g} s; it must be above 0 and at most {READY_WITHIN_MAX:g}")
         chosen = service_options(options)
-        return Subscription(self._holder, self._holder.next_number(), where, queue_max, on_drop, chosen)
+        number, wait = self._holder.next_number(), ready_within if ready else 0.0
+        return Subscription(self._holder, number, where, queue_max, on_drop, chosen, wait)
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""

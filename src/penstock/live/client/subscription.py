@@ -53,6 +53,7 @@ class Report:
     queue_max: int
     reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
     connected: bool
+    unconfirmed: tuple[str, ...] = ()  # brokers that had not confirmed, when it was opened, that they know of it
     # The transport's; those of publishers are of all publishers of this client together.
     delivered: int = 0  # messages that the transport handed over; on a plain subscription those received
     late: int = 0  # of those, how many came after a later one of the same publisher
@@ -125,10 +126,13 @@ class Subscription:
         queue_max: int,
         on_drop: Callable[[int], None] | None,
         options: Any,  # what it asks of services
+        ready_within: float = 0.0,
     ) -> None:
         self.where = where
         self.number = number
         self.options = options
+        self.ready_within = ready_within  # seconds that opening it may wait for all brokers
+        self.unconfirmed: tuple[str, ...] = ()  # brokers that had not confirmed it by then
         self._holder = holder
         self._queue = ReaderQueue(queue_max)
         self._on_drop = on_drop
@@ -142,7 +146,11 @@ class Subscription:
         self._turn_at = 0.0  # when the event loop last had its turn
 
     async def open(self) -> Subscription:
-        """Subscribe; returns when a broker has accepted it. Raises InvalidPredicate with the reason if it does not."""
+        """Subscribe; returns when all brokers know of it, so that what is published from now on anywhere finds it.
+
+        It waits no longer than `ready_within`; `unconfirmed` then names the brokers that have not confirmed it. Raises
+        InvalidPredicate with the reason if the broker does not accept it.
+        """
         await self._open(Sink(self._put, self._end))
         return self
 
@@ -197,6 +205,7 @@ class Subscription:
             queue_max=queue.queue_max,
             reconnects=self._holder.reconnects,
             connected=self._holder.connected,
+            unconfirmed=self.unconfirmed,
             **({"delivered": queue.received} if transport is None else asdict(transport)),
             **({} if control is None else asdict(control)),
             services={name: msgspec.to_builtins(found) for name, found in reports.items() if name != TRANSPORT.name},

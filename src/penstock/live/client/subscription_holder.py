@@ -28,6 +28,8 @@ from penstock.transport.receiver.feedback_scheduler import ControlReport
 
 log = logging.getLogger("penstock.client")
 
+READY_SPARE = 1.0  # seconds for our broker to say that the time is up
+
 SETTLE_WITHIN = 1.0  # seconds for the last word of the broker about what it dropped
 
 
@@ -93,7 +95,7 @@ class SubscriptionHolder:
             self._tickets.drop(ticket)
 
     async def open(self, subscription: Subscription, sink: Sink) -> None:
-        """Subscribe; returns when a broker has accepted it, raises InvalidPredicate or NotConnected."""
+        """Subscribe; returns when all brokers know it, or its time is up. Raises InvalidPredicate or NotConnected."""
         if self._link is None or self._ended:
             raise NotConnected("the network was closed" if self._ended else "open the network before its subscriptions")
         link = self._link
@@ -102,12 +104,32 @@ class SubscriptionHolder:
         number, where, options = subscription.number, subscription.where, subscription.options
         link.host.apply(link.verbs.subscribe(number, where, options, ticket=ticket, now=link.host.now()))
         try:
-            await answer
+            await self._with_all(subscription, link, answer)
         except BaseException:  # refused, or nobody waits for it any more: then the machine must not hold it either
             self.close(number)
             raise
         finally:
             self._tickets.drop(ticket)
+
+    async def _with_all(self, subscription: Subscription, link: HomeLink, answer: asyncio.Future[Any]) -> None:
+        """Wait for the broker's answer, and until all brokers know of it; the question goes along with the first."""
+        within = subscription.ready_within
+        if not within:
+            await answer
+            return
+        ticket, ready = self._tickets.take()
+        link.host.apply(link.verbs.await_ready(within, ticket=ticket))
+        try:
+            await answer
+            done, _ = await asyncio.wait([ready], timeout=within + READY_SPARE)
+            found = ready.result()["unconfirmed"] if done else ("our own broker, which gave no answer",)
+        finally:
+            ready.cancel()
+            self._tickets.drop(ticket)
+        subscription.unconfirmed = tuple(found)
+        if found:
+            text = "%s: %s is not known everywhere: no confirmation from %s within %g s"
+            log.warning(text, self._name, subscription.where, ", ".join(found), within)
 
     def close(self, number: int) -> None:
         """Unsubscribe."""
