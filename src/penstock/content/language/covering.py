@@ -88,7 +88,7 @@ class CoverTable:
         if isinstance(general, Missing):
             return covered
         if isinstance(general, OneOf):
-            self._budget.spend(2 + len(self._lists) // 4)
+            self._budget.spend(2 + len(self._lists) // 16)
             members = _keys(general)
             return covered | sum(bit for bit, keys in self._lists if keys <= members and bit != covered)
         if isinstance(general, Equals):
@@ -119,7 +119,7 @@ class CoverTable:
 
     def _lists_without(self, general: Differs) -> int:
         """An interval from the least to the greatest does not show which values a list leaves out."""
-        self._budget.spend(len(self._lists) // 4)
+        self._budget.spend(len(self._lists) // 8)
         excluded = value_key(general.value)
         return sum(
             bit for bit, keys in self._lists if excluded not in keys and all(kind == excluded[0] for kind, _ in keys)

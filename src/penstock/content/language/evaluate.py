@@ -134,7 +134,7 @@ def _match_steps(expression: Expression, searched: set[tuple[str, str]]) -> int:
         case Not():
             return _match_steps(expression.part, searched)
         case And() | Or():
-            return 2 + sum(_match_steps(part, searched) for part in expression.parts)
+            return 1 + sum(_match_steps(part, searched) for part in expression.parts)
         case OneOf():
             return 2
         case Like():

@@ -8,7 +8,7 @@ A segment without holes is found by `str.find`. One with holes is found in all p
 characters there is an integer whose bit p says that the text has the character at p; the integers, each shifted by the
 character's place in the segment, are ANDed, and the lowest bit left is the leftmost place. That is a handful of
 operations on words of 64 characters for each literal of the segment, whatever the text is, and no loop over characters.
-The integers of one text are remembered until another text comes, because a broker asks many patterns about one message.
+The integers of the last texts are remembered, because a broker asks many patterns about one message.
 Nothing here backtracks, and a hostile pattern such as `%a_a_a%a_a_a%...` costs what a friendly one does.
 
 `match_steps` says what a pattern costs for a text of MEASURED_CHARACTERS, in tenths of a microsecond; longer texts cost
@@ -27,6 +27,7 @@ from penstock.errors import PredicateSyntaxError
 
 DEFAULT_ESCAPE = "\\"
 MEASURED_CHARACTERS = 256
+_RECENT_MAX = 64  # texts: as many as a message may have
 MASK_STEPS = 10  # to find all places of one character in a text
 _HOLE = None  # an `_` of the pattern, where a literal character would stand in a segment
 _Segment = tuple[str | None, ...]
@@ -158,16 +159,17 @@ class _HoleFinder:
         return after if after <= end else -1
 
 
-_recent: tuple[str, dict[str, int]] = ("", {})  # the last text that was searched, and where its characters are
+_recent: dict[str, dict[str, int]] = {}  # the texts that were searched last, and where their characters are
 _IS_MARK = bytes(ord("1") if byte == 1 else ord("0") for byte in range(256))
 
 
 def _masks(text: str) -> dict[str, int]:
-    global _recent
-    recent = _recent
-    if recent[0] is not text:
-        recent = _recent = (text, {})
-    return recent[1]
+    masks = _recent.get(text)
+    if masks is None:
+        if len(_recent) >= _RECENT_MAX:
+            _recent.clear()
+        masks = _recent[text] = {}
+    return masks
 
 
 def _mask(text: str, character: str) -> int:

@@ -56,7 +56,7 @@ class PredicateLimits:
     filters_max: int = 64  # in the normal form
     values_max: int = 2048  # values and constraints in all filters of the normal form together
     steps_max: int = 9_000  # to parse it and to bring it into normal form, see `budget`
-    match_steps_max: int = 400  # to match one message, see `evaluate`
+    match_steps_max: int = 450  # to match one message, see `evaluate`
 
 
 DEFAULT_PREDICATE_LIMITS = PredicateLimits()
