@@ -12,9 +12,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import count, islice
-from operator import or_
 
 from msgspec.structs import replace
 
@@ -29,7 +28,9 @@ from hostile_peer import (
     connected_socket,
     subscribe,
 )
+from penstock.content.filter_bytes import filter_bytes
 from penstock.content.message import Identity, make_message
+from penstock.content.predicate import Equals, Filter, Range
 from penstock.kernel.packet import Packet
 from penstock.live.wire.frames import encode_frame
 from penstock.overlay.codec import BATCH_BYTES_MAX
@@ -54,7 +55,7 @@ PAIR_WHERE = "stream = 'pair'"  # what the healthy pair's messages match
 FORGED = b"forged"  # the body of a message under somebody else's name
 IMAGINARY = 1000  # the ids of brokers that do not exist begin here
 ENTRIES_PER_PACKET = 128
-ENTRY_BYTES = 64  # of an encoding in 512 bits
+ENTRY_BYTES = 32  # of a filter, more or less
 
 
 def chain_with_spare() -> Scenario:
@@ -229,14 +230,16 @@ async def empty_summaries(ground: Ground, until: float, heard: Heard) -> None:
 def bogus_entries(number: int, *, valid: bool) -> list[bytes]:
     """Entries of interest that nobody has: such as the wire takes, or garbage of the same length.
 
-    The one place that knows how an entry looks on the wire: an encoding of 512 bits; a narrow filter sets nine.
+    The one place that knows how an entry looks on the wire: a filter in normal form, here a value and a range.
     """
     draw = random.Random(number)
     if not valid:
         return [draw.randbytes(draw.randrange(1, 2 * ENTRY_BYTES)) for _ in range(number)]
-    bit = [1 << position for position in range(8 * ENTRY_BYTES)]
-    drawn = (draw.choices(bit, k=9) for _ in range(number))
-    return [reduce(or_, bits).to_bytes(ENTRY_BYTES, "big") for bits in drawn]
+    lows = (draw.randrange(10**6) for _ in range(number))
+    return [
+        filter_bytes(Filter((Range("price", low, low + 10), Equals("symbol", f"S{place}"))))
+        for place, low in enumerate(lows)
+    ]
 
 
 async def bogus_interest(valid: bool, ground: Ground, until: float, heard: Heard) -> None:
@@ -371,23 +374,31 @@ async def unfinished_frames(ground: Ground, until: float, heard: Heard) -> None:
     await asyncio.gather(*(again_and_again(until, heard, partial(session, number), 0.2) for number in clients))
 
 
-@attack("stolen-name", "publishes under the publisher's name, reads the subscriber's inbox, connects under both names")
-async def stolen_name(ground: Ground, until: float, heard: Heard) -> None:
+async def forges(name: str, ground: Ground, until: float, heard: Heard) -> None:
+    """As a client of this name at b, publish under the publisher's name."""
+
     def forged(identity: Identity, ahead: int) -> Publish:
         stolen = Identity(ground.publisher, identity.incarnation, identity.count + ahead)
         return Publish(make_message(stolen, {"stream": "pair"}, FORGED))
 
-    async def forges(name: str) -> None:
-        peer = await as_client(ground.b, name, heard, until)
-        try:
-            await subscribe(peer, [PAIR_WHERE, inbox_where(ground.subscriber), inbox_where(ground.publisher)], until)
-            while time.monotonic() < until:
-                seen = peer.identity or Identity(ground.publisher, 1, 1)
-                await peer.send([forged(seen, ahead) for ahead in range(1, 11)], until)
-                await asyncio.sleep(0.02)
-        finally:
-            peer.end()
+    peer = await as_client(ground.b, name, heard, until)
+    try:
+        await subscribe(peer, [PAIR_WHERE, inbox_where(ground.subscriber), inbox_where(ground.publisher)], until)
+        while time.monotonic() < until:
+            seen = peer.identity or Identity(ground.publisher, 1, 1)
+            await peer.send([forged(seen, ahead) for ahead in range(1, 11)], until)
+            await asyncio.sleep(0.02)
+    finally:
+        peer.end()
 
+
+@attack("same-name-elsewhere", "a client at b has the publisher's name, as it may: only keys could tell the two apart")
+async def same_name_elsewhere(ground: Ground, until: float, heard: Heard) -> None:
+    await again_and_again(until, heard, lambda: forges(ground.publisher, ground, until, heard), 0.05)
+
+
+@attack("stolen-name", "publishes under the publisher's name, reads the subscriber's inbox, connects under its name")
+async def stolen_name(ground: Ground, until: float, heard: Heard) -> None:
     async def poses(broker: str) -> None:
         peer = await as_client(ground.addresses[broker], ground.subscriber, heard, until)
         try:
@@ -397,8 +408,7 @@ async def stolen_name(ground: Ground, until: float, heard: Heard) -> None:
             peer.end()
 
     await asyncio.gather(
-        again_and_again(until, heard, lambda: forges("thief"), 0.05),
-        again_and_again(until, heard, lambda: forges(ground.publisher), 0.05),
+        again_and_again(until, heard, lambda: forges("thief", ground, until, heard), 0.05),
         again_and_again(until, heard, lambda: poses("b"), 0.02),
         again_and_again(until, heard, lambda: poses("c"), 0.02),
     )

@@ -384,8 +384,11 @@ class Reported:
     async def open(self, subscription: Subscription, sink: Sink) -> None:
         self.sink = sink
 
-    async def close(self, subscription: Subscription) -> None:
+    def close(self, number: int) -> None:
         self.sink = None
+
+    async def settle(self) -> None:
+        pass
 
     def read(self, number: int, reading: Reading) -> None:
         assert number == 1

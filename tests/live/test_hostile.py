@@ -30,6 +30,8 @@ SCALE = 0.02  # of all others
 LONGER = {"forged-hello": 0.7}  # seconds, for attacks whose harm comes with the next Hello
 # While c takes back its own name from a false later life, messages may be lost; afterwards none.
 MAY_LOSE_DURING = ("forged-life-plausible",)
+# A name belongs to whoever has it at one broker; that nobody has it at another one only keys can ensure.
+NEEDS_KEYS = ("same-name-elsewhere",)
 SILENT = ("nobody", "unfinished-frames", "slow-readers")  # they do not speak, or do not listen, and hear nothing
 # Before brokers defended themselves, these failed: forged-life, forged-life-plausible, forged-hello, eviction,
 # heavy-predicates, stolen-name, full-disk. The others made the pair late, which only the bench can show.
@@ -127,7 +129,7 @@ def test_an_attack_does_not_disturb_others(name: str) -> None:
             for _ in range(50):
                 await pair.publish()
             assert await pair.missing(first) == set()
-            assert pair.forged == 0
+            assert pair.forged == 0 or name in NEEDS_KEYS
             assert publisher.reconnects == subscriber.reconnects == 0
             await served(servers["b"])
             reading.cancel()

@@ -250,7 +250,12 @@ def test_links_that_are_cut_again_and_again_come_back(monkeypatch: pytest.Monkey
     run(cut())
 
 
-UNFINISHED = HELLO + (1_800_000).to_bytes(4, "big")
+def unfinished(name: str) -> bytes:
+    """A handshake of this client, and the head of a frame that does not end."""
+    return encode_handshake(Handshake(role="client", name=name)) + (1_800_000).to_bytes(4, "big")
+
+
+UNFINISHED = unfinished("raw")
 
 
 def test_a_frame_that_trickles_in_for_ever_ends_its_connection() -> None:
@@ -279,8 +284,8 @@ def test_unfinished_frames_of_all_connections_together_have_a_bound() -> None:
             network.subscribe("n = 1") as wish,
         ):
             small = [await RawClient.connect(broker.address) for _ in range(5)]
-            for raw in small:
-                raw.send(UNFINISHED + bytes(300_000))
+            for number, raw in enumerate(small):
+                raw.send(unfinished(f"small-{number}") + bytes(300_000))
             await until(lambda: broker._unfinished.bytes_in_all >= 1_500_000)
             large = await RawClient.connect(broker.address)
             large.send(UNFINISHED + bytes(1_000_000))

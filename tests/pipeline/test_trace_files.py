@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from penstock.errors import InvalidRun
+from penstock.errors import InvalidRun, NotPossibleHere
 from penstock.kernel import trace_files
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import SHARED_KINDS, Counted, Delivered, Dropped, NodeStopped, Published, Record
@@ -85,7 +85,7 @@ def test_a_write_that_fails_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(parquet, "write_table", full)
     trace = TraceFiles(tmp_path)
     trace.write(0.0, "n", Counted("x", "", 1))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(NotPossibleHere, match="No space left"):
         trace.flush()
     assert parts(tmp_path, Counted) == []
     monkeypatch.undo()

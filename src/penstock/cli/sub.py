@@ -43,9 +43,9 @@ def sub_command(
     ] = False,
     queue: Annotated[int, typer.Option(help="How many messages may wait if printing is slow.", min=1)] = 10_000,
     name: Annotated[str | None, typer.Option(help="This client's name; made up if left out.")] = None,
-    ready: Annotated[
-        bool, typer.Option("--ready/--no-ready", help="Wait until all brokers know of the subscription.")
-    ] = True,
+    no_ready: Annotated[
+        bool, typer.Option("--no-ready", help="Do not wait until all brokers know of the subscription.")
+    ] = False,
     ready_within: Annotated[float, typer.Option(help="Seconds to wait for them at most.", min=0.001, max=30.0)] = 5.0,
     url: Url = None,
     as_json: AsJson = False,
@@ -62,7 +62,7 @@ def sub_command(
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
-    request = {"where": where, "queue_max": queue, "ready": ready, "ready_within": ready_within, **options}
+    request = {"where": where, "queue_max": queue, "ready": not no_ready, "ready_within": ready_within, **options}
     received = run_client(_subscribe(request, count, wait, form, tell, name, url, congestion))
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
