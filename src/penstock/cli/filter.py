@@ -1,10 +1,11 @@
 """`penstock filter`: what a predicate means, and whether a message matches it.
 
-`explain` shows the normal form and, for each constraint, how much of it the network decides: brokers on the way see
-Bloom bits only, so an equality is decided there (but for false positives) while of `price < 120` they know no more
-than that a price exists; the rest is decided at the edge, where the subscriber's broker matches exactly. What is
-probably a mistake, such as an attribute that must be a number and a string at once, gets a warning. `test` takes
-attributes from the command line and says whether they match and which constraint decided.
+`explain` shows the normal form, which is what brokers tell each other: they route by it exactly. With `--encoded` it
+shows what a network with `interest = "encoded"` would know of each constraint: Bloom bits only, so an equality is
+decided on the way (but for false positives) while of `price < 120` no more is known than that a price exists; the rest
+is decided at the edge, where the subscriber's broker matches exactly. What is probably a mistake, such as an attribute
+that must be a number and a string at once, gets a warning. `test` takes attributes from the command line and says
+whether they match and which constraint decided.
 
 Exit codes: 0 the message matches (or the predicate was explained), 1 it does not match, 2 the predicate, an attribute
 or the usage is wrong. Results go to stdout, complaints to stderr. Everything heavy is imported by the command that
@@ -22,6 +23,8 @@ import typer
 from penstock.errors import InvalidMessage, InvalidPredicate
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.content.bloom import EncodingScheme
     from penstock.content.language.evaluate import Decision
     from penstock.content.message import Value
@@ -44,11 +47,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on one lin
 @app.command("explain")
 def explain_command(
     text: Text,
+    encoded: Annotated[bool, typer.Option("--encoded", help="For a network that tells Bloom encodings.")] = False,
     bits: Annotated[int, typer.Option(help="Bits of an encoding (M).")] = 512,
     hashes: Annotated[int, typer.Option(help="Hashes per tag (h).")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Show the normal form, its encoding, and what is decided in the network and what only at the edge.
+    """Show the normal form by which brokers route, and whether something in it looks like a mistake.
 
     Example: penstock filter explain "symbol = 'IBM' AND (price < 120 OR price BETWEEN 200 AND 250)"
     """
@@ -61,11 +65,11 @@ def explain_command(
         scheme = EncodingScheme(bits=bits, hashes=hashes)
     except (InvalidPredicate, InvalidEncoding) as error:
         raise _refused(error) from None
-    found = _explained(predicate, scheme)
+    found = _explained_encoded(predicate, scheme) if encoded else _explained_exact(predicate)
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        _draw(found)
+        _draw_encoded(found) if encoded else _draw_exact(found)
 
 
 @app.command("test")
@@ -156,8 +160,21 @@ def _decision_json(decision: Decision) -> dict[str, Any]:
     return {"constraint": words, "truth": _WORDS[decision.truth], "value": decision.value}
 
 
-def _explained(predicate: Predicate, scheme: EncodingScheme) -> dict[str, Any]:
+def _explained_exact(predicate: Predicate) -> dict[str, Any]:
     """All that `explain` shows, as plain data."""
+    from penstock.content.filter_bytes import filter_bytes
+    from penstock.content.language.expression import constraint_text
+    from penstock.content.language.warnings import warnings
+
+    filters = [
+        {"constraints": [constraint_text(one) for one in selected.constraints], "bytes": len(filter_bytes(selected))}
+        for selected in predicate.filters
+    ]
+    return {"text": predicate.text, "interest": "exact", "filters": filters, "warnings": list(warnings(predicate))}
+
+
+def _explained_encoded(predicate: Predicate, scheme: EncodingScheme) -> dict[str, Any]:
+    """The same for a network that tells encodings."""
     from penstock.content.bloom import spread_lists
     from penstock.content.language.warnings import warnings
 
@@ -165,6 +182,7 @@ def _explained(predicate: Predicate, scheme: EncodingScheme) -> dict[str, Any]:
     unspread = {id(constraint) for selected in announced for constraint in selected.constraints}
     return {
         "text": predicate.text,
+        "interest": "encoded",
         "filters": [_explained_filter(selected, scheme, unspread) for selected in predicate.filters],
         "encodings": len(scheme.routing_encodings(predicate)),
         "encoding_bits": scheme.bits,
@@ -201,7 +219,27 @@ def _is_decided_by_tags(constraint: Constraint) -> bool:
     return isinstance(constraint, Equals | Exists)
 
 
-def _draw(found: dict[str, Any]) -> None:
+def _draw_exact(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for number, selected in enumerate(found["filters"], 1):
+        table = Table()
+        table.add_column(f"filter {number} of {len(found['filters'])}: all of", overflow="fold")
+        for constraint in selected["constraints"]:
+            table.add_row(Text(constraint))
+        if not selected["constraints"]:
+            table.add_row("none: every message matches")
+        console.print(table)
+    sizes = " and ".join(str(selected["bytes"]) for selected in found["filters"])
+    if found["filters"]:
+        console.print(f"told to all brokers in {sizes} bytes; they route by it exactly", highlight=False)
+    _draw_warnings(found, console)
+
+
+def _draw_encoded(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -222,5 +260,9 @@ def _draw(found: dict[str, Any]) -> None:
     plural = "" if found["encodings"] == 1 else "s"
     announced = f"announced as {found['encodings']} encoding{plural} of {found['encoding_bits']} bits"
     console.print(announced, highlight=False)
+    _draw_warnings(found, console)
+
+
+def _draw_warnings(found: dict[str, Any], console: Console) -> None:
     for warning in found["warnings"]:
         console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)

@@ -1,6 +1,6 @@
 """Filters as bytes: what brokers tell each other of what their clients want.
 
-The bytes are the constraints of a filter in normal form, as MessagePack. `symbol = 'IBM' AND price < 120` takes 28
+The bytes are the constraints of a filter in normal form, as MessagePack. `symbol = 'IBM' AND price < 120` takes 26
 bytes, fewer than its text. Equal filters have equal bytes, because the normal form is canonical (`language.conjoin`);
 bytes can therefore be compared and counted without being read.
 

@@ -18,8 +18,18 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "120"})
 
 
-def test_explain_shows_filters_and_what_each_place_decides() -> None:
+def test_explain_shows_the_filters_by_which_brokers_route() -> None:
     result = run("explain", ISSUE_TEXT)
+    assert result.exit_code == 0
+    assert "filter 2 of 2" in result.stdout
+    assert "price < 120" in result.stdout
+    assert "they route by it exactly" in result.stdout
+    found = json.loads(run("explain", "x = 1 AND y < 2", "--json").stdout)
+    assert (found["interest"], found["filters"]) == ("exact", [{"constraints": ["x = 1", "y < 2"], "bytes": 14}])
+
+
+def test_explain_for_encodings_shows_what_each_place_decides() -> None:
+    result = run("explain", ISSUE_TEXT, "--encoded")
     assert result.exit_code == 0
     assert "filter 2 of 2" in result.stdout
     assert "price from 0 to below 256" in result.stdout
@@ -28,7 +38,7 @@ def test_explain_shows_filters_and_what_each_place_decides() -> None:
 
 
 def test_explain_as_json_is_one_object_on_one_line() -> None:
-    result = run("explain", "x = 1 AND y < 2 AND z IN (1, 2)", "--json", "--bits", "256")
+    result = run("explain", "x = 1 AND y < 2 AND z IN (1, 2)", "--encoded", "--json", "--bits", "256")
     assert result.stdout.count("\n") == 1
     found = json.loads(result.stdout)
     constraints = found["filters"][0]["constraints"]
