@@ -27,8 +27,10 @@ from penstock.content.message import INBOX, Message, Value
 from penstock.errors import InvalidEncoding, InvalidPredicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
+from penstock.kernel.paced_queue import PacedQueue
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
+from penstock.kernel.timers import Key
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import Dropped, InputRefused, dropped_record
 from penstock.overlay.attached_client import AttachedClient
@@ -41,13 +43,21 @@ from penstock.overlay.packets import (
     Delivery,
     Publication,
     Publish,
+    Ready,
+    ReadyRequest,
     Subscribe,
     Unsubscribe,
 )
 from penstock.overlay.routing import Routing
+from penstock.overlay.timers import ForwardingTimer
 
 STRANGERS_RATE = 100.0  # answers per second to all who have not attached
 SPLITS_MAX = 10_000  # sets of brokers whose split is remembered
+VERBS_WAITING_MAX = 4_096  # of one client
+WORK_CHARACTERS = 100  # of a text, for each of which a subscription costs one more: lists are long
+
+
+_Verb = Subscribe | Unsubscribe | ReadyRequest
 
 
 class _Subscription:
@@ -76,7 +86,7 @@ class _Split:
 class Broker:
     """The service that carries publications and serves this broker's clients."""
 
-    packet_kinds: tuple[type[Packet], ...] = (Attach, Subscribe, Unsubscribe, Publish, Publication)
+    packet_kinds: tuple[type[Packet], ...] = (Attach, Subscribe, Unsubscribe, ReadyRequest, Publish, Publication)
 
     def __init__(self, context: Context) -> None:
         self._routing = context.below(Routing)
@@ -84,6 +94,9 @@ class Broker:
         self._links = context.links
         self._clients: dict[Link, AttachedClient] = {}
         self._strangers = TokenBucket(STRANGERS_RATE, STRANGERS_RATE, 0.0)
+        self._timers = context.timers
+        config = self._config
+        self._verbs: PacedQueue[_Verb] = PacedQueue(config.work_rate, config.work_burst, VERBS_WAITING_MAX)
         self._subscriptions: dict[int, _Subscription] = {}
         self._index = PredicateIndex()
         self._next_key = 0
@@ -115,6 +128,7 @@ class Broker:
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        self._verbs.drop(link)
         client = None if up else self._clients.pop(link, None)
         if client is not None:
             for key in client.keys.values():
@@ -259,21 +273,41 @@ class Broker:
     def _client_verb(self, packet: Packet, sender: Link, now: float) -> list[Effect]:
         if isinstance(packet, Attach):
             return self._attach(packet, sender, now)
-        assert isinstance(packet, Subscribe | Unsubscribe)
+        assert isinstance(packet, Subscribe | Unsubscribe | ReadyRequest)
         client = self._clients.get(sender)
         if client is None:
             problem = self._full_problem() or "it has not attached; Attach comes first"
             answer = Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL)
             return [InputRefused(f"link {sender}", problem), answer] if self._strangers.take(now) else []
-        if isinstance(packet, Unsubscribe) and packet.subscription in client.keys:
-            self._drop_subscription(client.keys.pop(packet.subscription), now)
-        elif not client.verbs.take(now):
+        cost = 1 + len(packet.where) // WORK_CHARACTERS if isinstance(packet, Subscribe) else 1
+        free = isinstance(packet, Unsubscribe) and packet.subscription in client.keys  # it has paid when it subscribed
+        if not (free or client.verbs.take(now)) or not self._verbs.put(sender, packet, cost):
             rate, burst = self._config.verbs_rate, self._config.verbs_burst
             problem = f"too many at once: a client may make {burst:g} subscriptions, and {rate:g} more each second"
             return self._refuse(packet, client, sender, problem, now) if client.answers.take(now) else []
-        elif isinstance(packet, Subscribe):
-            return self._subscribe(packet, client, sender, now)
-        return [Send((sender,), Answer(packet.ticket), Lane.CONTROL)]
+        return self._work_off(now)
+
+    def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        return self._work_off(now)
+
+    def _work_off(self, now: float) -> list[Effect]:
+        """Carry out the verbs whose turn it is; a burst of them must not keep messages waiting."""
+        effects: list[Effect] = []
+        for link, packet in self._verbs.take(now):
+            client = self._clients[link]
+            if isinstance(packet, Subscribe):
+                effects += self._subscribe(packet, client, link, now)
+            elif isinstance(packet, ReadyRequest):
+                effects += self._routing.tell_when_ready(packet, link, now)
+            else:
+                key = client.keys.pop(packet.subscription, None)
+                if key is not None:
+                    self._drop_subscription(key, now)
+                effects.append(Send((link,), Answer(packet.ticket), Lane.CONTROL))
+        ready_at = self._verbs.ready_at()
+        if ready_at is not None:
+            self._timers.set(ForwardingTimer.VERBS, ready_at)
+        return effects
 
     def _attach(self, packet: Attach, sender: Link, now: float) -> list[Effect]:
         """A new client, or one that begins again on the same link: either way without subscriptions."""
@@ -329,9 +363,9 @@ class Broker:
         share = f"1/{self._config.client_share} of this broker's (client_share)"
         return f"one client may have {limit:,} bytes of room for its filters, {share}: use fewer, or shorter lists"
 
-    def _refuse(
-        self, packet: Subscribe | Unsubscribe, client: AttachedClient, sender: Link, problem: str, now: float
-    ) -> list[Effect]:
+    def _refuse(self, packet: _Verb, client: AttachedClient, sender: Link, problem: str, now: float) -> list[Effect]:
+        if isinstance(packet, ReadyRequest):
+            return [Send((sender,), Ready(packet.ticket, ("this broker, which was asked too often",)), Lane.CONTROL)]
         records: list[Effect] = [InputRefused(client.name, problem)] if client.records.take(now) else []
         return [*records, Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL)]
 

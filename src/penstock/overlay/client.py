@@ -22,7 +22,6 @@ the list of services.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 from penstock.content.envelope import DATA, FLAG, opened
 from penstock.content.message import Message
@@ -38,15 +37,10 @@ from penstock.overlay.config import ClientConfig
 from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Answer, Attach, Delivery, Publish, Ready, ReadyRequest, Subscribe, Unsubscribe
 from penstock.overlay.records import ServiceSubscriptionRefused
+from penstock.overlay.timers import ForwardingTimer
 
 NOT_CONNECTED = "not connected to a broker; best effort keeps nothing, so publish again once the link is up"
 AGAIN_FIRST, AGAIN_MAX = 1.0, 60.0  # seconds before a refused subscription of a service is tried again
-
-
-class ClientTimer(IntEnum):
-    """A timer that exists more than once has a key; it stands behind the name here."""
-
-    SUBSCRIBE_AGAIN = 0  # (subscription): a broker has refused what a service listens to
 
 
 class Client:
@@ -214,7 +208,7 @@ class Client:
         if self._attached or self._home is None:
             return self._send_subscribe(int(key[0]))
         for number in self._again:  # all are asked for now
-            self._timers.cancel(ClientTimer.SUBSCRIBE_AGAIN, number)
+            self._timers.cancel(ForwardingTimer.SUBSCRIBE_AGAIN, number)
         return self._attach(self._home)
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
@@ -275,13 +269,13 @@ class Client:
     def _refused_to_service(self, number: int, problem: str, now: float) -> list[Effect]:
         """The broker does not take what a service listens to: ask again later."""
         wait = self._again[number] = min(AGAIN_MAX, 2 * self._again.get(number, AGAIN_FIRST / 2))
-        self._timers.set(ClientTimer.SUBSCRIBE_AGAIN, now + wait, number)
+        self._timers.set(ForwardingTimer.SUBSCRIBE_AGAIN, now + wait, number)
         refusal = InputRefused(sender=self.client, problem=problem)
         return [refusal, ServiceSubscriptionRefused(self._where[number], problem, wait)]
 
     def _ask_no_more(self, number: int) -> None:
         if self._again.pop(number, None) is not None:
-            self._timers.cancel(ClientTimer.SUBSCRIBE_AGAIN, number)
+            self._timers.cancel(ForwardingTimer.SUBSCRIBE_AGAIN, number)
 
 
 def _without_envelope(message: Message) -> tuple[Message | None, list[Effect]]:

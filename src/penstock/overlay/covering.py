@@ -4,7 +4,7 @@ A filter that is covered waits under the one that covers it; when that one goes,
 whoever finds none is advertised. What is advertised therefore selects exactly what all filters together select.
 
 Finding out is bounded, not complete: a filter is compared with at most `COMPARED_MAX` others that can stand in that
-relation at all, and one change makes at most `COMPARED_IN_ALL` comparisons. Candidates are found by *features*: the
+relation at all, and one change takes at most `STEPS` of comparing. Candidates are found by *features*: the
 names and the equalities of a filter. Whoever covers a filter has no name and no equality that the filter lacks. A
 relation that is missed costs a few bytes of interest, and never a message.
 """
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from penstock.content.language.budget import Budget
 from penstock.content.predicate import Equals, Filter, value_key
 from penstock.content.relations import covers
 
 COMPARED_MAX = 32
-COMPARED_IN_ALL = 1_024  # ten milliseconds at worst
+STEPS = 1_000  # about a millisecond; see `content.language.budget`
 COVERED_MAX = 1_024  # filters below one other: so many must look for a new one at a time
 
 _Feature = tuple[object, ...]
@@ -34,7 +35,7 @@ class Covering:
         self._below: dict[bytes, dict[bytes, None]] = {}  # advertised -> those that it covers
         self._by_access: dict[_Feature, dict[bytes, None]] = {}  # advertised, each under one feature
         self._by_feature: dict[_Feature, dict[bytes, None]] = {ANYTHING: {}}  # advertised, under each of its features
-        self._comparisons_left = 0
+        self._budget = Budget(STEPS)
 
     def advertises(self, entry: bytes) -> bool:
         """Whether the filter is wanted, and not covered."""
@@ -43,7 +44,7 @@ class Covering:
     def add(self, entry: bytes, selected: Filter) -> list[bytes]:
         """A filter that was not wanted before; returns all whose advertisement may have changed."""
         self._filters[entry] = selected
-        self._comparisons_left = COMPARED_IN_ALL
+        self._budget = Budget(STEPS)
         return self._place(entry, selected)
 
     def _place(self, entry: bytes, selected: Filter) -> list[bytes]:
@@ -73,7 +74,7 @@ class Covering:
         changed = [entry]
         freed = self._withdraw(entry)
         del self._filters[entry]
-        self._comparisons_left = COMPARED_IN_ALL
+        self._budget = Budget(STEPS)
         for other in freed:
             del self._above[other]
         for other in freed:
@@ -84,7 +85,7 @@ class Covering:
         """An advertised filter that covers this one and has room below it."""
         features = (ANYTHING, *_features(selected))
         candidates = (entry for feature in features for entry in self._by_access.get(feature, ()))
-        for entry in islice(candidates, self._allowed()):
+        for entry in islice(candidates, COMPARED_MAX):
             if len(self._below[entry]) < COVERED_MAX and self._covers(self._filters[entry], selected):
                 return entry
         return None
@@ -92,15 +93,12 @@ class Covering:
     def _covered(self, entry: bytes, selected: Filter) -> list[bytes]:
         """Advertised filters that this one, just advertised itself, covers."""
         candidates = (other for other in self._by_feature.get(_access(selected), ()) if other != entry)
-        compared = islice(candidates, self._allowed())
+        compared = islice(candidates, COMPARED_MAX)
         return [other for other in compared if self._covers(selected, self._filters[other])]
 
-    def _allowed(self) -> int:
-        return min(COMPARED_MAX, self._comparisons_left)
-
     def _covers(self, general: Filter, specific: Filter) -> bool:
-        self._comparisons_left -= 1
-        return covers(general, specific)
+        """False also when the budget is spent: then nothing more is compared."""
+        return self._budget.spent < STEPS and covers(general, specific, self._budget)
 
     def _advertise(self, entry: bytes) -> None:
         selected = self._filters[entry]

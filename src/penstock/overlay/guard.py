@@ -36,6 +36,8 @@ SUMMARIES_BURST, SUMMARIES_RATE = 8, 2.0  # that we send to one neighbour
 ANSWERS_BURST = 16  # summaries in a row that are answered in full
 RECORD_EVERY = 1.0  # seconds between two records of one kind about one link
 LINKS_MAX = 1024  # links whose budgets are remembered
+NEWS_WAITING_MAX = 4096  # changes of interest of one neighbour that wait their turn
+WORK_BYTES = 32  # of an entry, for each of which it counts one more
 
 
 class _Budget:
@@ -129,12 +131,18 @@ class Guard:
         return budget
 
 
+def work_of(packet: Interest) -> int:
+    """How much work interest makes: for each entry, and more for a long one, which has many places in the index."""
+    return 1 + len(packet.removed) + sum(1 + len(entry) // WORK_BYTES for entry in packet.added)
+
+
 def news_in(packet: Packet) -> int:
-    """How much a packet of routing may tell us: itself, and the neighbours, filters or versions that it names."""
+    """How much a packet of routing may tell us: itself, and the neighbours or versions that it names.
+
+    Interest waits its turn instead (`work_of`).
+    """
     if isinstance(packet, LinkState):
         return 1 + len(packet.neighbours)
-    if isinstance(packet, Interest):
-        return 1 + len(packet.added) + len(packet.removed)
     return 1 + len(packet.known) if isinstance(packet, Summary) else 1
 
 

@@ -10,8 +10,12 @@ plan does not name (`guard`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
+from hashlib import blake2b
 
+import msgspec
+
+from penstock.kernel.link import Link, LinkInfo
 from penstock.kernel.packet import Packet
 from penstock.overlay.config import RoutingConfig
 from penstock.overlay.guard import Guard
@@ -141,3 +145,20 @@ def newer(packet: LinkState | Interest, origin: Origin | None) -> bool:
         return True
     known = origin.links_version if isinstance(packet, LinkState) else origin.interest.version
     return (packet.incarnation, packet.version) > (origin.incarnation, known)
+
+
+def cheapest_links(
+    neighbours: Mapping[Link, AdjacentBroker], links: Mapping[Link, LinkInfo]
+) -> dict[BrokerId, tuple[int, Link]]:
+    """For each neighbour the cost of its cheapest link, and that link; of equal ones the first."""
+    best: dict[BrokerId, tuple[int, Link]] = {}
+    for link, neighbour in neighbours.items():
+        info = links.get(link)
+        offer = (1 if info is None else info.cost, link)
+        best[neighbour.broker] = min(offer, best.get(neighbour.broker, offer))
+    return best
+
+
+def hash_of(versions: list[tuple[BrokerId, int, int, int]]) -> int:
+    """The versions of all origins in 64 bits, the same in every process."""
+    return int.from_bytes(blake2b(msgspec.msgpack.encode(versions), digest_size=8).digest(), "big")

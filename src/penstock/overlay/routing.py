@@ -20,7 +20,8 @@ life of ours is outbid (`_outbid`); implausible lives, strangers and work beyond
 A client that subscribes may ask when all brokers know of it: `confirmation` finds that out.
 
 Timers. HELLO: send Hellos, look for dead neighbours, ask again for confirmations. ANNOUNCE: flood what changed here; a
-short wait gathers changes that come together. READY: a client has waited long enough for all brokers.
+short wait gathers changes that come together. READY: a client has waited long enough for all brokers. NEWS: the next of
+others' changes of interest has its turn; a burst of them must not keep messages waiting.
 
 Departure: the paper leaves the unicast routing protocol open (002 section 2.7); this one is ours. It re-announces by
 hash instead of repeating everything (docs/decisions/0003-anti-entropy.md).
@@ -30,24 +31,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from hashlib import blake2b
 from math import inf
-
-import msgspec
 
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidEncoding
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
+from penstock.kernel.paced_queue import PacedQueue
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
 from penstock.overlay.config import RoutingConfig
 from penstock.overlay.confirmation import Confirmations
-from penstock.overlay.guard import HELLO_SLACK, LIVES_BURST, OUTBID_EVERY, Guard, news_in
+from penstock.overlay.guard import HELLO_SLACK, LIVES_BURST, NEWS_WAITING_MAX, OUTBID_EVERY, Guard, news_in, work_of
 from penstock.overlay.interest import OwnInterest, ReadEntry, read_entries, snapshot
 from penstock.overlay.interest_form import Entry, interest_form
-from penstock.overlay.origins import AdjacentBroker, Origin, Origins, newer
+from penstock.overlay.origins import AdjacentBroker, Origin, Origins, cheapest_links, hash_of, newer
 from penstock.overlay.packets import (
     BrokerId,
     Confirmation,
@@ -68,12 +67,13 @@ class RoutingTimer(IntEnum):
     HELLO = 0  # send Hellos, look for dead neighbours
     ANNOUNCE = 1  # flood what changed here
     READY = 2  # a client has waited long enough for all brokers
+    NEWS = 3  # the next of others' changes of interest has its turn
 
 
 class Routing:
     """The service that keeps a broker's picture of the network."""
 
-    packet_kinds = (Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation, ReadyRequest)
+    packet_kinds = (Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation)
 
     def __init__(self, context: Context) -> None:
         self.broker: BrokerId = context.number
@@ -86,6 +86,7 @@ class Routing:
         self._random = context.random("hello")
         self._link_info = context.links
         self._guard = Guard(self._config, context.brokers)
+        self._news = PacedQueue[Interest](self._config.work_rate, self._config.work_burst, NEWS_WAITING_MAX)
         self._rival = -1  # the latest life that somebody else claims to be ours
         self._outbid_at = -inf
         self._anew = False  # all facts of ours must be announced, not only what changed
@@ -169,8 +170,6 @@ class Routing:
         for packet in packets:
             if isinstance(packet, Hello):
                 effects += self._hello(packet, sender, now)
-            elif isinstance(packet, ReadyRequest):
-                effects += self._ready_request(packet, sender, now)
             elif sender not in self._neighbours:
                 continue  # it will say Hello first, and then tell us again
             elif not self._guard.news(sender, 1 if self._origins.knows(packet) else news_in(packet), now):
@@ -178,13 +177,23 @@ class Routing:
             elif isinstance(packet, LinkState):
                 effects += self._link_state(packet, sender, now)
             elif isinstance(packet, Interest):
-                effects += self._interest(packet, sender, now)
+                if not self._news.put(sender, packet, work_of(packet)):
+                    effects += self._guard.limit("news_waiting_max", NEWS_WAITING_MAX, sender, now)
             elif isinstance(packet, Summary):
                 effects += self._summary(packet, sender, now)
             elif isinstance(packet, ConfirmRequest):
                 effects += self._confirm_request(packet, sender, now)
             elif isinstance(packet, Confirmation):
                 effects += self._confirmations.confirmed(packet, sender, now=now)
+        return effects + self._take_news(now)
+
+    def _take_news(self, now: float) -> list[Effect]:
+        """The changes of interest whose turn it is."""
+        taken = self._news.take(now)
+        effects = [effect for sender, packet in taken for effect in self._interest(packet, sender, now)]
+        ready_at = self._news.ready_at()
+        if ready_at is not None:
+            self._timers.set(RoutingTimer.NEWS, ready_at)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
@@ -205,6 +214,8 @@ class Routing:
             return self._hello_due(now)
         if timer == RoutingTimer.ANNOUNCE:
             return self._announce(now)
+        if timer == RoutingTimer.NEWS:
+            return self._take_news(now)
         effects = self._confirmations.expire(now)
         self._wake_for_the_waiting()
         return effects
@@ -250,6 +261,7 @@ class Routing:
         neighbour = self._neighbours.pop(link, None)
         if neighbour is None:
             return []
+        self._news.drop(link)
         self._neighbourhood_changed(now)
         effects: list[Effect] = [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
         effects += self._confirmations.neighbour_down(link, now)
@@ -260,11 +272,7 @@ class Routing:
 
     def _neighbourhood_changed(self, now: float) -> None:
         """Work out our own links anew: the cheapest link to each neighbour, then the first."""
-        best: dict[BrokerId, tuple[int, Link]] = {}
-        for link, neighbour in self._neighbours.items():
-            info = self._link_info.get(link)
-            offer = (1 if info is None else info.cost, link)
-            best[neighbour.broker] = min(offer, best.get(neighbour.broker, offer))
+        best = cheapest_links(self._neighbours, self._link_info)
         self._link_to = {broker: link for broker, (_, link) in best.items()}
         self._exits = None
         links = tuple(sorted((broker, cost) for broker, (cost, _) in best.items()))
@@ -433,9 +441,8 @@ class Routing:
 
     # Confirmation.
 
-    def _ready_request(self, packet: ReadyRequest, sender: Link, now: float) -> list[Effect]:
-        if sender not in self._client_links:
-            return []
+    def tell_when_ready(self, packet: ReadyRequest, sender: Link, now: float) -> list[Effect]:
+        """A client wants to know when all brokers know what it has subscribed to."""
         ticket, within = packet.ticket, packet.within
         effects = self._confirmations.ask(sender, ticket, within, untold=self.own.untold, now=now)
         self._wake_for_the_waiting()
@@ -455,11 +462,8 @@ class Routing:
 
     def _name_of(self, broker: BrokerId) -> str:
         """A neighbour's name; of others we know the number."""
-        links = (link for link, neighbour in self._neighbours.items() if neighbour.broker == broker)
-        info = self._link_info.get(next(links, -1))
+        info = self._link_info.get(self._link_to.get(broker, -1))
         return f"broker {broker}" if info is None else info.peer
-
-    # Agreement with neighbours.
 
     def _send_summary(self, link: Link, now: float) -> list[Effect]:
         if not self._guard.summary(link, now):
@@ -478,8 +482,7 @@ class Routing:
     def _own_hash(self) -> int:
         self._all_ways()
         if self._versions_hash is None:
-            data = msgspec.msgpack.encode(self._known())
-            self._versions_hash = int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+            self._versions_hash = hash_of(self._known())
         return self._versions_hash
 
     def _all_ways(self) -> dict[BrokerId, Way]:

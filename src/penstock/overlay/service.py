@@ -12,7 +12,7 @@ from penstock.kernel.machine import Effect
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context, Service
 from penstock.overlay.broker import Broker
-from penstock.overlay.client import Client, ClientTimer
+from penstock.overlay.client import Client
 from penstock.overlay.config import BrokerConfig, ClientConfig, RoutingConfig
 from penstock.overlay.credit import Credit
 from penstock.overlay.packets import (
@@ -34,6 +34,7 @@ from penstock.overlay.packets import (
 )
 from penstock.overlay.records import NeighbourChanged, ServiceSubscriptionRefused
 from penstock.overlay.routing import Routing, RoutingTimer
+from penstock.overlay.timers import ForwardingTimer
 
 
 class HelloListener:
@@ -50,7 +51,7 @@ class HelloListener:
 
 ROUTING = Service(
     name="routing",
-    packets=(Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation, ReadyRequest),
+    packets=(Hello, LinkState, Interest, Summary, ConfirmRequest, Confirmation),
     records=(NeighbourChanged,),
     timers=RoutingTimer,
     broker=Routing,
@@ -60,9 +61,9 @@ ROUTING = Service(
 
 FORWARDING = Service(
     name="forwarding",
-    packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, Ready, Publish, Delivery, Credit),
+    packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, ReadyRequest, Ready, Publish, Delivery, Credit),
     records=(ServiceSubscriptionRefused,),
-    timers=ClientTimer,
+    timers=ForwardingTimer,
     lane=Lane.BEST_EFFORT,
     broker=Broker,
     client=Client,

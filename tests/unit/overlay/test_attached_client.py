@@ -14,7 +14,7 @@ from penstock.overlay.attached_client import RECORDS_BURST
 from penstock.overlay.broker import Broker
 from penstock.overlay.config import BrokerConfig, RoutingConfig
 from penstock.overlay.node import Node
-from penstock.overlay.packets import Answer, Attach, Publish, Subscribe, Unsubscribe
+from penstock.overlay.packets import Answer, Attach, Publish, Ready, ReadyRequest, Subscribe, Unsubscribe
 from penstock.testing import Pump, a_broker, a_message, attach, broker_network, publish
 
 
@@ -32,6 +32,12 @@ def held(pump: Pump, client: str) -> int:
     node = pump.machines["b0"]
     assert isinstance(node, Node)
     return node.machine(Broker).subscriptions_of(pump.link("b0", client))
+
+
+def broker(pump: Pump) -> Broker:
+    node = pump.machines["b0"]
+    assert isinstance(node, Node)
+    return node.machine(Broker)
 
 
 def problems(effects: list[Effect]) -> list[str]:
@@ -125,6 +131,7 @@ def test_one_client_cannot_use_up_the_room_for_interest() -> None:
     greedy = pump.link("b0", "greedy")
     packets = [Subscribe(number, number, f"n = {number}") for number in range(100)]
     answers = problems(pump.receive("b0", *packets, sender=greedy))
+    pump.advance(1.0)
     assert answers[:16] == [""] * 16
     assert all("client_share" in problem for problem in answers[16:])
     assert problems(pump.receive("b0", Subscribe(1, 1, "n = 500"), sender=pump.link("b0", "modest"))) == [""]
@@ -141,9 +148,44 @@ def test_a_client_may_make_all_its_subscriptions_at_once() -> None:
     link = pump.link("b0", "eager")
     most = BrokerConfig().subscriptions_per_client_max
     packets = [Subscribe(number, number, "n = 1") for number in range(most)]
-    assert problems(pump.receive("b0", *packets, sender=link)) == [""] * most
-    assert problems(pump.receive("b0", *[Unsubscribe(1, number) for number in range(most)], sender=link)) == [""] * most
-    assert problems(pump.receive("b0", *packets, sender=link)) == [""] * most
+    assert problems(pump.receive("b0", *packets, sender=link)) == [""] * 100  # the others wait their turn
+    held = broker(pump).subscriptions_of
+    pump.advance(1.0)
+    assert held(link) == most
+    pump.receive("b0", *[Unsubscribe(1, number) for number in range(most)], sender=link)
+    pump.advance(1.0)
+    assert held(link) == 0
+    pump.receive("b0", *packets, sender=link)
+    pump.advance(1.0)
+    assert held(link) == most
+
+
+def test_the_verbs_of_one_client_do_not_keep_another_waiting() -> None:
+    pump = broker_network([], numbers=1)
+    attach(pump, "eager", "b0")
+    attach(pump, "modest", "b0")
+    pump.advance(1.0)
+    packets = [Subscribe(number, number, "n = 1") for number in range(1_000)]
+    pump.receive("b0", *packets, sender=pump.link("b0", "eager"))
+    modest = pump.link("b0", "modest")
+    pump.receive("b0", Subscribe(1, 1, "n = 2"), sender=modest)
+    pump.advance(0.01)
+    assert broker(pump).subscriptions_of(modest) == 1
+    assert broker(pump).subscriptions_of(pump.link("b0", "eager")) < 200
+
+
+def test_a_ready_comes_after_the_subscriptions_before_it_although_they_wait() -> None:
+    pump = broker_network([(0, 1)])
+    attach(pump, "eager", "b0")
+    packets = [Subscribe(number, number, f"n = {number}") for number in range(500)]
+    ready: list[int] = []
+    link = pump.link("b0", "eager")
+    pump.loses = lambda flight: (
+        isinstance(flight.packet, Ready) and not ready.append(broker(pump).subscriptions_of(link))
+    )
+    pump.receive("b0", *packets, ReadyRequest(7, 5.0), sender=link)
+    pump.advance(1.0)
+    assert ready == [500]
 
 
 def test_what_is_too_many_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:

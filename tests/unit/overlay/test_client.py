@@ -16,12 +16,13 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Dropped, InputRefused, Published, Subscribed, Unsubscribed
 from penstock.overlay.assembly import Life, NodeConfig, client_node
 from penstock.overlay.broker import Broker
-from penstock.overlay.client import Client, ClientTimer
+from penstock.overlay.client import Client
 from penstock.overlay.config import BrokerConfig, ClientConfig
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Attach, Delivery, Hello, Publish, Subscribe, Unsubscribe
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.service import FORWARDING
+from penstock.overlay.timers import ForwardingTimer
 from penstock.testing import Pump, a_broker, a_client, a_message, attach, broker_network, publish
 from penstock.transport.config import TransportConfig
 
@@ -445,8 +446,8 @@ def test_a_service_subscription_that_is_refused_is_recorded_and_tried_again_ever
         assert deadline == now + told.again_in
         waits.append(told.again_in)
         now = deadline
-        assert node.timers.pop_due(now) == ("forwarding", ClientTimer.SUBSCRIBE_AGAIN, OURS)
-        (sent,) = client.expired(ClientTimer.SUBSCRIBE_AGAIN, (OURS,), now=now)
+        assert node.timers.pop_due(now) == ("forwarding", ForwardingTimer.SUBSCRIBE_AGAIN, OURS)
+        (sent,) = client.expired(ForwardingTimer.SUBSCRIBE_AGAIN, (OURS,), now=now)
         assert sent == Send((LINK,), Subscribe(ticket + 1, OURS, "_to = 'c'"), Lane.CONTROL)
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     assert client.receive([Answer(10, "")], sender=LINK, now=now) == []

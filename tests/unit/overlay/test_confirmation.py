@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel.machine import Done, Reported
+from penstock.kernel.machine import Done, Reported, Send
 from penstock.overlay.confirmation import ROUNDS_IN_FLIGHT, SILENT_AFTER
 from penstock.overlay.node import Node
-from penstock.overlay.packets import Confirmation, ConfirmRequest, Interest, Ready, ReadyRequest
+from penstock.overlay.packets import Answer, Confirmation, ConfirmRequest, Interest, Ready, ReadyRequest
 from penstock.overlay.routing import Routing
 from penstock.testing import ClientMachine, Pump, attach, broker_name, broker_network
 
@@ -217,7 +217,8 @@ def test_a_client_that_left_is_not_waited_for_and_asks_again_when_it_is_back() -
 
 def test_nobody_but_a_client_can_ask_for_readiness() -> None:
     pump = broker_network(CHAIN)
-    assert pump.receive("b0", ReadyRequest(1, 1.0), sender=pump.link("b0", "b1")) == []
+    effects = pump.receive("b0", ReadyRequest(1, 1.0), sender=pump.link("b0", "b1"))
+    assert [type(effect.packet) for effect in effects if isinstance(effect, Send)] == [Answer]
 
 
 def test_a_ready_that_nobody_waits_for_is_no_answer() -> None:

@@ -285,8 +285,8 @@ def test_a_new_connection_is_no_new_budget() -> None:
     assert routing(pump, "b1")._origins[100].links_version <= 1_025
 
 
-def test_honest_news_that_was_over_the_budget_comes_again() -> None:
-    config = NodeConfig(services={"routing": RoutingConfig(news_rate=1_000, news_burst=1_024)})
+def test_much_interest_at_once_is_taken_in_piece_by_piece() -> None:
+    config = NodeConfig(services={"routing": RoutingConfig(work_rate=1_000)})
     pump = broker_network(CHAIN, config=config)
     wants(pump, "b2", range(1, 3_001))
     pump.advance(0.2)
