@@ -237,7 +237,8 @@ class Routing:
             return [fact, self._send_hello((sender,)), *self._send_summary(sender, now)]
         neighbour.received_at = now
         differs = packet.versions_hash != self._own_hash()
-        effects = self._send_summary(sender, now) if differs and neighbour.differed else []
+        ask = differs and neighbour.differed and not self._news.waits(sender)  # what waits may be what is missing
+        effects = self._send_summary(sender, now) if ask else []
         neighbour.differed = differs
         return effects
 

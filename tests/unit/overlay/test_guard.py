@@ -289,8 +289,12 @@ def test_much_interest_at_once_is_taken_in_piece_by_piece() -> None:
     config = NodeConfig(services={"routing": RoutingConfig(work_rate=1_000)})
     pump = broker_network(CHAIN, config=config)
     wants(pump, "b2", range(1, 3_001))
+    asked: list[object] = []
+    pump.loses = lambda flight: isinstance(flight.packet, Summary) and bool(asked.append(flight))
     pump.advance(0.2)
     assert len(routing(pump, "b0").form) < 1_024
+    pump.advance(2.0)
+    assert not [flight for flight in asked if flight.sender == "b1"], "it asks for nothing that waits its turn"  # type: ignore[attr-defined]
     pump.advance(20.0)
     assert len(routing(pump, "b0").form) == len(routing(pump, "b1").form) == 3_000
 
