@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 from collections.abc import Callable
@@ -265,6 +266,26 @@ def test_a_reader_of_a_subscription_that_cannot_be_opened_hears_why_and_never_ha
                 assert [message.attributes for message in await reading] == [{"n": 1}]
 
     run(reading())
+
+
+def test_a_reader_that_nobody_holds_is_not_collected_while_it_waits() -> None:
+    async def reads_on() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker)) as network:
+            got: list[int] = []
+
+            async def consume() -> None:
+                async for message in network.subscribe("EXISTS n"):
+                    got.append(message.attributes["n"])  # type: ignore[arg-type]
+
+            asyncio.get_running_loop().create_task(consume())
+            await until(lambda: subscriptions(broker) == 1)
+            for number in range(3):
+                await network.publish({"n": number})
+                await until(lambda: len(got) == number + 1)  # noqa: B023
+                gc.collect()
+            assert got == [0, 1, 2]
+
+    run(reads_on())
 
 
 def test_without_await_reading_opens_too() -> None:

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import penstock
-from live_help import IMPATIENT, RawClient, a_broker, a_line, a_network, run, subscriptions, until, url
+from live_help import IMPATIENT, RawClient, a_broker, a_line, a_network, dropped, run, subscriptions, until, url
 from penstock.content.message import INBOX
 from penstock.errors import Unreachable
 from penstock.live.broker.plan import Neighbour
@@ -176,3 +176,20 @@ def test_a_neighbour_whose_old_connection_is_dead_gets_in() -> None:
             third.writer.close()
 
     run(restarts())
+
+
+def test_what_a_replaced_connection_held_is_counted() -> None:
+    async def replaced() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker)) as network:
+            old = await called(broker, as_client("slow", b"secret"))
+            old.subscribe("n >= 0", "slow")
+            await until(lambda: subscriptions(broker) == 1)
+            for number in range(500):
+                await network.publish({"n": number}, bytes(2_000))
+            await network.broker_report()  # the broker has had all of them
+            new = await called(broker, as_client("slow", b"secret"))
+            await until(lambda: dropped(broker) == 500)
+            for raw in (old, new):
+                await raw.vanish()
+
+    run(replaced())

@@ -132,6 +132,10 @@ class Client:
             return []
         return [Send((self._home,), ReadyRequest(self._next_wire_ticket, within), Lane.CONTROL)]
 
+    def forget_ready(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any more."""
+        self._awaiting = {wire: asked for wire, asked in self._awaiting.items() if asked[0] != ticket}
+
     # The same for services.
 
     @property

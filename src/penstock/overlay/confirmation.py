@@ -8,10 +8,13 @@ brokers that ask each other count as having answered: each has another neighbour
 two small packets on each link, and ends when the last broker that can be reached has the interest (the echo algorithm;
 Chang 1982, Segall 1983).
 
+A broker that does not have the version yet remembers who asked, and goes on when it has it.
+
 Requests and confirmations may be lost where links lose packets: a broker that waits asks again with every Hello. One
 that waits for others itself answers such a repetition with those it waits for, so that the origin can name them. A
-neighbour that gives no answer at all for `SILENT_AFTER` is named and waited for no longer, in this round and in the
-next ones, until it answers again: one that is broken, or lies, must not make every subscriber wait. Nobody waits for
+neighbour that has not answered for `SILENT_AFTER` is waited for no longer, and whom it waits for is named; one that
+said nothing at all, or that it lacks the version itself, is not waited for in the next rounds either, until it confirms
+something: one that is full, broken, or lies must not make every subscriber wait. Nobody waits for
 what is behind a link that goes down, either: it cannot be reached, or is reached another way and hears the interest
 with the repair of that change.
 
@@ -39,25 +42,25 @@ ROUNDS_PER_ORIGIN = 4  # the oldest is forgotten
 FORGOTTEN_AFTER = 30.0  # seconds: no client waits longer (READY_WITHIN_MAX)
 SILENT_AFTER = 4.0  # seconds: some eight tries
 WAITING_MAX = 10_000
+WAITING_PER_CLIENT_MAX = 256
 
 _Version = tuple[int, int]  # incarnation, version of the interest
 OURSELVES: Link = -1
 
 
 class _Round:
-    __slots__ = ("begun_at", "known", "missing", "parent", "reported", "waiting")
+    __slots__ = ("begun_at", "missing", "parent", "reported", "waiting")
 
-    def __init__(self, parent: Link, waiting: Iterable[Link], known: bool, now: float) -> None:
+    def __init__(self, parent: Link, waiting: Iterable[Link], now: float) -> None:
         self.parent = parent  # who asked us first
         self.waiting = dict.fromkeys(waiting)  # whom we asked and who has not answered
         self.reported: dict[Link, tuple[BrokerId, ...]] = {}  # for whom they wait, by what they said last
         self.missing: dict[BrokerId, None] = {}  # brokers that nobody waits for any more, and that have not confirmed
-        self.known = known  # we have that version ourselves
         self.begun_at = now
 
     @property
     def done(self) -> bool:
-        return self.known and not self.waiting
+        return not self.waiting
 
 
 class _Waiter(NamedTuple):
@@ -76,6 +79,7 @@ class Confirmations:
         self._peer_name = peer_name
         self._neighbours: dict[Link, BrokerId] = {}
         self._rounds: dict[BrokerId, dict[_Version, _Round]] = {broker: {}}  # by origin
+        self._early: dict[BrokerId, dict[Link, ConfirmRequest]] = {}  # who asked for a version that we do not have yet
         self._waiters: list[_Waiter] = []
         self._version = 0  # of our interest, as announced
         self._confirmed = 0  # and as known to all
@@ -86,7 +90,8 @@ class Confirmations:
 
     def ask(self, link: Link, ticket: int, within: float, *, untold: bool, now: float) -> list[Effect]:
         """A client wants to know when all know what it has asked for; `untold`: something is yet to be announced."""
-        if len(self._waiters) >= WAITING_MAX:
+        own = sum(waiter.link == link for waiter in self._waiters)
+        if len(self._waiters) >= WAITING_MAX or own >= WAITING_PER_CLIENT_MAX:
             return [_ready(link, ticket, ("this broker, where too many wait for an answer",))]
         version = None if untold else self._version
         self._waiters.append(_Waiter(link, ticket, version, now + within))
@@ -112,6 +117,10 @@ class Confirmations:
         self._waiters = [waiter for waiter in self._waiters if waiter.until > now]
         return [_ready(waiter.link, waiter.ticket, self._unconfirmed(waiter)) for waiter in late]
 
+    def doubt(self) -> None:
+        """There may be brokers that do not know what all knew: whoever asks from now on needs a new round."""
+        self._confirmed, self._missing_last = 0, ()
+
     def client_left(self, link: Link) -> None:
         """Nobody waits at this link any more."""
         self._waiters = [waiter for waiter in self._waiters if waiter.link != link]
@@ -127,13 +136,15 @@ class Confirmations:
     def requested(self, packet: ConfirmRequest, sender: Link, *, known: bool, now: float) -> list[Effect]:
         """A neighbour asks about an origin that we know; `known`: we have that version."""
         origin, version = packet.origin, (packet.incarnation, packet.version)
+        if not known:
+            self._early.setdefault(origin, {})[sender] = packet
+            return [_confirmation(origin, version, sender, (self._broker,), False)] if packet.again else []
         found = self._rounds.setdefault(origin, {}).get(version)
         if found is None:
             if origin == self._broker:  # forgotten long since
                 return []
-            found, request = self._begin(origin, version, sender, known, now)
+            found, request = self._begin(origin, version, sender, now)
             return request + self._settled(origin, version, found, now)
-        self._silent.pop(sender, None)
         if sender != found.parent:  # it has that version, and another neighbour waits for it
             answer: list[Effect] = [_confirmation(origin, version, sender)] if packet.again else []
             return answer + self._answered(origin, version, found, sender, now)
@@ -143,8 +154,9 @@ class Confirmations:
 
     def confirmed(self, packet: Confirmation, sender: Link, *, now: float) -> list[Effect]:
         """A neighbour answers: all behind it have that version, or it names those it waits for."""
-        self._silent.pop(sender, None)
         version = (packet.incarnation, packet.version)
+        if packet.done and self._silent.pop(sender, 0) is None:
+            self.doubt()
         found = self._rounds.get(packet.origin, {}).get(version)
         if found is None or sender not in found.waiting:
             return []
@@ -157,24 +169,29 @@ class Confirmations:
     def learnt(self, origin: BrokerId, incarnation: int, version: int, *, now: float) -> list[Effect]:
         """We have this version of an origin's interest."""
         effects: list[Effect] = []
-        for asked, found in list(self._rounds.get(origin, {}).items()):
-            if not found.known and asked[0] == incarnation and asked[1] <= version:
-                found.known = True
-                effects += self._settled(origin, asked, found, now)
+        early = self._early.get(origin, {})
+        for link, packet in list(early.items()):
+            if packet.incarnation == incarnation and packet.version <= version:
+                del early[link]
+                effects += self.requested(packet, link, known=True, now=now)
         return effects
 
     def forget(self, origin: BrokerId) -> None:
         """Routing knows this broker no longer."""
         self._rounds.pop(origin, None)
+        self._early.pop(origin, None)
 
     def neighbour_up(self, link: Link, broker: BrokerId) -> None:
         """A neighbour; rounds that have begun go on without it."""
         self._neighbours[link] = broker
+        self.doubt()
 
     def neighbour_down(self, link: Link, now: float) -> list[Effect]:
         """Nobody waits for what is behind this link, and it waits for nobody."""
         self._neighbours.pop(link, None)
         self._silent.pop(link, None)
+        for early in self._early.values():
+            early.pop(link, None)
         effects: list[Effect] = []
         for origin, version, found in self._all():
             if found.parent == link:
@@ -193,13 +210,20 @@ class Confirmations:
                 request = ConfirmRequest(origin, *version, again=True)
                 effects.append(Send(tuple(found.waiting), request, Lane.CONTROL))
                 if now - found.begun_at > SILENT_AFTER:
-                    for link in [link for link in found.waiting if link not in found.reported]:
-                        self._silent[link] = None
-                        found.missing[self._neighbours[link]] = None
-                        effects += self._answered(origin, version, found, link, now)
+                    for link in list(found.waiting):
+                        effects += self._give_up(origin, version, found, link, now)
         return effects + self._go_on(now)
 
     # Inside.
+
+    def _give_up(self, origin: BrokerId, version: _Version, found: _Round, link: Link, now: float) -> list[Effect]:
+        """It has not answered for long; whom it named, or it itself, is missing."""
+        broker = self._neighbours[link]
+        named = found.reported.get(link) or (broker,)
+        if broker in named:
+            self._silent[link] = None
+        found.missing |= dict.fromkeys(named)
+        return self._answered(origin, version, found, link, now)
 
     def _all(self) -> list[tuple[BrokerId, _Version, _Round]]:
         return [(origin, version, one) for origin, rounds in self._rounds.items() for version, one in rounds.items()]
@@ -214,18 +238,16 @@ class Confirmations:
         if wanted <= max(flying, default=self._confirmed) or len(flying) >= ROUNDS_IN_FLIGHT:
             return effects
         asked = (self.incarnation, self._version)
-        begun, request = self._begin(self._broker, asked, OURSELVES, True, now)
+        begun, request = self._begin(self._broker, asked, OURSELVES, now)
         return effects + request + self._settled(self._broker, asked, begun, now)
 
-    def _begin(
-        self, origin: BrokerId, version: _Version, parent: Link, known: bool, now: float
-    ) -> tuple[_Round, list[Effect]]:
+    def _begin(self, origin: BrokerId, version: _Version, parent: Link, now: float) -> tuple[_Round, list[Effect]]:
         """A new round, and the question to all neighbours but the one that asked us."""
         rounds = self._rounds[origin]
         while len(rounds) >= ROUNDS_PER_ORIGIN:
             del rounds[next(iter(rounds))]
         others = tuple(link for link in self._neighbours if link != parent)
-        begun = rounds[version] = _Round(parent, (link for link in others if link not in self._silent), known, now)
+        begun = rounds[version] = _Round(parent, (link for link in others if link not in self._silent), now)
         begun.missing |= dict.fromkeys(self._neighbours[link] for link in others if link in self._silent)
         return begun, [Send(others, ConfirmRequest(origin, *version), Lane.CONTROL)] if others else []
 
@@ -248,7 +270,7 @@ class Confirmations:
 
     def _missing(self, found: _Round) -> tuple[BrokerId, ...]:
         """The brokers that a round waits for, as far as we know."""
-        missing = dict(found.missing) if found.known else {self._broker: None, **found.missing}
+        missing = dict(found.missing)
         for link in found.waiting:
             missing |= dict.fromkeys(found.reported.get(link) or (self._neighbours[link],))
         return tuple(sorted(missing)[:UNCONFIRMED_MAX])
@@ -257,7 +279,8 @@ class Confirmations:
         """In words: who has not confirmed what this client asked for."""
         wanted = waiter.version if waiter.version is not None else self._version + 1
         rounds = self._rounds[self._broker].items()
-        waiting = [one for (_, version), one in rounds if version >= wanted and not one.done]
+        stuck = [(version, one) for (_, version), one in rounds if not one.done]
+        waiting = [one for version, one in stuck if version >= wanted] or [one for _, one in stuck]
         missing = self._missing(waiting[0]) if waiting else tuple(sorted(set(self._neighbours.values())))
         return self._names(missing)
 

@@ -41,10 +41,13 @@ class Covering:
         """Whether the filter is wanted, and not covered."""
         return entry in self._below
 
+    def begin(self) -> None:
+        """What is added or removed from now on is one change, with one budget."""
+        self._budget = Budget(STEPS)
+
     def add(self, entry: bytes, selected: Filter) -> list[bytes]:
         """A filter that was not wanted before; returns all whose advertisement may have changed."""
         self._filters[entry] = selected
-        self._budget = Budget(STEPS)
         return self._place(entry, selected)
 
     def _place(self, entry: bytes, selected: Filter) -> list[bytes]:
@@ -74,7 +77,6 @@ class Covering:
         changed = [entry]
         freed = self._withdraw(entry)
         del self._filters[entry]
-        self._budget = Budget(STEPS)
         for other in freed:
             del self._above[other]
         for other in freed:

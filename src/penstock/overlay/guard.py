@@ -29,26 +29,28 @@ from penstock.overlay.config import RoutingConfig
 from penstock.overlay.packets import BrokerId, Interest, LinkState, Summary
 
 LIFE_SLACK = 86_400_000  # milliseconds that an incarnation may lie ahead of our clock
-HELLO_SLACK = 2 * LIFE_SLACK  # a neighbour that was made to outbid a lie stays a neighbour
+HELLO_SLACK = LIFE_SLACK + 3_600_000  # a neighbour that was made to outbid a lie stays a neighbour
 OUTBID_EVERY = 1.0  # seconds between two new lives of our own that a liar can force on us
-LIVES_BURST, LIVES_RATE = 64, 1.0  # later lives of known brokers, from one neighbour
+LIVES_BURST, LIVES_RATE = 64, 1.0  # later lives of known brokers, from one neighbour; more in a large plan
+CONFIRM_BURST, CONFIRM_RATE = 200, 100.0  # requests for confirmation, from one neighbour
 SUMMARIES_BURST, SUMMARIES_RATE = 8, 2.0  # that we send to one neighbour
 ANSWERS_BURST = 16  # summaries in a row that are answered in full
 RECORD_EVERY = 1.0  # seconds between two records of one kind about one link
 LINKS_MAX = 1024  # links whose budgets are remembered
 NEWS_WAITING_MAX = 4096  # changes of interest of one neighbour that wait their turn
-WORK_BYTES = 32  # of an entry, for each of which it counts one more
+WORK_BYTES = 64  # of an entry, for each of which it counts one more
 
 
 class _Budget:
     """What one neighbour may still make us do."""
 
-    __slots__ = ("answers", "lives", "news", "summaries")
+    __slots__ = ("answers", "confirm", "lives", "news", "summaries")
 
-    def __init__(self, config: RoutingConfig, now: float) -> None:
+    def __init__(self, config: RoutingConfig, lives_burst: float, now: float) -> None:
         self.news = TokenBucket(config.news_rate, config.news_burst, now)
         self.answers = TokenBucket(config.news_rate, config.news_burst, now)
-        self.lives = TokenBucket(LIVES_RATE, LIVES_BURST, now)
+        self.lives = TokenBucket(LIVES_RATE, lives_burst, now)
+        self.confirm = TokenBucket(CONFIRM_RATE, CONFIRM_BURST, now)
         self.summaries = TokenBucket(SUMMARIES_RATE, SUMMARIES_BURST, now)
 
 
@@ -58,15 +60,19 @@ class Guard:
     def __init__(self, config: RoutingConfig, planned: Collection[BrokerId] | None) -> None:
         self._config = config
         self._planned = None if planned is None else frozenset(planned)
+        self.lives_burst = max(LIVES_BURST, 2 * len(self._planned or ()))  # all brokers may restart at once
         self._budgets: dict[Link, _Budget] = {}
         self._map = TokenBucket(config.map_rate, 2 * config.map_rate, 0.0)
         self._recorded: dict[tuple[str, Link], float] = {}
 
     # Who may exist, in which life.
 
-    def plausible(self, incarnation: int, own: int, now: float, *, slack: int = LIFE_SLACK) -> bool:
-        """Whether a broker may have begun this life: not later than now, or than ours, give or take a day."""
-        return incarnation <= max(own, int(now * 1000)) + slack
+    def plausible(self, incarnation: int, now: float, *, slack: int = LIFE_SLACK) -> bool:
+        """Whether a broker may have begun this life: not later than now, give or take a day.
+
+        The clock alone decides. Were our own life a bound, each lie that we outbid would make a larger one plausible.
+        """
+        return incarnation <= int(now * 1000) + slack
 
     def stranger(self, broker: BrokerId) -> bool:
         """Whether no plan names this broker."""
@@ -90,6 +96,10 @@ class Guard:
     def summary(self, link: Link, now: float) -> bool:
         """Whether we may send one more summary."""
         return self._budget(link, now).summaries.take(now)
+
+    def confirm(self, link: Link, now: float) -> bool:
+        """Whether one more request for confirmation is within the neighbour's budget."""
+        return self._budget(link, now).confirm.take(now)
 
     def map(self, lines: int, now: float) -> bool:
         """Whether a map of so many lines may be worked out again."""
@@ -127,13 +137,13 @@ class Guard:
         if budget is None:
             if len(self._budgets) >= LINKS_MAX:
                 self._budgets.clear()
-            budget = self._budgets[link] = _Budget(self._config, now)
+            budget = self._budgets[link] = _Budget(self._config, self.lives_burst, now)
         return budget
 
 
 def work_of(packet: Interest) -> int:
     """How much work interest makes: for each entry, and more for a long one, which has many places in the index."""
-    return 1 + len(packet.removed) + sum(1 + len(entry) // WORK_BYTES for entry in packet.added)
+    return 1 + sum(1 + len(entry) // WORK_BYTES for entry in (*packet.added, *packet.removed))
 
 
 def news_in(packet: Packet) -> int:

@@ -57,6 +57,7 @@ class OwnInterest:
 
     def want(self, entries: Iterable[ReadEntry]) -> None:
         """One more subscription for each of these."""
+        self._advertised.begin()
         for entry, selected, room in entries:
             count = self._wanted.get(entry, 0)
             self._wanted[entry] = count + 1
@@ -67,6 +68,7 @@ class OwnInterest:
 
     def unwant(self, entries: Iterable[Entry]) -> None:
         """One subscription less for each of these, all of which were wanted."""
+        self._advertised.begin()
         for entry in entries:
             count = self._wanted.pop(entry) - 1
             if count:
@@ -153,8 +155,13 @@ class RemoteInterest:
         self._drop_parts()
         return (packet,)
 
+    def renew(self) -> None:
+        """The origin has begun a new life: what it wanted counts until it says what it wants now."""
+        self._drop_parts()
+        self.version = 0
+
     def clear(self) -> None:
-        """Forget everything, as when the origin has begun a new life."""
+        """Forget everything."""
         self._remove(tuple(self._entries))
         self._drop_parts()
         self.version = 0

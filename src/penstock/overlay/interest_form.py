@@ -34,6 +34,9 @@ ENTRY_ROOM = 64  # bytes that an entry counts beside its own: 131,072 encodings 
 class Advertised(Protocol):
     """Which of our own entries the network must hear of."""
 
+    def begin(self) -> None:
+        """What is added or removed from now on is one change, and shares one budget of work."""
+
     def add(self, entry: Entry, selected: Any) -> list[Entry]:
         """One that was not wanted before, and what it was read as; returns all that may have changed."""
 
@@ -166,6 +169,9 @@ class _All:
 
     def __init__(self) -> None:
         self._entries: dict[Entry, None] = {}
+
+    def begin(self) -> None:
+        pass
 
     def add(self, entry: Entry, selected: Any) -> list[Entry]:
         self._entries[entry] = None

@@ -4,6 +4,9 @@ Interest has bounds, because every broker keeps that of all others: one origin m
 all together `interest_room_max`; when that is reached, only origins below an equal share of it may grow. Room is
 counted in bytes of memory's order: those of an entry, and `form.room` says what it costs beside.
 
+A broker that begins a new life keeps its old interest until it has told the new one, for `STALE_AFTER` at most: nobody
+shall be able to silence it by claiming a new life for it.
+
 State: an entry for each broker that is known. Bound: `brokers_max`, of which `strangers_max` may be brokers that the
 plan does not name (`guard`).
 """
@@ -23,6 +26,8 @@ from penstock.overlay.interest import ReadEntry, RemoteInterest
 from penstock.overlay.interest_form import InterestForm
 from penstock.overlay.packets import BrokerId, Interest, LinkState
 
+STALE_AFTER = 10.0  # seconds that the interest of an earlier life counts
+
 
 class AdjacentBroker:
     """The broker at the other end of a link."""
@@ -40,7 +45,7 @@ class AdjacentBroker:
 class Origin:
     """The latest that is known of one broker."""
 
-    __slots__ = ("incarnation", "interest", "links", "links_version", "unreachable_since")
+    __slots__ = ("incarnation", "interest", "links", "links_version", "renewed_at", "unreachable_since")
 
     def __init__(self, incarnation: int, interest: RemoteInterest, now: float) -> None:
         self.incarnation = incarnation
@@ -48,6 +53,7 @@ class Origin:
         self.links: tuple[tuple[BrokerId, int], ...] = ()
         self.interest = interest
         self.unreachable_since: float | None = now
+        self.renewed_at = now  # when this life of it was first heard of
 
 
 class Origins:
@@ -98,10 +104,15 @@ class Origins:
             return origin.incarnation == packet.incarnation
         return not newer(packet, origin)
 
-    def later_life(self, origin: Origin, incarnation: int) -> None:
-        """The origin has begun again: what it said in its last life is void."""
+    def later_life(self, origin: Origin, incarnation: int, now: float) -> None:
+        """The origin has begun again: whatever it says now replaces what it said in its last life."""
         origin.incarnation = incarnation
         origin.links_version = 0
+        origin.renewed_at = now
+        self._room -= origin.interest.parts_room
+        origin.interest.renew()
+
+    def _clear(self, origin: Origin) -> None:
         self._room -= origin.interest.held_room
         origin.interest.clear()
 
@@ -112,7 +123,8 @@ class Origins:
         kept = interest.room if packet.base else interest.parts_room
         if kept + added > config.interest_room_per_broker_max:
             return "interest_room_per_broker_max", config.interest_room_per_broker_max
-        if not self._guard.interest_room(interest.held_room, added, self._room, len(self._origins)):
+        held = interest.held_room if packet.base else interest.parts_room
+        if not self._guard.interest_room(held, added, self._room, len(self._origins)):
             return "interest_room_max", config.interest_room_max
         return "", 0
 
@@ -127,6 +139,8 @@ class Origins:
         """Forget brokers that no way has led to for long; returns those."""
         forgotten = []
         for broker, origin in self._origins.items():
+            if not origin.interest.version and len(origin.interest) and now - origin.renewed_at > STALE_AFTER:
+                self._clear(origin)
             if broker in reached:
                 origin.unreachable_since = None
             elif origin.unreachable_since is None:
@@ -134,7 +148,7 @@ class Origins:
             elif now - origin.unreachable_since > self._config.forget_after:
                 forgotten.append(broker)
         for broker in forgotten:
-            self.later_life(self._origins[broker], 0)
+            self._clear(self._origins[broker])
             del self._origins[broker]
         return forgotten
 

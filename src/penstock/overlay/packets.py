@@ -44,6 +44,8 @@ DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.broker
 HOPS_MAX = 255
 COST_MAX = 65_535
 SNAPSHOT_PARTS_MAX = 4096
+INTEREST_ENTRIES_MAX = 256  # in one packet: 128 of each kind
+INTEREST_BYTES_MAX = 1 << 16  # two packets' worth of entries, or one entry of the longest kind each
 UNCONFIRMED_MAX = 16  # brokers that are named
 READY_WITHIN_MAX = 30.0  # seconds that a client may wait for all brokers
 
@@ -107,6 +109,9 @@ class Interest(Packet, frozen=True):
         require(self.part < self.parts <= SNAPSHOT_PARTS_MAX, f"part {self.part} of {self.parts}")
         require(self.base == 0 or self.parts == 1, "a change has one part")
         require(self.base > 0 or not self.removed, "a snapshot removes nothing")
+        entries = (*self.added, *self.removed)
+        require(len(entries) <= INTEREST_ENTRIES_MAX, f"{len(entries)} entries of interest in one packet")
+        require(sum(map(len, entries)) <= INTEREST_BYTES_MAX, "interest that should come in several packets")
         return self
 
 

@@ -43,7 +43,7 @@ from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
 from penstock.overlay.config import RoutingConfig
 from penstock.overlay.confirmation import Confirmations
-from penstock.overlay.guard import HELLO_SLACK, LIVES_BURST, NEWS_WAITING_MAX, OUTBID_EVERY, Guard, news_in, work_of
+from penstock.overlay.guard import CONFIRM_RATE, HELLO_SLACK, NEWS_WAITING_MAX, OUTBID_EVERY, Guard, news_in, work_of
 from penstock.overlay.interest import OwnInterest, ReadEntry, read_entries, snapshot
 from penstock.overlay.interest_form import Entry, interest_form
 from penstock.overlay.origins import AdjacentBroker, Origin, Origins, cheapest_links, hash_of, newer
@@ -229,7 +229,7 @@ class Routing:
         neighbour = self._neighbours.get(sender)
         if neighbour is None or (neighbour.broker, neighbour.incarnation) != (packet.broker, packet.incarnation):
             if neighbour is not None and not self._guard.later_life(sender, now):
-                return self._guard.limit("later lives", LIVES_BURST, sender, now)
+                return self._guard.limit("later lives", self._guard.lives_burst, sender, now)
             self._neighbours[sender] = AdjacentBroker(packet.broker, packet.incarnation, now)
             self._confirmations.neighbour_up(sender, packet.broker)
             self._neighbourhood_changed(now)
@@ -248,7 +248,7 @@ class Routing:
         info = self._link_info.get(sender)
         if info is not None and info.broker not in (None, packet.broker):
             return f"broker id {packet.broker}, and the plan has broker {info.broker} ('{info.peer}') at this link"
-        if not self._guard.plausible(packet.incarnation, self._incarnation, now, slack=HELLO_SLACK):
+        if not self._guard.plausible(packet.incarnation, now, slack=HELLO_SLACK):
             return f"broker {packet.broker} claims a life that begins in the future: set the clocks of both brokers"
         if packet.scheme != self.form.fingerprint:
             return "the neighbour tells interest in another form; give both brokers the same interest and encoding"
@@ -342,7 +342,7 @@ class Routing:
         """The origin that the packet speaks of, in the life it speaks of; None if the packet is of no use."""
         if packet.origin == self.broker:
             return None, self._of_ourselves(packet, sender, now)
-        if not self._guard.plausible(packet.incarnation, self._incarnation, now):
+        if not self._guard.plausible(packet.incarnation, now):
             problem = f"a life of broker {packet.origin} that begins in the future: set the clocks of all brokers"
             return None, self._guard.refusal(sender, problem, now)
         origin = self._origins.get(packet.origin)
@@ -355,10 +355,9 @@ class Routing:
             origin = self._origins.add(packet.origin, packet.incarnation, now)
         elif packet.incarnation > origin.incarnation:
             if not self._guard.later_life(sender, now):
-                return None, self._guard.limit("later lives", LIVES_BURST, sender, now)
-            self._origins.later_life(origin, packet.incarnation)
-            self._topology.forget(packet.origin)
-            self._map_changed()
+                return None, self._guard.limit("later lives", self._guard.lives_burst, sender, now)
+            self._origins.later_life(origin, packet.incarnation, now)
+            self._versions_hash = None
         return (origin if packet.incarnation == origin.incarnation else None), []
 
     def _hearsay(self, packet: LinkState | Interest, origin: Origin | None) -> list[Effect]:
@@ -374,7 +373,7 @@ class Routing:
         ours = self._links_version if isinstance(packet, LinkState) else self.own.version
         if (packet.incarnation, packet.version) <= (self._incarnation, ours):
             return []
-        if self._guard.plausible(packet.incarnation, self._incarnation, now, slack=HELLO_SLACK):
+        if self._guard.plausible(packet.incarnation, now):  # nobody else believes any other
             self._rival = max(self._rival, packet.incarnation)
             self._outbid(now)
         problem = f"broker {self.broker} has a later life elsewhere; every broker needs an id of its own"
@@ -440,12 +439,9 @@ class Routing:
                 interests += snapshot(broker, incarnation, interest_version, source.announced())
         return [Send((sender,), packet, Lane.CONTROL) for packet in links + interests]
 
-    # Confirmation.
-
     def tell_when_ready(self, packet: ReadyRequest, sender: Link, now: float) -> list[Effect]:
         """A client wants to know when all brokers know what it has subscribed to."""
-        ticket, within = packet.ticket, packet.within
-        effects = self._confirmations.ask(sender, ticket, within, untold=self.own.untold, now=now)
+        effects = self._confirmations.ask(sender, packet.ticket, packet.within, untold=self.own.untold, now=now)
         self._wake_for_the_waiting()
         return effects
 
@@ -455,10 +451,12 @@ class Routing:
             self._timers.set(RoutingTimer.READY, deadline)
 
     def _confirm_request(self, packet: ConfirmRequest, sender: Link, now: float) -> list[Effect]:
+        if not self._guard.confirm(sender, now):
+            return self._guard.limit("CONFIRM_RATE", int(CONFIRM_RATE), sender, now)
         origin = self._origins.get(packet.origin)
         if packet.origin != self.broker and (origin is None or origin.incarnation != packet.incarnation):
             return []  # its interest has not come yet; whoever waits asks again
-        known = origin is not None and origin.interest.version >= packet.version
+        known = origin is None or origin.interest.version >= packet.version
         return self._confirmations.requested(packet, sender, known=known, now=now)
 
     def _name_of(self, broker: BrokerId) -> str:
@@ -490,7 +488,9 @@ class Routing:
         """By the latest map; by an older one, while there is more news than there is time to work it out."""
         if self._map_stale and self._guard.map(self._topology.lines, self._now):
             self._map_stale = False
-            self._ways = self._topology.ways_from(self.broker)
+            before, self._ways = self._ways, self._topology.ways_from(self.broker)
+            if self._ways.keys() - before.keys():
+                self._confirmations.doubt()
             self._exits = None
             self._versions_hash = None
         return self._ways

@@ -94,6 +94,10 @@ class Verbs:
         """Answer the ticket when all brokers know our subscriptions, or after `within` seconds with who does not."""
         return self._node.route(self._client.await_ready(within, ticket=ticket))
 
+    def forget_ready(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any more."""
+        self._client.forget_ready(ticket)
+
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application has taken the messages of a subscription lately."""
         server = self._serving.get(number)

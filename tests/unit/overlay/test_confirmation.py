@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernel.machine import Done, Reported, Send
-from penstock.overlay.confirmation import ROUNDS_IN_FLIGHT, SILENT_AFTER
+from penstock.overlay.confirmation import ROUNDS_IN_FLIGHT, SILENT_AFTER, WAITING_PER_CLIENT_MAX
+from penstock.overlay.guard import CONFIRM_BURST
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Answer, Confirmation, ConfirmRequest, Interest, Ready, ReadyRequest
 from penstock.overlay.routing import Routing
-from penstock.testing import ClientMachine, Pump, attach, broker_name, broker_network
+from penstock.testing import ClientMachine, Pump, a_broker, attach, broker_name, broker_network
 
 CHAIN = [(0, 1), (1, 2), (2, 3)]
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -154,6 +155,55 @@ def test_a_neighbour_that_never_answers_makes_one_subscriber_wait_and_is_named_t
     subscribe(pump, client, "n = 4", number=12, within=20.0)
     pump.advance(0.02)
     assert answers(pump)[-1] == ()
+
+
+def test_a_neighbour_that_says_for_ever_that_it_lacks_it_makes_one_subscriber_wait() -> None:
+    pump = broker_network([(0, 1), (0, 2)])
+    client = attach(pump, "c", "b0")
+    pump.loses = lambda flight: flight.receiver == "b2" and isinstance(flight.packet, Interest)
+    for number in range(4):
+        subscribe(pump, client, f"n = {number}", number=10 + number, within=20.0)
+        pump.advance(SILENT_AFTER + 1.0 if not number else 0.1)
+        assert answers(pump)[number:] == [("broker 2",)]
+
+
+def test_a_broker_that_comes_later_is_waited_for_by_whoever_asks_later() -> None:
+    pump = broker_network([(0, 1)])
+    client = attach(pump, "c", "b0")
+    subscribe(pump, client, "n = 1")
+    pump.advance(0.1)
+    pump.add("b2", a_broker(2))
+    pump.connect("b1", "b2")
+    pump.advance(1.0)
+    pump.loses = lambda flight: flight.receiver == "b2" and isinstance(flight.packet, ConfirmRequest)
+    pump.apply("c", client.await_ready(0.3, ticket=READY))
+    pump.advance(0.5)
+    assert answers(pump) == [(), ("broker 1",)]
+
+
+def test_a_version_that_nobody_has_goes_no_further() -> None:
+    pump = broker_network(CHAIN)
+    effects = pump.receive("b1", ConfirmRequest(2, 1, 99), sender=pump.link("b1", "b0"))
+    assert effects == []
+    effects = [
+        effect
+        for version in range(100, 5_000)
+        for effect in pump.receive("b1", ConfirmRequest(0, 1, version, True), sender=pump.link("b1", "b0"))
+    ]
+    assert not [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.packet, ConfirmRequest)]
+    assert len([effect for effect in effects if isinstance(effect, Send)]) <= CONFIRM_BURST
+
+
+def test_one_client_cannot_take_all_the_places_of_those_who_wait() -> None:
+    pump = broker_network([(0, 1)])
+    client = attach(pump, "c", "b0")
+    pump.loses = lambda flight: isinstance(flight.packet, Confirmation)
+    subscribe(pump, client, "n = 1", within=3.0)
+    for _ in range(WAITING_PER_CLIENT_MAX + 10):
+        pump.apply("c", client.await_ready(3.0, ticket=READY))
+    pump.advance(1.0)
+    assert len(answers(pump)) == 11
+    assert "too many" in answers(pump)[0][0]
 
 
 def test_what_all_know_already_is_answered_at_once() -> None:

@@ -41,6 +41,16 @@ def the_filter(text: str) -> Filter:
 FILTERS = {filter_bytes(the_filter(text)): the_filter(text) for text in TEXTS}
 
 
+def added(table: Covering, entry: bytes, selected: Filter) -> list[bytes]:
+    table.begin()
+    return table.add(entry, selected)
+
+
+def removed(table: Covering, entry: bytes) -> list[bytes]:
+    table.begin()
+    return table.remove(entry)
+
+
 def advertised(table: Covering, wanted: dict[bytes, Filter]) -> list[Filter]:
     return [selected for entry, selected in wanted.items() if table.advertises(entry)]
 
@@ -52,11 +62,11 @@ def test_the_advertised_cover_all_that_is_wanted_and_none_covers_another(toggled
     shown: set[bytes] = set()
     for entry in toggled:
         if entry in wanted:
-            changed = table.remove(entry)
+            changed = removed(table, entry)
             del wanted[entry]
         else:
             wanted[entry] = FILTERS[entry]
-            changed = table.add(entry, FILTERS[entry])
+            changed = added(table, entry, FILTERS[entry])
         shown = {one for one in shown if one not in changed} | {one for one in changed if table.advertises(one)}
         assert shown == {one for one in wanted if table.advertises(one)}, "every change is told"
         told = advertised(table, wanted)
@@ -68,9 +78,9 @@ def test_a_wide_filter_withdraws_the_narrow_ones_and_they_come_back() -> None:
     table = Covering()
     entries = {text: filter_bytes(the_filter(text)) for text in ("a < 3", "a < 5", "b = 1", "a < 9")}
     for text in ("a < 3", "b = 1", "a < 5"):
-        table.add(entries[text], the_filter(text))
-    assert table.add(entries["a < 9"], the_filter("a < 9")) == [entries["a < 9"], entries["a < 5"]]
-    assert table.remove(entries["a < 9"]) == [entries["a < 9"], entries["a < 5"]]
+        added(table, entries[text], the_filter(text))
+    assert added(table, entries["a < 9"], the_filter("a < 9")) == [entries["a < 9"], entries["a < 5"]]
+    assert removed(table, entries["a < 9"]) == [entries["a < 9"], entries["a < 5"]]
     assert [text for text, entry in entries.items() if table.advertises(entry)] == ["a < 5", "b = 1"]
 
 
@@ -85,7 +95,7 @@ def test_one_more_filter_is_compared_with_a_bounded_number_of_others(
     for number in range(1, 200):
         selected = the_filter(text.format(number))
         before = compared()
-        table.add(filter_bytes(selected), selected)
+        added(table, filter_bytes(selected), selected)
         assert compared() - before <= 2 * COMPARED_MAX
 
 
@@ -93,7 +103,7 @@ def test_long_lists_are_compared_within_the_same_budget() -> None:
     table = Covering()
     for number in range(100):
         selected = the_filter(f"v IN ({', '.join(str(number * 50 + value) for value in range(50))})")
-        table.add(filter_bytes(selected), selected)
+        added(table, filter_bytes(selected), selected)
         assert table._budget.spent <= STEPS + 200  # the question that was too many
 
 
@@ -101,12 +111,12 @@ def test_removing_what_covers_all_others_is_bounded_too(monkeypatch: pytest.Monk
     compared = counting(monkeypatch)
     table = Covering()
     everything = the_filter("TRUE")
-    table.add(filter_bytes(everything), everything)
+    added(table, filter_bytes(everything), everything)
     for number in range(COVERED_MAX + 100):
         selected = the_filter(f"v <> {number}")
-        table.add(filter_bytes(selected), selected)
+        added(table, filter_bytes(selected), selected)
     before = compared()
-    assert len(table.remove(filter_bytes(everything))) <= COVERED_MAX + 1
+    assert len(removed(table, filter_bytes(everything))) <= COVERED_MAX + 1
     assert compared() - before <= STEPS
 
 

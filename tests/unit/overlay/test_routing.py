@@ -19,6 +19,7 @@ from penstock.overlay.config import RoutingConfig
 from penstock.overlay.interest import ENTRIES_PER_PACKET, read_entries
 from penstock.overlay.interest_form import ENTRY_ROOM, ExactForm
 from penstock.overlay.node import Node
+from penstock.overlay.origins import STALE_AFTER
 from penstock.overlay.packets import Hello, Interest, LinkState, Summary
 from penstock.overlay.records import NeighbourChanged
 from penstock.overlay.routing import Routing
@@ -467,10 +468,20 @@ def test_a_new_life_replaces_the_interest_of_the_old_one() -> None:
     pump.add("b2", a_broker(2, 2))
     pump.advance(1.0)
     assert reaches(pump, 0) == [1, 2]
-    assert seen_from(pump, 0) == ()
+    assert seen_from(pump, 0, 1) == (2,)  # until it has said what it wants in this life
     wants(pump, 2, [4])
     pump.advance(0.1)
-    assert seen_from(pump, 0) == (2,)
+    assert (seen_from(pump, 0, 1), seen_from(pump, 0, 4)) == ((), (2,))
+
+
+def test_a_new_life_that_wants_nothing_is_believed_after_a_while() -> None:
+    pump = broker_network(CHAIN)
+    wants(pump, 2, [1])
+    pump.advance(0.1)
+    pump.add("b2", a_broker(2, 2))
+    pump.advance(STALE_AFTER + 1.0)
+    assert reaches(pump, 0) == [1, 2]
+    assert seen_from(pump, 0) == seen_from(pump, 1) == ()
 
 
 def test_words_of_an_earlier_life_are_ignored() -> None:

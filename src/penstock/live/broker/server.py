@@ -287,6 +287,7 @@ class BrokerServer:
 
     def _join_broker(self, connection: Connection, link: Link) -> None:
         self.host.link_down(link)  # if it is up, its connection is closing
+        connection.leave_shared_bounds()
         if connection.dialled is None:
             connection.send_handshake(self._handshake(link))
         self._connected(connection, link, self._broker_port(link, self.neighbours[link], connection))
@@ -301,6 +302,7 @@ class BrokerServer:
         port = self.host.ports.get(link)
         if isinstance(port, TcpPort):
             self.connections[port.connection] = None
+            self.host.connection_lost(self.links[link].peer, port.connection.messages_unknown)
             port.connection.abort("replaced by a new connection of the same client")
         self.host.link_down(link)
         self.host.forget_peer(self.admission.forget_client(link))
@@ -347,7 +349,8 @@ class BrokerServer:
         )
 
     def _refuse(self, connection: Connection, problem: str) -> None:
-        left_out = self._quiet.allows(problem, self._loop.time())
+        kind = problem.partition("'")[0]  # the same complaint, whatever name the caller has made up
+        left_out = self._quiet.allows(kind, self._loop.time())
         if left_out is not None:
             log.warning("%s: %s: %s%s", self.plan.name, connection.address, problem, left_out_text(left_out))
         connection.close(problem, violation=True)

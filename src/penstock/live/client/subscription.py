@@ -35,6 +35,8 @@ from penstock.transport.service import TRANSPORT
 
 log = logging.getLogger("penstock.client")
 
+_WAITED_FOR: dict[object, Subscription] = {}  # so that nothing that is waited for can vanish
+
 DROPS_LOGGED_EVERY = 1.0  # seconds
 TURN_EVERY = 0.01  # seconds without a turn of the event loop, after which a busy reader gives it one
 
@@ -265,8 +267,13 @@ class Subscription:
     async def _wait(self) -> None:
         if self._waiter is None or self._waiter.done():
             self._waiter = asyncio.get_running_loop().create_future()
-        # Shielded, because several readers may wait for one future and one of them may be cancelled.
-        await asyncio.shield(self._waiter)
+        reader = object()
+        _WAITED_FOR[reader] = self  # a task that waits here may be known to nobody else
+        try:
+            # Shielded, because several readers may wait for one future and one of them may be cancelled.
+            await asyncio.shield(self._waiter)
+        finally:
+            del _WAITED_FOR[reader]
         self._turn_at = monotonic()
 
     def _wake(self) -> None:

@@ -125,6 +125,7 @@ class SubscriptionHolder:
             found = ready.result()["unconfirmed"] if done else ("our own broker, which gave no answer",)
         finally:
             ready.cancel()
+            link.verbs.forget_ready(ticket)
             self._tickets.drop(ticket)
         subscription.unconfirmed = tuple(found)
         if found:

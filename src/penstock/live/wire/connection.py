@@ -328,6 +328,11 @@ class Connection(asyncio.Protocol):
         self._acknowledging = None
         self.acknowledge()
 
+    def leave_shared_bounds(self) -> None:
+        """It is a neighbour of the plan: what clients hold of unfinished frames is none of its business."""
+        self._unfinished.holds(self, 0)
+        self._unfinished = UnfinishedFrames()
+
     def _watch_unfinished(self, *, began: bool) -> None:
         """Remember since when a frame is unfinished, and how much of it is here."""
         held = self._decoder.waiting_bytes()

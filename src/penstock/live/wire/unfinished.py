@@ -1,8 +1,9 @@
 """A bound on what all connections of a broker hold of frames that are not finished.
 
 One connection holds at most one frame. Many together could still fill the memory, so there is a total; when it is
-exceeded, the connection that holds most is closed with a reason. (A frame that is never finished also has a deadline:
-`ConnectionConfig.frame_within`.)
+exceeded, the connection whose frame was begun first is closed with a reason: an honest one ends its frames in no time,
+however long they are. Neighbours of the plan are few and have a table each. (A frame that is never finished also has a
+deadline: `ConnectionConfig.frame_within`.)
 
 State: a number for each connection that holds a part of a frame. Bound: `bytes_max` and one chunk of a socket.
 """
@@ -36,7 +37,7 @@ class UnfinishedFrames:
         else:
             self._held.pop(connection, None)
         while self.bytes_in_all > self._bytes_max:
-            largest = max(self._held, key=self._held.__getitem__)
-            self.bytes_in_all -= self._held.pop(largest)
+            oldest = next(iter(self._held))
+            self.bytes_in_all -= self._held.pop(oldest)
             limit = f"all connections together may hold {self._bytes_max}"
-            largest.close(f"too many bytes of unfinished frames: {limit}, and this one held most", violation=True)
+            oldest.close(f"too many bytes of unfinished frames: {limit}, and this one was begun first", violation=True)
