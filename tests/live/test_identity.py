@@ -39,7 +39,9 @@ async def called(broker: BrokerServer, handshake: bytes) -> RawClient:
 def test_a_name_in_use_is_refused_to_another_client() -> None:
     async def twice() -> None:
         async with a_broker() as broker, penstock.connect(url(broker), name="carl") as first:
-            with pytest.raises(Unreachable, match="'carl' is in use by another client; choose another name"):
+            with pytest.raises(
+                Unreachable, match="refuses us: the name 'carl' is in use by another client; choose another name"
+            ):
                 await penstock.connect(url(broker), name="carl", connect_within=0.3).open()
             stolen = await called(broker, as_client("carl", b"a guess"))
             assert "in use" in await stolen.close_reason()

@@ -54,7 +54,7 @@ from penstock.overlay.timers import ForwardingTimer
 STRANGERS_RATE = 100.0  # answers per second to all who have not attached
 SPLITS_MAX = 10_000  # sets of brokers whose split is remembered
 VERBS_WAITING_MAX = 4_096  # of one client
-WORK_CHARACTERS = 100  # of a text, for each of which a subscription costs one more: lists are long
+WORK_CHARACTERS = 50  # of a text, for each of which a subscription costs one more: lists are long
 
 
 _Verb = Subscribe | Unsubscribe | ReadyRequest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from penstock.live.wire.addresses import Address
 
@@ -13,8 +13,12 @@ def places(addresses: Sequence[Address]) -> str:
     return ", ".join(map(str, addresses))
 
 
-def unreachable_text(addresses: Sequence[Address], problems: Mapping[Address, str]) -> str:
-    """None of these brokers could be reached, and this is what was wrong with each."""
+def unreachable_text(
+    addresses: Sequence[Address], problems: Mapping[Address, str], refused: Collection[Address] = ()
+) -> str:
+    """None of these brokers could be reached, or took us, and this is what was wrong with each."""
+    if problems and len(refused) == len(problems):
+        return "; ".join(f"the broker at {address} refuses us: {problem}" for address, problem in problems.items())
     tried = "; ".join(f"{address}: {problem}" for address, problem in problems.items())
     return (
         f"no broker answers at {places(addresses)} ({tried or 'no answer in time'});"

@@ -61,6 +61,7 @@ class HomeLink:
         self.reconnects = 0
         self.lost_in_connection = 0  # messages handed over to connections that were lost, not known to have arrived
         self.problems: dict[Address, str] = {}  # why there was, or is no longer, a connection to it
+        self.refused: frozenset[Address] = frozenset()  # those where a broker answered, and said no
         self.outbox_bytes = 0
         self.tasks: list[asyncio.Task[None]] = []
         self._addresses = addresses
@@ -108,6 +109,7 @@ class HomeLink:
                     self._connection = connection
                 except (OSError, TimeoutError) as error:
                     self.problems[address] = reason(error)
+                    self.refused -= {address}
                     continue
                 try:
                     problem = await asyncio.shield(connection.closed)
@@ -116,6 +118,7 @@ class HomeLink:
                         connection.abort("closed before the broker had answered")
                     raise
                 self.problems[address] = problem
+                self.refused = self.refused | {address} if connection.refused else self.refused - {address}
                 if connection.peer is not None:
                     backoff.reset()
             await asyncio.sleep(backoff.wait())

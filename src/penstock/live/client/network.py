@@ -164,7 +164,7 @@ class Network:
                 await link.wait_up()
         except TimeoutError:
             await self.close()
-            raise Unreachable(unreachable_text(self._addresses, link.problems)) from None
+            raise Unreachable(unreachable_text(self._addresses, link.problems, link.refused)) from None
         except BaseException:
             await self.close()
             raise

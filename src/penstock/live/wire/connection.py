@@ -97,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.peer: Handshake | None = None  # who is at the other end, once its handshake has come
         self.dialled = dialled  # whom we dialled; None: we accepted it
         self.violation = False  # it ended because the peer broke a rule
+        self.refused = False  # the peer has closed it, and said why
         self.peer_left = False  # it ended because the peer wanted no more, and nothing was wrong
         self.handed_over = HandedOver()
         self.datagrams_over = HandedOver()  # what was sent beside this connection, by UDP
@@ -313,7 +314,7 @@ class Connection(asyncio.Protocol):
             self._owner.handshake_received(self, frame)
         else:
             self.acknowledge()
-            self.peer_left = not frame.problem
+            self.peer_left, self.refused = not frame.problem, bool(frame.problem)
             self._shut(frame.problem or "the peer closed the connection")
 
     def _acknowledge_soon(self) -> None:
