@@ -26,6 +26,12 @@ def test_a_number_and_a_string_at_once(text: str, said: list[str]) -> None:
     assert never == "no message can match"
 
 
+@pytest.mark.parametrize("text", ["price < '120'", "a = 1 AND price BETWEEN '1.5' AND '2'", "NOT price >= '-1e3'"])
+def test_a_number_in_quotes_that_is_ordered_with_is_a_string(text: str) -> None:
+    (found,) = warnings(parse_predicate(text))
+    assert "a number never matches" in found
+
+
 def test_one_alternative_of_several_is_named_though_others_match() -> None:
     found = warnings(parse_predicate("price < 5 AND (a = 1 OR price = 'x') OR b = 2"))
     assert len(found) == 1
@@ -41,6 +47,7 @@ def test_one_alternative_of_several_is_named_though_others_match() -> None:
         "x IS NOT NULL AND x = 'a' AND x > ''",
         "x = 1 AND x = 1.0",
         "TRUE",
+        "zip = '08001' AND version > '1.2.3' AND day >= '2026-11-16'",
         "NOT (x = 1 AND x = 'a')",
         "(x = 1 AND a) OR (x = 'a' AND b)",
     ],

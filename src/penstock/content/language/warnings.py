@@ -2,11 +2,13 @@
 
 A value of another class makes a comparison unknown, never an error (see `predicate`). So `price < 5 AND price = 'x'` is
 a predicate; it just matches nothing, for ever and without a word. Whoever writes it should hear of it: on subscribing
-and in `penstock filter explain`. Nothing is refused here, and brokers do not ask.
+and in `penstock filter explain`. So should whoever writes `price < '120'`: it compares strings, and no number is less
+than a string. Nothing is refused here, and brokers do not ask.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from penstock.content.language.expression import And, Constant, Expression, Not, Or, constraint_text, name_text
@@ -28,6 +30,7 @@ from penstock.content.predicate import (
 WARNINGS_MAX = 8
 TEXT_SHOWN_MAX = 60  # characters of a constraint
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _Asked = dict[str, Constraint]  # by attribute: a constraint that gives it a class
 
 
@@ -64,6 +67,8 @@ def _clashes(expression: Expression, asked: _Asked) -> Iterator[str]:
             for part in inner:
                 yield from _clashes(part, beside)
         case Equals() | Differs() | OneOf() | Range() | Like() | Exists() | Missing():
+            if isinstance(expression, Range) and any(map(_is_quoted_number, (expression.low, expression.high))):
+                yield f"{_shown(expression)} compares strings, so a number never matches: leave out the quotes to mean one"
             other = asked.get(expression.name)
             classes = _classes(expression)
             if other is not None and classes and classes.isdisjoint(_classes(other)):
@@ -88,6 +93,10 @@ def _classes(constraint: Constraint) -> frozenset[str]:
         case Like():
             return frozenset(("string",))
     return frozenset()
+
+
+def _is_quoted_number(value: object) -> bool:
+    return isinstance(value, str) and _NUMBER.fullmatch(value) is not None
 
 
 def _words(constraint: Constraint) -> str:
