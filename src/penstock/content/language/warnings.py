@@ -68,7 +68,7 @@ def _clashes(expression: Expression, asked: _Asked) -> Iterator[str]:
                 yield from _clashes(part, beside)
         case Equals() | Differs() | OneOf() | Range() | Like() | Exists() | Missing():
             if isinstance(expression, Range) and any(map(_is_quoted_number, (expression.low, expression.high))):
-                yield f"{_shown(expression)} compares strings, so a number never matches: leave out the quotes to mean one"
+                yield f"{_shown(expression)} compares strings, so a number never matches: leave out the quotes?"
             other = asked.get(expression.name)
             classes = _classes(expression)
             if other is not None and classes and classes.isdisjoint(_classes(other)):
