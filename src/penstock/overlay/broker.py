@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.content.envelope import CONTROL_MARK
-from penstock.content.language.parser import parse_predicate
+from penstock.content.language.parser import DEFAULT_PREDICATE_LIMITS, parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import INBOX, Message, Value
 from penstock.errors import InvalidEncoding, InvalidPredicate
@@ -279,7 +279,7 @@ class Broker:
             problem = self._full_problem() or "it has not attached; Attach comes first"
             answer = Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL)
             return [InputRefused(f"link {sender}", problem), answer] if self._strangers.take(now) else []
-        cost = 1 + len(packet.where) // WORK_CHARACTERS if isinstance(packet, Subscribe) else 1
+        cost = _work_of(packet)
         free = isinstance(packet, Unsubscribe) and packet.subscription in client.keys  # it has paid when it subscribed
         if not (free or client.verbs.take(now)) or not self._verbs.put(sender, packet, cost):
             rate, burst = self._config.verbs_rate, self._config.verbs_burst
@@ -379,6 +379,12 @@ class Broker:
         limit = self._config.clients_max
         full = len(self._clients) >= limit
         return f"this broker has as many clients as it takes; the limit clients_max is {limit}" if full else ""
+
+
+def _work_of(packet: _Verb) -> int:
+    """How many verbs it counts as. A text that is too long to be parsed is refused at a glance."""
+    length = len(packet.where) if isinstance(packet, Subscribe) else 0
+    return 1 + length // WORK_CHARACTERS if length <= DEFAULT_PREDICATE_LIMITS.characters_max else 1
 
 
 def _dropped(cause: str, message: Message, lane: Lane, destinations: int, kind: str = "Publication") -> Dropped:
