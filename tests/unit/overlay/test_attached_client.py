@@ -174,6 +174,19 @@ def test_the_verbs_of_one_client_do_not_keep_another_waiting() -> None:
     assert broker(pump).subscriptions_of(pump.link("b0", "eager")) < 200
 
 
+def test_long_texts_count_more_than_short_ones() -> None:
+    pump = broker_network([], numbers=1)
+    attach(pump, "eager", "b0")
+    pump.advance(1.0)
+    text = " OR ".join(f"name{number} <> 'value{number}'" for number in range(32))
+    assert 700 < len(text) < 800
+    packets = [Subscribe(number, number, text) for number in range(60)]
+    pump.receive("b0", *packets, sender=pump.link("b0", "eager"))
+    assert broker(pump).subscriptions_of(pump.link("b0", "eager")) == 2
+    pump.advance(1.0)
+    assert broker(pump).subscriptions_of(pump.link("b0", "eager")) <= 22
+
+
 def test_a_ready_comes_after_the_subscriptions_before_it_although_they_wait() -> None:
     pump = broker_network([(0, 1)])
     attach(pump, "eager", "b0")
