@@ -106,8 +106,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name == "errors":
-        return import_module("penstock.errors")
+    if name in ("errors", "testing"):
+        return import_module(f"penstock.{name}")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"penstock has no '{name}'; the names for users are {', '.join(__all__)}")

@@ -14,11 +14,11 @@ import pytest
 import penstock
 from live_help import a_broker, a_line, a_network, dropped, known, run, subscriptions, until, url
 from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, PenstockError, Unreachable
-from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
-from penstock.live.wire.addresses import Address, free_ports
+from penstock.live.wire.addresses import free_ports
 from penstock.overlay.broker import Broker
 from penstock.overlay.config import BrokerConfig
+from penstock.testing import embedded_network
 
 
 def test_the_example_of_the_readme() -> None:
@@ -128,24 +128,22 @@ def test_addresses_are_tried_in_turn_and_the_last_error_names_them_all() -> None
 
 def test_a_client_finds_its_broker_again_subscribes_by_itself_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async def again() -> None:
-        (port,) = free_ports(1)
-        plan = BrokerPlan(name="solo", listen=Address("127.0.0.1", port))
-        first = BrokerServer(plan)
-        await first.start()
-        async with penstock.connect(url(first)) as network, network.subscribe("n >= 0") as messages:
+        async with (
+            embedded_network() as brokers,
+            penstock.connect(brokers.url) as network,
+            network.subscribe("n >= 0") as messages,
+        ):
             await network.publish({"n": 1})
             assert (await anext(messages)).attributes == {"n": 1}
-            await first.stop()
+            await brokers.stop("broker")
             await until(lambda: not network.connected)
             with pytest.raises(NotConnected, match="publish again"):
                 await network.publish({"n": 2})
-            second = BrokerServer(plan)
-            await second.start()
-            await until(lambda: second.node.machine(Broker).subscriptions_of(0) == 1)
+            await brokers.start("broker")
+            await until(lambda: subscriptions(brokers.servers["broker"]) == 1)
             sent = await network.publish({"n": 3})
             assert (await anext(messages)).identity == sent
             assert messages.report().reconnects == 1
-        await second.stop()
 
     with caplog.at_level(logging.WARNING):
         run(again())

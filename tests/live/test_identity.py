@@ -10,13 +10,11 @@ import penstock
 from live_help import IMPATIENT, RawClient, a_broker, a_line, a_network, dropped, run, subscriptions, until, url
 from penstock.content.message import INBOX
 from penstock.errors import Unreachable
-from penstock.live.broker.plan import Neighbour
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.wire.frames import Handshake, encode_frame, encode_handshake
 from penstock.overlay.packets import Attach, Publish
 from penstock.overlay.routing import Routing
-from penstock.scenario.spec import LinkSpec
-from penstock.testing import a_message
+from penstock.testing import a_message, embedded_network
 
 
 def as_client(name: str, secret: bytes = b"") -> bytes:
@@ -163,9 +161,9 @@ def test_nobody_calls_under_the_name_of_a_neighbour_that_we_dial() -> None:
 
 def test_a_neighbour_whose_old_connection_is_dead_gets_in() -> None:
     async def restarts() -> None:
-        spec = LinkSpec(between=("a", "b"), kind="reliable")
-        neighbour = Neighbour("a", 0, spec, None)
-        async with a_broker(ServerConfig(takeover_after=0.2), name="b", broker=1, neighbours=(neighbour,)) as b:
+        async with embedded_network(("a", "b"), config=ServerConfig(takeover_after=0.2)) as network:
+            await network.stop("a")  # others call under its name
+            b = network.servers["b"]
             silent = await called(b, as_broker("a", 0))  # it says nothing more
             await until(lambda: 0 in b.host.ports)
             second = await called(b, as_broker("a", 0))
