@@ -119,7 +119,7 @@ PUBLIC = [
 PUBLIC_FOR_TESTS = [  # of penstock.testing
     *("BlockingEmbeddedNetwork", "EmbeddedNetwork", "embedded_network", "embedded_network_blocking"),
     *("all_received", "all_received_blocking", "nothing_received", "nothing_received_blocking"),
-    *("received", "received_blocking", "until"),
+    *("ready", "ready_blocking", "received", "received_blocking", "until"),
     *("AMPLE_BYTES", "STEPS_MAX", "ClientMachine", "Flight", "Pump", "a_broker", "a_client", "a_message", "attach"),
     *("broker_name", "broker_network", "publish"),
 ]

@@ -1,8 +1,8 @@
 """For tests: of applications on Penstock, and of Penstock's own parts.
 
-Applications: `embedded_network` has real brokers in the test's process; `received`, `all_received`, `nothing_received`
-and `until` wait without sleeping. Each has a form without `async`. `penstock.testing.plugin` has fixtures for pytest.
-docs/testing.md shows them.
+Applications: `embedded_network` has real brokers in the test's process; `received`, `all_received`, `nothing_received`,
+`ready` and `until` wait without sleeping. Those that need a client have a form without `async`.
+`penstock.testing.plugin` has fixtures for pytest. docs/testing.md shows them.
 
 Protocol parts: a `Pump` drives machines by hand in virtual time, with `a_broker`, `a_client` and so on to fill it.
 """
@@ -28,6 +28,8 @@ from penstock.testing.waiting import (
     all_received_blocking,
     nothing_received,
     nothing_received_blocking,
+    ready,
+    ready_blocking,
     received,
     received_blocking,
     until,
@@ -54,6 +56,8 @@ __all__ = [
     "nothing_received",
     "nothing_received_blocking",
     "publish",
+    "ready",
+    "ready_blocking",
     "received",
     "received_blocking",
     "until",

@@ -3,6 +3,7 @@
     messages = await received(subscription, 3)                # the next three, or an error that says what is missing
     messages = await all_received(subscription, publisher)    # all that came of what the publisher has sent so far
     await nothing_received(subscription, publisher)           # the same, and it must be nothing
+    await ready(subscription)                                 # all brokers know of it, after a reconnection too
 
 That nothing comes cannot be seen by waiting: however long a test sleeps, the message may come a moment later. So
 `all_received` sends something of its own after the messages in question, and waits for that: a *marker*, which the
@@ -31,6 +32,7 @@ from penstock.live.client.blocking import BlockingNetwork, BlockingSubscription
 from penstock.live.client.network import QUEUE_MAX, Network
 from penstock.live.client.subscription import Subscription
 from penstock.live.client.subscription_holder import SubscriptionHolder
+from penstock.overlay.packets import READY_WITHIN_MAX
 
 WITHIN = 10.0  # seconds; no healthy machine comes near
 LOOK_EVERY = 0.003
@@ -122,14 +124,37 @@ def nothing_received_blocking(
     _check_nothing(subscription.where, all_received_blocking(subscription, *publishers, within=within))
 
 
-def _marker_beside(subscription: Subscription) -> tuple[int, Subscription]:
+async def ready(subscription: Subscription, *, within: float = WITHIN) -> None:
+    """Return when all brokers that can be reached know of it, so that what is published from now on finds it.
+
+    Opening a subscription waits for that; this is for later, when its client has lost a broker and found another.
+    Raises AssertionError. (A second subscription of the same client tells: a client asks for its old ones first.)
+    """
+    _, beside = _marker_beside(subscription, within)
+    try:
+        async with asyncio.timeout(within), beside:
+            unknown = ", ".join(beside.unconfirmed)
+    except TimeoutError:
+        unknown = "any broker: there is no connection"
+    if unknown:
+        raise AssertionError(f"{subscription.where!r} is not known everywhere after {within:g} s; not to {unknown}")
+
+
+def ready_blocking(subscription: BlockingSubscription, *, within: float = WITHIN) -> None:
+    """The same without `await`."""
+    subscription._network._do(ready(subscription._subscription, within=within))
+
+
+def _marker_beside(subscription: Subscription, within: float = WITHIN) -> tuple[int, Subscription]:
     """A subscription of the same client, with the same options, to markers of a number of their own."""
     if not subscription._opened:
         raise AssertionError(f"the subscription {subscription.where!r} is not open; open it before you publish")
     holder, number = subscription._holder, next(_numbers)
     assert isinstance(holder, SubscriptionHolder)
     where, options = f"{MARKER} = {number}", subscription.options
-    return number, Subscription(holder, holder.next_number(), where, QUEUE_MAX, None, options, WITHIN)
+    return number, Subscription(
+        holder, holder.next_number(), where, QUEUE_MAX, None, options, min(within, READY_WITHIN_MAX)
+    )
 
 
 async def _marked(markers: Subscription, sent: list[Identity], within: float) -> None:
