@@ -24,6 +24,7 @@ from penstock.overlay.routing import Routing
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 from penstock.testing import embedded_network
 from penstock.testing import until as until_it_holds
+from penstock.testing.shape import Shape
 
 T = TypeVar("T")
 DEADLINE = 30.0
@@ -57,11 +58,9 @@ def a_line(*names: str, **link: Any) -> Scenario:
 
 
 @asynccontextmanager
-async def a_network(
-    scenario: Scenario, config: ServerConfig | None = None, *, node: NodeConfig | None = None
-) -> AsyncIterator[dict[str, BrokerServer]]:
-    """The brokers of a scenario, to look inside."""
-    async with embedded_network(scenario, config=config, node=node) as network:
+async def a_network(brokers: Shape, **settings: Any) -> AsyncIterator[dict[str, BrokerServer]]:
+    """An embedded network, to look inside."""
+    async with embedded_network(brokers, **settings) as network:
         yield network.servers
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock
-from live_help import a_broker, a_line, a_network, dropped, known, run, subscriptions, until, url
+from live_help import a_broker, a_network, dropped, known, run, subscriptions, until, url
 from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, PenstockError, Unreachable
 from penstock.kernel.trace import Published, Record
 from penstock.live.broker.server import BrokerServer
@@ -43,7 +43,7 @@ def test_the_example_of_the_readme() -> None:
 def test_messages_cross_brokers_and_each_subscription_gets_its_own() -> None:
     async def crossing() -> None:
         async with (
-            a_network(a_line("a", "b", "c", kind="reliable")) as brokers,
+            a_network(("a", "b", "c")) as brokers,
             penstock.connect(url(brokers["a"])) as here,
             penstock.connect(url(brokers["c"])) as there,
             there.subscribe("n < 5") as low,
@@ -154,7 +154,7 @@ def test_a_client_finds_its_broker_again_subscribes_by_itself_and_says_so(caplog
 
 def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
     async def moves() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
             async with penstock.connect(both) as network, network.subscribe("n = 1") as messages:
                 assert network.address == brokers["a"].address
@@ -168,7 +168,7 @@ def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
 
 def test_a_refusal_when_subscribing_again_reaches_the_reader() -> None:
     async def refused_later() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             brokers["b"].node.machine(Broker)._config = BrokerConfig(subscriptions_per_client_max=1)
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
             async with (
@@ -326,7 +326,7 @@ def test_all_that_was_published_before_closing_arrives() -> None:
 def test_a_full_megabyte_goes_through_beside_small_ones() -> None:
     async def large() -> None:
         async with (
-            a_network(a_line("a", "b", kind="reliable")) as brokers,
+            a_network(("a", "b")) as brokers,
             penstock.connect(url(brokers["a"])) as here,
             penstock.connect(url(brokers["b"])) as there,
             there.subscribe("n >= 0") as messages,

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import penstock
-from live_help import IMPATIENT, RawClient, a_broker, a_line, a_network, dropped, run, subscriptions, until, url
+from live_help import IMPATIENT, RawClient, a_broker, a_network, dropped, run, subscriptions, until, url
 from penstock.content.message import INBOX
 from penstock.errors import Unreachable
 from penstock.live.broker.server import BrokerServer, ServerConfig
@@ -81,7 +81,7 @@ def test_a_name_is_free_again_when_its_client_has_fallen_silent() -> None:
 @pytest.mark.parametrize(("name", "reason"), [("b", "a broker's"), ("a", "a broker's"), ("~carl", "begin with '~'")])
 def test_names_that_are_no_clients(name: str, reason: str) -> None:
     async def refused() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             raw = await called(brokers["a"], as_client(name))
             assert reason in await raw.close_reason()
 
@@ -133,7 +133,7 @@ def test_who_calls_under_the_name_of_a_living_neighbour_does_not_replace_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def calls() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             b = brokers["b"]  # "a" dials it
             changes = neighbour_changes(b)
             callers = []
@@ -152,7 +152,7 @@ def test_who_calls_under_the_name_of_a_living_neighbour_does_not_replace_it(
 
 def test_nobody_calls_under_the_name_of_a_neighbour_that_we_dial() -> None:
     async def calls() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             caller = await called(brokers["a"], as_broker("b", 1))
             assert "takes no calls from it" in await caller.close_reason()
 
