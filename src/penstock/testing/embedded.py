@@ -39,6 +39,7 @@ from penstock.testing.waiting import until
 
 SEED = 7
 SETTLE_WITHIN = 30.0  # seconds; no healthy machine comes near
+LEAVE_WITHIN = 1.0  # seconds that what was closed may take to end
 PORT_ATTEMPTS = 5  # somebody may take a free port before we listen at it
 
 _networks_open: WeakSet[EmbeddedNetwork] = WeakSet()
@@ -182,7 +183,7 @@ class EmbeddedNetwork:
             links = EmulatedLinks(self._scenario, self._addresses, self._seed)
             self.emulated = await stack.enter_async_context(links)
             stack.push_async_callback(self._stop_all)
-            for name in self.names:
+            for name in reversed(self.names):  # of two in a line the first dials, so the second listens by then
                 await self._start(name)
             await self._settled()
             self._stack = stack.pop_all()
@@ -221,7 +222,7 @@ class EmbeddedNetwork:
         _networks_open.discard(self)
         loop = asyncio.get_running_loop()
         alone = not any(other._loop is loop for other in _networks_open)
-        deadline = loop.time() + 1.0
+        deadline = loop.time() + LEAVE_WITHIN
         while True:
             found = [f"a connection of {name}" for name, server in self.servers.items() for _ in server.connections]
             found += _broker_tasks() if alone else []  # else they may be another network's
