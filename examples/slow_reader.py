@@ -38,10 +38,12 @@ async def main(url: str) -> None:
         penstock.connect(url, name="archive", transport=CONTROL) as archive,
         penstock.connect(url, name="exchange", transport=CONTROL) as exchange,
         trader.subscribe("kind = 'price'") as prices,
-        archive.subscribe("kind = 'detail'", queue_max=200) as details,
+        archive.subscribe("kind = 'detail'", queue_max=500) as details,
     ):
         readers = [asyncio.create_task(read(prices, 0.0)), asyncio.create_task(read(details, 0.01))]
         sent_prices, sent_details = await asyncio.gather(publish(exchange, "price"), publish(exchange, "detail"))
+        while prices.report().received < sent_prices:  # the last ones are on their way
+            await asyncio.sleep(0.01)
 
         for flow in exchange.flows():
             print(f"{flow.limiting_receiver} slows {flow.flow} to {flow.quota:.0f} messages/s")

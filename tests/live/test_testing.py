@@ -146,6 +146,25 @@ def test_a_link_that_loses_everything_carries_nothing_and_counts_it() -> None:
     run(lost())
 
 
+def test_a_broker_behind_a_bad_link_comes_back_too() -> None:
+    async def back() -> None:
+        async with embedded_network(("a", "b"), loss=0.1, jitter=0.001) as brokers:
+            for name in ("a", "b"):
+                await brokers.crash(name)
+                await brokers.start(name)
+            async with (
+                penstock.connect(brokers.urls["b"]) as there,
+                there.subscribe("n >= 0") as messages,
+                penstock.connect(brokers.urls["a"]) as here,
+            ):
+                for n in range(100):
+                    await here.publish({"n": n})
+                await until(lambda: messages.report().received + brokers.lost_on_links.get(("a", "b"), 0) == 100)
+                assert 70 < messages.report().received < 100
+
+    run(back())
+
+
 def test_a_port_that_somebody_takes_meanwhile_is_exchanged_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async def taken() -> None:
         async with embedded_network() as first:
