@@ -52,7 +52,7 @@ def up_command(
     if file is None:
         scenario = Scenario(name="one broker", duration=1.0, broker=(BrokerSpec(name="broker"),))
     else:
-        scenario = read_scenario(file)
+        scenario = read_scenario(file, endless=True)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     applied = settings_applied(scenario)
     if not as_json:
