@@ -26,7 +26,7 @@ def up_command(
         str,
         typer.Option("--listen", metavar="HOST", help="Where all listen; on loopback by default."),
     ] = "127.0.0.1",
-    trace: Annotated[Path | None, typer.Option(help="Write what the brokers record into this folder, as a run.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write what brokers record into this folder, as a run.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="A folder for services that store something; without it they are refused.")
     ] = None,
