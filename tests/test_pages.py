@@ -262,6 +262,24 @@ def check_parses(words: list[str], where: str) -> None:
             assert word in options or word == "--help", f"{where}: {found.name} has no option {word}"
 
 
+def helps(found: Any) -> Iterator[str]:
+    """The help of a command and of all commands in it, on one line."""
+    yield " ".join(f"{found.help or ''} {found.epilog or ''}".split())
+    for inner in getattr(found, "commands", {}).values():
+        yield from helps(inner)
+
+
+def test_every_command_has_an_example_in_its_help_that_it_would_take() -> None:
+    for words in helps(typer.main.get_command(app)):
+        _, example, rest = words.partition("xample")
+        assert example, words
+        plain = re.sub(r" \([a-z ]+\)(?=;|$)", "", rest)  # a remark in parentheses
+        for part in re.split(r"; | && |(?<=\S) (?=penstock )|, or ", plain):
+            found = re.search(r"penstock [a-z].*", part)
+            if found:
+                check_exists(found[0], words)
+
+
 # What is named in passing.
 
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
