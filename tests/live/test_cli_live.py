@@ -16,7 +16,6 @@ from penstock.live.wire.addresses import free_ports
 
 TWO_BROKERS = """
 name = "pair"
-duration = 1
 [[broker]]
 name = "east"
 [[broker]]

@@ -38,7 +38,7 @@ class TransportOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ordered: Annotated[bool, Meta(description="Each publisher's messages in the order in which it sent them.")] = False
     recover: Annotated[bool, Meta(description="Ask for lost messages again.")] = False
     priority: Annotated[
-        float, Meta(gt=0.0, le=1e6, description="Where congestion control shares out: 2 gets twice as much as 1.")
+        float, Meta(gt=0.0, le=1e6, description="With congestion control: 2 gets twice the rate of 1.")
     ] = 1.0
 
 
