@@ -102,7 +102,10 @@ def number_rows(table: pa.Table, keys: Sequence[str]) -> tuple[NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rows:
-    """Unpacked rows: one array for each value, and for each row the number of its pack's key."""
+    """Unpacked rows: one array for each value, and for each row the number of its group.
+
+    They are ordered by group, so that the rows of a group stand next to each other; whoever computes relies on it.
+    """
 
     number: NDArray[np.int64]
     values: dict[str, NDArray[Any]]
@@ -110,11 +113,20 @@ class Rows:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.values[name]
 
+    def __post_init__(self) -> None:
+        assert bool((self.number[1:] >= self.number[:-1]).all()), "the rows of a group stand next to each other"
+
     def __len__(self) -> int:
         return len(self.number)
 
+    def renumbered(self, numbers: NDArray[np.int64]) -> Rows:
+        """The same rows in other groups: what was in group g is now in group numbers[g]."""
+        new = numbers[self.number]
+        order = _stable_order(new, int(numbers.max(initial=-1)) + 1)
+        return Rows(new[order], {name: values[order] for name, values in self.values.items()})
+
     def take(self, chosen: NDArray[Any]) -> Rows:
-        """Some of the rows, or all of them in another order."""
+        """Some of the rows, or all of them in another order within their groups."""
         return Rows(self.number[chosen], {name: values[chosen] for name, values in self.values.items()})
 
 

@@ -187,13 +187,8 @@ def _regrouped(packs: pa.Table, by: Sequence[str], work: _Work) -> pa.Table:
 
 def _grouped(keys: pa.Table, rows: Rows, by: Sequence[str], work: _Work) -> pa.Table:
     """Delays in groups of run, publisher and client -> delays in groups of run and `by`."""
-    import numpy as np
-
     numbers, first = number_rows(keys, ("run", *by))
-    rows = Rows(numbers[rows.number], rows.values)
-    if len(first) < len(keys):
-        rows = rows.take(np.argsort(rows.number, kind="stable"))
-    return work(*_keys(keys, first, by), rows)
+    return work(*_keys(keys, first, by), rows.renumbered(numbers))
 
 
 def _keys(table: pa.Table, first: NDArray[np.int64], by: Sequence[str]) -> tuple[list[Any], list[str]]:
