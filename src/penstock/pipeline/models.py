@@ -135,13 +135,13 @@ def _two_laplace(values: Floats, scale: float) -> Floats:
 
 def goodness(samples: ArrayLike, cdf: Callable[[Floats], Floats]) -> Goodness:
     """Kolmogorov and Smirnov's distance of the samples from a continuous law."""
-    from scipy.stats import kstwobign
+    from scipy.special import kolmogorov  # what scipy.stats calls kstwobign.sf, at a tenth of the import
 
     values = np.sort(np.asarray(samples, dtype=np.float64))
     steps = np.arange(values.size + 1) / values.size
     expected = cdf(values)
     distance = float(max(np.max(steps[1:] - expected), np.max(expected - steps[:-1])))
-    return Goodness(distance, float(kstwobign.sf(distance * np.sqrt(values.size))))
+    return Goodness(distance, float(kolmogorov(distance * np.sqrt(values.size))))
 
 
 def compare_samples(first: ArrayLike, second: ArrayLike) -> Goodness:
