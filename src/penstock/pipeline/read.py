@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_FILE = "run.json"
+GRACE = 1.0  # seconds that a subscription may take to be known everywhere, where the scenario does not say
 WAYS_OUT = "remove it and make the run again, or leave it out with --allow-partial"
 
 
@@ -52,6 +54,9 @@ class RunFolder:
     run: str
     folder: Path
     head: RunHead
+    grace: float = GRACE  # seconds that a subscription of this run may take to be known everywhere: its own `settle`
+    until: float = inf  # only what happened before is looked at; less than inf for a run that is not complete
+    unjudged: tuple[tuple[float, float], ...] = ()  # stretches of time: what was published in them is not due
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,11 @@ class Tables:
         return self.kinds[kind]
 
 
-def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False) -> Tables:
+def read_runs(
+    spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False, grace: float | None = None
+) -> Tables:
     """The tables of these runs; raises InvalidRun for a folder that holds none, or a part file that is damaged."""
-    runs = find_runs(folders)
+    runs = find_runs(folders, grace=grace)
     warnings = [f"{run.folder}: incomplete run (it crashed or is still going)" for run in runs if not run.head.complete]
     frames = {}
     good: dict[str, dict[Path, str]] = {}
@@ -87,16 +94,18 @@ def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_parti
                     warnings.append(f"{path}: left out, {problem}")
                 else:
                     raise InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
-        frames[kind_name(kind)] = _read(spark, kind, files)
+        frames[kind_name(kind)] = _read(spark, kind, files, {run.run: run.until for run in runs})
     return Tables(frames, runs=runs, warnings=tuple(warnings), files=good)
 
 
-def find_runs(folders: Iterable[Path | str]) -> tuple[RunFolder, ...]:
-    """Look at each folder's `run.json`. A run is named by the last two parts of its path."""
+def find_runs(folders: Iterable[Path | str], *, grace: float | None = None) -> tuple[RunFolder, ...]:
+    """Look at each `run.json`. A run is named by the last two parts of its path. `grace` counts for all, if given."""
     runs: dict[str, RunFolder] = {}
     for given in folders:
         folder = Path(given).resolve()
-        run = RunFolder("/".join(folder.parts[-2:]), folder, _head(folder))
+        head = _head(folder)
+        own = float(head.scenario.get("settle", GRACE)) if grace is None else grace
+        run = RunFolder("/".join(folder.parts[-2:]), folder, head, own)
         if run.run in runs:
             raise InvalidRun(str(folder), f"has the same name as {runs[run.run].folder}; each run needs its own")
         runs[run.run] = run
@@ -150,8 +159,8 @@ def _head(folder: Path) -> RunHead:
         raise InvalidRun(str(folder / RUN_FILE), f"does not describe a run: {error}") from None
 
 
-def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str]) -> DataFrame:
-    """One DataFrame over these files, with the run of each."""
+def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str], until: dict[str, float]) -> DataFrame:
+    """One DataFrame over these files, with the run of each, as far as that run is looked at."""
     from pyspark.sql import functions as F
 
     if not files:
@@ -159,9 +168,14 @@ def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str]) -> Da
     rows = spark.read.schema(parse_ddl(file_ddl(kind))).parquet(*map(_address, files))
     names = sorted(set(files.values()))
     if len(names) == 1:
+        if until[names[0]] < inf:
+            rows = rows.where(F.col("time") < until[names[0]])
         return checked(rows.withColumn("run", F.lit(names[0])), table_ddl(kind), kind_name(kind))
     places = spark.createDataFrame(_runs_of(rows.inputFiles(), files), "`file` string, `run` string")
     tagged = rows.withColumn("file", F.col("_metadata.file_path")).join(F.broadcast(places), "file").drop("file")
+    for run in names:
+        if until[run] < inf:
+            tagged = tagged.where((F.col("run") != run) | (F.col("time") < until[run]))
     return checked(tagged, table_ddl(kind), kind_name(kind))
 
 

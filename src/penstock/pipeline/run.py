@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-GRACE = 1.0  # seconds that a subscription may take to be known everywhere, where the scenario does not say
-
 
 @dataclass(frozen=True)
 class PipelineSummary:
@@ -72,8 +70,8 @@ def run_pipeline(
     Raises InvalidRun for a run that cannot be read, and PipelineError for anything that Spark cannot do.
     """
     steps = _chosen(only)
-    tables = read_runs(spark, folders, allow_partial=allow_partial)
-    inputs = Inputs(tables, _grace(tables) if grace is None else grace)
+    tables = read_runs(spark, folders, allow_partial=allow_partial, grace=grace)
+    inputs = Inputs(tables)
     results: dict[str, pa.Table] = {}
     try:
         for step in steps:
@@ -101,11 +99,6 @@ def _chosen(only: Sequence[str]) -> list[MetricStep]:
         known = choose_one(unknown[0], [step.name for step in STEPS])
         raise PipelineError(f"there is no result called '{unknown[0]}'; {known}")
     return [step for step in STEPS if not only or step.name in only]
-
-
-def _grace(tables: Tables) -> float:
-    """What the scenarios say about how long a subscription may take; the longest, if they differ."""
-    return max((float(run.head.scenario.get("settle", GRACE)) for run in tables.runs), default=GRACE)
 
 
 def _sorted(table: pa.Table) -> pa.Table:

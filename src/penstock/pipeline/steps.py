@@ -30,9 +30,8 @@ MODEL_PHASES = 3  # a trace does not say how many brokers lie between a pair; th
 class Inputs:
     """What the metrics are made from. What several of them use is made when first asked for, and kept by Spark."""
 
-    def __init__(self, tables: Tables, grace: float) -> None:
+    def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self._grace = grace
         self._kept: list[DataFrame] = []
 
     @cached_property
@@ -48,7 +47,7 @@ class Inputs:
     @cached_property
     def truth(self) -> DataFrame:
         """Who should have received what."""
-        return self._keep(truth_of(self.tables, grace=self._grace))
+        return self._keep(truth_of(self.tables))
 
     @cached_property
     def false_negatives(self) -> DataFrame:
