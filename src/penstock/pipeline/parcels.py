@@ -135,6 +135,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
 
     types: dict[str, Any] = {
         "boolean": pa.bool_(),
+        "int": pa.int32(),
         "bigint": pa.int64(),
         "double": pa.float64(),
         "array<double>": pa.list_(pa.float64()),
