@@ -3,6 +3,8 @@
     level fail    something that cannot have happened: the trace, or the network, is wrong, and so is every number
     level warn    something that a reader of the numbers should know
 
+Some checks cannot be made where records are lost; `extent` says which, and they are left out.
+
 A check that finds nothing gives no row. The example is the first in the order of its text, so that running again gives
 the same one.
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline.extent import CUT_OFF, INCOMPLETE, LEFT_OUT, MISSING, TOO_MANY, UNWANTED
 from penstock.pipeline.metrics.delay import side_by_side, with_publications
 from penstock.pipeline.metrics.losses import duplicates
 from penstock.pipeline.metrics.shared import (
@@ -25,6 +28,7 @@ from penstock.pipeline.metrics.shared import (
     pack_publications,
 )
 from penstock.pipeline.packs import number_rows, over_packs, unpack
+from penstock.pipeline.schema import parse_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,12 +47,16 @@ LEVELS = {
     "an identity used twice": "fail",
     "published under another's name": "fail",
     "delivered twice": "fail",
-    "a delivery that nobody had asked for": "fail",
+    UNWANTED: "fail",
+    MISSING: "fail",
+    TOO_MANY: "fail",
     "time runs backwards": "warn",
     "dropped without a cause": "warn",
     "a limit was reached": "warn",
     "bad input was refused": "warn",
-    "incomplete run": "warn",
+    INCOMPLETE: "warn",
+    LEFT_OUT: "warn",
+    CUT_OFF: "warn",
 }
 
 
@@ -67,6 +75,9 @@ def checks(evidence: Evidence) -> DataFrame:
     from pyspark.sql import functions as F
 
     found = reduce(lambda a, b: a.unionByName(b), [check(evidence) for check in _CHECKS])
+    for run in evidence.tables.runs:
+        if run.unjudged_checks:
+            found = found.where((F.col("run") != run.run) | ~F.col("check").isin(*sorted(run.unjudged_checks)))
     summed = found.groupBy("run", "check").agg(F.sum("count").alias("count"), F.min("example").alias("example"))
     levels = F.create_map(*[F.lit(word) for pair in LEVELS.items() for word in pair])
     return summed.select("run", "check", levels[F.col("check")].alias("level"), "count", "example")
@@ -170,7 +181,7 @@ def _unwanted(evidence: Evidence) -> DataFrame:
     example = F.concat_ws(
         " ", "publisher", F.col("incarnation").cast("string"), F.col("count").cast("string"), F.lit("to"), "client"
     )
-    return _rows(evidence.false_positives, F.lit("a delivery that nobody had asked for"), example)
+    return _rows(evidence.false_positives, F.lit(UNWANTED), example)
 
 
 def _unexplained(evidence: Evidence) -> DataFrame:
@@ -194,11 +205,9 @@ def _refusals(evidence: Evidence) -> DataFrame:
     return _rows(evidence.tables.input_refused, F.lit("bad input was refused"), example)
 
 
-def _incomplete(evidence: Evidence) -> DataFrame:
-    spark = evidence.tables.published.sparkSession
-    runs = [run for run in evidence.tables.runs if not run.head.complete]
-    rows = [(run.run, "incomplete run", 1, "it crashed or is still going") for run in runs]
-    return spark.createDataFrame(rows, _FOUND)
+def _losses(evidence: Evidence) -> DataFrame:
+    """What was found as the runs were read: which are incomplete, and which records are not there."""
+    return evidence.tables.published.sparkSession.createDataFrame(list(evidence.tables.findings), parse_ddl(_FOUND))
 
 
 _CHECKS: tuple[Callable[[Evidence], DataFrame], ...] = (
@@ -211,7 +220,7 @@ _CHECKS: tuple[Callable[[Evidence], DataFrame], ...] = (
     _unexplained,
     _limits,
     _refusals,
-    _incomplete,
+    _losses,
 )
 
 

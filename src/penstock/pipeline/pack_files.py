@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,17 +28,20 @@ if TYPE_CHECKING:
 TASKS_PER_CORE = 2  # a file more or less for one task is then no great matter
 _SPARK_TYPES = {str: "string", int: "bigint", float: "double"}
 
-_Groups = list[list[tuple[str, str]]]  # for each task its files: the run's name and the path
+_File = tuple[str, str, float]  # the name of its run, its path, and how far that run is looked at
+_Groups = list[list[_File]]  # for each task its files
 
 
-def packed_deliveries(spark: SparkSession, runs: Iterable[RunFolder]) -> DataFrame:
+def packed_deliveries(spark: SparkSession, runs: Sequence[RunFolder]) -> DataFrame:
     """What `metrics.pack_deliveries` makes of the deliveries of these runs."""
-    return pack_files(spark, files_of(runs, Delivered), Delivered, DELIVERY_KEYS, tuple(DELIVERY_LAYOUT))
+    until = {run.run: run.until for run in runs}
+    return pack_files(spark, files_of(runs, Delivered), Delivered, DELIVERY_KEYS, tuple(DELIVERY_LAYOUT), until)
 
 
-def packed_publications(spark: SparkSession, runs: Iterable[RunFolder]) -> DataFrame:
+def packed_publications(spark: SparkSession, runs: Sequence[RunFolder]) -> DataFrame:
     """The publications of these runs, packed by run and publisher."""
-    return pack_files(spark, files_of(runs, Published), Published, DELIVERY_KEYS[:2], tuple(PUBLICATION_LAYOUT))
+    until = {run.run: run.until for run in runs}
+    return pack_files(spark, files_of(runs, Published), Published, DELIVERY_KEYS[:2], tuple(PUBLICATION_LAYOUT), until)
 
 
 def files_of(runs: Iterable[RunFolder], kind: type[Record]) -> dict[Path, str]:
@@ -46,15 +50,23 @@ def files_of(runs: Iterable[RunFolder], kind: type[Record]) -> dict[Path, str]:
 
 
 def pack_files(
-    spark: SparkSession, files: Mapping[Path, str], kind: type[Record], keys: Sequence[str], values: Sequence[str]
+    spark: SparkSession,
+    files: Mapping[Path, str],
+    kind: type[Record],
+    keys: Sequence[str],
+    values: Sequence[str],
+    until: Mapping[str, float],
 ) -> DataFrame:
-    """The rows of these files, packed by `keys`; a key may come in several packs. The files must be good ones."""
+    """The rows of these files, packed by `keys`; a key may come in several packs. The files must be good ones.
+
+    Of each run only what happened before its `until` is taken.
+    """
     types = {"run": str, **columns(kind)}
     layout = {name: BINARY[_SPARK_TYPES[types[name]]] for name in values}
     ddl = ", ".join(
         [*(f"`{name}` string" for name in keys), f"`{ROWS}` bigint", *(f"`{name}` binary" for name in values)]
     )
-    listed = [(run, str(path)) for path, run in files.items()]
+    listed = [(run, str(path), until[run]) for path, run in files.items()]
     size = -(-len(listed) // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism)) or 1
     groups = [listed[begin : begin + size] for begin in range(0, len(listed), size)]
     tasks = spark.range(0, len(groups), numPartitions=max(1, len(groups)))
@@ -78,11 +90,14 @@ def _pack_groups(
                 yield from pack_table(pa.concat_tables(waiting), keys, layout)
 
 
-def _tables(files: list[tuple[str, str]], names: list[str]) -> Iterator[pa.Table]:
+def _tables(files: list[_File], names: list[str]) -> Iterator[pa.Table]:
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import parquet
 
-    for run, path in files:
+    for run, path, until in files:
         # One thread: Spark has given each core a task already.
         table = parquet.read_table(path, columns=names, use_threads=False, page_checksum_verification=True)
+        if until < inf:
+            table = table.filter(pc.less(table.column("time"), until))
         yield table.append_column("run", pa.array([run] * len(table), pa.string()))

@@ -14,6 +14,7 @@ from penstock.kernel.trace import Delivered, Published, Record
 from penstock.kernel.trace_files import kind_name
 from penstock.pipeline import metrics, models
 from penstock.pipeline.checks import CHECKS, Evidence, checks
+from penstock.pipeline.extent import UNWANTED
 from penstock.pipeline.metrics import delay, fairness, losses, order, per_second, recovery
 from penstock.pipeline.metrics.shared import DELIVERY_KEYS, DELIVERY_LAYOUT, PUBLICATION_LAYOUT
 from penstock.pipeline.pack_files import pack_files
@@ -57,7 +58,9 @@ class Inputs:
     @cached_property
     def false_positives(self) -> DataFrame:
         """The deliveries that nobody had asked for."""
-        return self._keep(metrics.false_positives(self.truth, self.packs))
+        found = metrics.false_positives(self.truth, self.packs)
+        unjudged = [run.run for run in self.tables.runs if UNWANTED in run.unjudged_checks]
+        return self._keep(found.where(~found.run.isin(unjudged)) if unjudged else found)
 
     @cached_property
     def delays(self) -> DataFrame:
@@ -72,7 +75,7 @@ class Inputs:
     def _pack(self, kind: type[Record], keys: tuple[str, ...], values: tuple[str, ...]) -> DataFrame:
         """Packs straight from the files: Spark's own reader takes twice the time."""
         spark = self.tables.published.sparkSession
-        return pack_files(spark, self.tables.files[kind_name(kind)], kind, keys, values)
+        return pack_files(spark, self.tables.files[kind_name(kind)], kind, keys, values, self.tables.until)
 
     def _keep(self, table: DataFrame) -> DataFrame:
         self._kept.append(table.persist())
