@@ -50,6 +50,8 @@ class LiveTrace:
         self._left_out_lately = 0
         self._lock = Lock()
         self._queue: SimpleQueue[tuple[list[_Line], float, bool] | None] = SimpleQueue()  # see `tick`
+        if isinstance(sink, TraceFiles):
+            sink.flush(self._now())  # nothing has happened here before
         self._thread = Thread(target=self._work, name="trace", daemon=True)
         self._thread.start()
 
@@ -62,7 +64,7 @@ class LiveTrace:
     def tick(self) -> None:
         """Hand over what has gathered; also nothing, since that it is nothing must be known too."""
         lines, self._lines = self._lines, []
-        now = CLOCK_OFFSET + monotonic() - self._began  # as the hosts stamp records: none that comes is earlier
+        now = self._now()
         with self._lock:
             full = bool(self.problem) or self._waiting + len(lines) > WAITING_MAX
             self._waiting += 0 if full else len(lines)
@@ -85,6 +87,10 @@ class LiveTrace:
     def status(self) -> dict[str, str | int]:
         """For a report: why it has stopped, if it has, and how many records are missing."""
         return {"problem": self.problem, "left_out": self.left_out}
+
+    def _now(self) -> float:
+        """As the hosts stamp records: none that is yet to come is earlier."""
+        return CLOCK_OFFSET + monotonic() - self._began
 
     def _work(self) -> None:
         flushed = monotonic()

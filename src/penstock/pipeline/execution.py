@@ -1,6 +1,6 @@
 """Metrics on Spark: one job for all of them, from the files of some runs or from DataFrames.
 
-    results = compute(tables, metrics, wanted)           # every result as an Arrow table, for the pipeline
+    results = compute(spark, tables, metrics, wanted)    # every result as an Arrow table, for the pipeline
     frame = table_of(metric, {"delivered": delivered})   # one metric as DataFrame -> DataFrame, for everybody
 
 Both follow a `Plan`. The tasks of round 0 see the rows of the trace as they come, a bounded part at a time: read
@@ -57,25 +57,28 @@ class PartFile:
 # On the driver ----------------------------------------------------------------------------------------------------
 
 
-def compute(tables: Tables, metrics: Iterable[Metric], wanted: Iterable[str]) -> dict[str, pa.Table]:
+def compute(
+    spark: SparkSession, tables: Tables, metrics: Iterable[Metric], wanted: Iterable[str]
+) -> dict[str, pa.Table]:
     """The wanted results over all runs that have been read."""
-    import pyarrow as pa
-
     plan = Plan(metrics, wanted, kind_ddls())
-    spark = tables.spark
     files = [file for file in part_files_of(tables) if file.kind in plan.sources]
     size = sum(file.bytes for file in files)
     cores = spark.sparkContext.defaultParallelism
-    groups = _shares(files, max(1, min(TASKS_PER_CORE * cores, -(-size // TASK_BYTES_MIN))))
+    groups = _shares(files, max(1, min(TASKS_PER_CORE * cores, size // TASK_BYTES_MIN)))
     buckets = max(cores, -(-size // BUCKET_BYTES))
     tasks = spark.range(0, len(groups), numPartitions=max(1, len(groups)))
     parcels = tasks.mapInArrow(partial(_file_round, plan, groups, buckets), PARCELS)
     ddls = {RESULT + name: plan.ddls[name] for name in plan.wanted}
     found = open_parcels(_further_rounds(parcels, plan, buckets).toArrow(), ddls)
-    by_name = {metric.name: metric for metric in plan.metrics}
-    return {name: _added_up(found[RESULT + name], by_name[name]) for name in sorted(plan.wanted)} if files else {
-        name: pa.schema(plain(found[RESULT + name], plan.ddls[name]).schema).empty_table() for name in plan.wanted
-    }
+    return {metric.name: _added_up(found[RESULT + metric.name], metric) for metric in plan.metrics if metric.name in plan.wanted}
+
+
+def read_kind(tables: Tables, kind: str, columns: Sequence[str]) -> pa.Table:
+    """All records of a kind, here and now; for kinds of which there are few."""
+    ddl = kind_ddls()[kind]
+    parts = [_read(file, columns, ddl) for file in part_files_of(tables) if file.kind == kind]
+    return joined([conform(part, ddl) for part in parts], ddl).select(["run", *columns])
 
 
 def table_of(

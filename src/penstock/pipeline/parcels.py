@@ -105,11 +105,11 @@ def joined(tables: Sequence[pa.Table], ddl: str) -> pa.Table:
 
 
 def conform(table: pa.Table, ddl: str) -> pa.Table:
-    """The columns of the DDL that the table has, numbers with its types, texts as numbers into a list."""
+    """The columns of the DDL that the table has, in its order, numbers with its types, texts as numbers into a list."""
     import pyarrow as pa
 
     schema, columns = arrow_schema(ddl), {}
-    for name in table.column_names:
+    for name in (field.name for field in schema if field.name in table.column_names):
         column, wanted = table[name], schema.field(name).type
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.dictionary(pa.int32(), pa.string())) if column.type != _TEXT() else column
@@ -124,6 +124,13 @@ def conform(table: pa.Table, ddl: str) -> pa.Table:
 def plain(table: pa.Table, ddl: str) -> pa.Table:
     """The table exactly as its DDL says."""
     return table.select(arrow_schema(ddl).names).cast(arrow_schema(ddl))
+
+
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column with its texts as texts, not as numbers into a list."""
+    import pyarrow as pa
+
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 LONG_TEXTS = frozenset({"attributes"})  # hardly one like the other: a list of them would save nothing

@@ -24,7 +24,7 @@ was published in them is due.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
@@ -37,12 +37,15 @@ from numpy.typing import NDArray
 from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.kernel.trace import Published, Subscribed, Unsubscribed
+from penstock.pipeline.execution import read_kind
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.parcels import arrow_schema, plain_column
 from penstock.pipeline.schema import checked, table_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Broadcast
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.read import Tables
 
@@ -51,6 +54,9 @@ TRUTH_SCHEMA = (
     " published_at double, due boolean"
 )
 Stretches = tuple[tuple[float, float], ...]  # of time, each with its begin and its end
+_IDENTITY = ("run", "publisher", "incarnation", "count")
+_UNSUBSCRIBED = ("run", "node", "subscription", "time")
+_SUBSCRIBED = (*_UNSUBSCRIBED, "where")
 MESSAGES_PER_MATCH = 1024  # bounds what a worker holds: this times the matches of one message
 
 
@@ -107,27 +113,43 @@ def truth(
     published = checked(published, table_ddl(Published), "published")
     subscribed = checked(subscribed, table_ddl(Subscribed), "subscribed")
     unsubscribed = checked(unsubscribed, table_ddl(Unsubscribed), "unsubscribed")
-    spans = collect_subscriptions(subscribed, unsubscribed, grace=grace, unjudged=unjudged or {})
+    tables = subscribed.select(*_SUBSCRIBED).toArrow(), unsubscribed.select(*_UNSUBSCRIBED).toArrow()
+    spans = collect_subscriptions(*tables, grace=grace, unjudged=unjudged or {})
     sent = published.sparkSession.sparkContext.broadcast(spans)
-    identity = ["run", "publisher", "incarnation", "count"]
     # Hash partitioning spreads a run that stands in one file; adaptive execution keeps a small one in one piece.
-    spread = published.select(*identity, "time", "attributes").repartition(*identity)
+    spread = published.select(*_IDENTITY, "time", "attributes").repartition(*_IDENTITY)
     return spread.mapInArrow(partial(_judge, sent), TRUTH_SCHEMA)
 
 
+def truth_metric(spark: SparkSession, tables: Tables) -> Metric:
+    """The same truth as `truth_of`, made where publications are read."""
+    grace = {run.run: run.grace for run in tables.runs}
+    unjudged = {run.run: run.unjudged for run in tables.runs}
+    changes = read_kind(tables, "subscribed", _SUBSCRIBED[1:]), read_kind(tables, "unsubscribed", _UNSUBSCRIBED[1:])
+    sent = spark.sparkContext.broadcast(collect_subscriptions(*changes, grace=grace, unjudged=unjudged))
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import pyarrow as pa
+
+        table = tables["published"]
+        columns = {name: plain_column(table[name]) for name in table.column_names}
+        return pa.Table.from_batches(_judge(sent, pa.table(columns).to_batches()), arrow_schema(TRUTH_SCHEMA))
+
+    return Metric("truth", TRUTH_SCHEMA, {"published": (*_IDENTITY[1:], "time", "attributes")}, work)
+
+
 def collect_subscriptions(
-    subscribed: DataFrame,
-    unsubscribed: DataFrame,
+    subscribed: pa.Table,
+    unsubscribed: pa.Table,
     *,
     grace: float | Mapping[str, float],
     unjudged: Mapping[str, Stretches],
 ) -> SubscriptionSpans:
     """What everybody wanted and when, brought to the driver."""
     changes: dict[tuple[str, str, int], list[tuple[float, str | None]]] = defaultdict(list)
-    key = ["run", "node", "subscription", "time"]
-    for run, node, number, time, where in _rows(subscribed, [*key, "where"]):
+    for run, node, number, time, where in _rows(subscribed, _SUBSCRIBED):
         changes[run, node, number].append((time, where))
-    for run, node, number, time in _rows(unsubscribed, key):
+    for run, node, number, time in _rows(unsubscribed, _UNSUBSCRIBED):
         changes[run, node, number].append((time, None))
     own = {run: grace if isinstance(grace, float) else grace[run] for run, _, _ in changes}
     spans = [
@@ -175,8 +197,7 @@ def _span(before: list[Span], active: tuple[float, str], end: float, grace: floa
     return Span(max(begin - grace, earliest), begin, end, where)
 
 
-def _rows(frame: DataFrame, names: list[str]) -> Iterator[tuple[Any, ...]]:
-    table = frame.select(*names).toArrow()
+def _rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
@@ -200,7 +221,7 @@ def _standings(
 # In the workers ---------------------------------------------------------------------------------------------------
 
 
-def _judge(sent: Broadcast[SubscriptionSpans], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judge(sent: Broadcast[SubscriptionSpans], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
