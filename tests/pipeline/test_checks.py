@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.kernel.trace_files import kind_name
-from penstock.pipeline.checks import CHECKS, LEVELS, Evidence, checks
-from penstock.pipeline.metrics import losses, pack_deliveries
+from penstock.pipeline.checks import CHECKS, LEVELS, checks
+from penstock.pipeline.metrics import losses
 from penstock.pipeline.read import RunFolder, RunHead, Tables
 from penstock.pipeline.schema import checked, table_ddl
 from penstock.services import record_kinds
@@ -32,13 +32,9 @@ def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, c
         for kind in record_kinds()
     }
     runs = (RunFolder("a", Path("a"), RunHead("a", 1, complete)),)
-    evidence = Evidence(
-        Tables(tables, runs=runs),
-        pack_deliveries(tables["delivered"]),
-        tables["published"],
-        spark.createDataFrame(unwanted, losses.FALSE_POSITIVES),
-    )
-    return sorted(tuple(row) for row in checked(checks(evidence), CHECKS, "checks").collect())
+    unwanted_rows = spark.createDataFrame(unwanted, losses.FALSE_POSITIVES)
+    result = checks(Tables(tables, runs=runs), unwanted_rows)
+    return sorted(tuple(row) for row in checked(result, CHECKS, "checks").collect())
 
 
 def test_a_good_trace_gives_no_rows(spark: SparkSession) -> None:

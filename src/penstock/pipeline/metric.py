@@ -104,8 +104,10 @@ class Plan:
         """The metrics that work in a round, in order."""
         return [metric for metric in self.metrics if in_round in self._places[metric.name].rounds]
 
-    def shipped(self, metric: Metric, table: str) -> Shipment:
-        """The shipment that a metric waits for."""
+    def shipment(self, metric: Metric, table: str) -> Shipment | None:
+        """What brings together the rows that a metric reads; None where they are together already."""
+        if self._meets(metric, table):
+            return None
         keys, rounds = tuple(metric.together[table]), self._places[metric.name].rounds
         return next(one for one in self.shipments if (one.table, one.keys) == (table, keys) and one.to_round in rounds)
 

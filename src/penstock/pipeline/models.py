@@ -230,10 +230,11 @@ def samples(known: Sequence[str] = ()) -> Metric:
     """The delays of each pair in the order of publication; of a message that came several times, the least."""
 
     def work(tables: ArrowTables) -> pa.Table:
-        import pyarrow as pa
 
         keys, rows = grouped(tables["delays"], PAIR, [*_ORDER, "delay", *known])
-        rows = rows.take(np.lexsort((rows["delay"], rows["count"], rows["incarnation"], rows["published_at"], rows.number)))
+        rows = rows.take(
+            np.lexsort((rows["delay"], rows["count"], rows["incarnation"], rows["published_at"], rows.number))
+        )
         again = np.zeros(len(rows), dtype=bool)
         again[1:] = rows.number[1:] == rows.number[:-1]
         for name in ("incarnation", "count"):
@@ -258,7 +259,8 @@ def _differences(tables: ArrowTables) -> pa.Table:
 
 def _difference_scales(tables: ArrowTables) -> pa.Table:
     keys, rows = grouped(tables["samples"], PAIR, ["delay"])
-    pairs = [(group, begin, end) for group, (begin, end) in enumerate(zip(rows.starts, rows.ends)) if end - begin > 1]
+    spans = enumerate(zip(rows.starts, rows.ends, strict=True))
+    pairs = [(group, begin, end) for group, (begin, end) in spans if end - begin > 1]
     scales = [difference_scale.scale_of(np.diff(rows["delay"][begin:end])) for _, begin, end in pairs]
     many = [end - begin - 1 for _, begin, end in pairs]
     numbers = np.array([group for group, *_ in pairs], dtype=np.int64)
