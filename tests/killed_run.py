@@ -2,8 +2,8 @@
 
     python killed_run.py sim|live SCENARIO FOLDER DELIVERIES
 
-It dies with its DELIVERIES-th delivery. Parts are small and live traces reach the disk often, so that a short run leaves
-what otherwise only a long one does: some kinds on disk, and others not.
+It dies with its DELIVERIES-th delivery. Parts are small and live traces reach the disk often, so that a short run
+leaves what otherwise only a long one does: some kinds on disk, and others not.
 """
 
 from __future__ import annotations

@@ -108,9 +108,8 @@ def _due_notes(runs: Sequence[RunFolder]) -> list[str]:
     for run in runs:
         stretches = [_stretch(max(0.0, begin), end) for begin, end in run.unjudged]
         if stretches:
-            notes.append(
-                f"due of {run.run}: also without what was published {', '.join(stretches)} (records end there)"
-            )
+            lacks = "records that would tell are not there"
+            notes.append(f"due of {run.run}: also without what was published {', '.join(stretches)}; {lacks}")
     return notes
 
 
