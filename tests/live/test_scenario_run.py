@@ -52,7 +52,8 @@ def test_simulated_equals_live(calm_town: Scenario, tmp_path: Path) -> None:
     assert result.drops == {}
     folder = tmp_path / "run"
     live, run = run_live(calm_town, SEED, folder=folder)
-    assert live.drops() == {}
+    assert {name: report["drops"] for name, report in live.reports.items()} == {name: [] for name in live.reports}
+    assert {cause for *_, cause in live.drops()} <= {"leave", "link down"}, "control packets, when all ends"
     delivered = Counter(
         (name, number, publisher, count)
         for name, tally in live.clients.items()
@@ -79,6 +80,7 @@ def _trace_tells_the_same(
         files = sorted((folder / "trace" / kind).glob("part-*.parquet"))
         return [row for file in files for row in parquet.read_table(file).to_pylist()]
 
+    assert [row for row in rows("dropped") if row["publisher"]] == [], "no message"
     assert Counter((r["node"], r["subscription"], r["publisher"], r["count"]) for r in rows("delivered")) == delivered
     assert {(r["publisher"], r["count"]): r["attributes"] for r in rows("published")} == attributes
     brokers = {broker.name for broker in info.scenario.broker}
