@@ -76,6 +76,7 @@ def write_trace(folder: Path, deliveries: int) -> None:
             "count": count[place],
             "attributes": pa.array(["{}"] * len(place)),
             "body_bytes": np.full(len(place), 300),
+            "waited": np.zeros(len(place)),
         },
     )
     message = np.repeat(np.arange(len(sent)), CLIENTS_PER_MESSAGE)

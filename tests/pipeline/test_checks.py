@@ -18,7 +18,7 @@ from penstock.services import record_kinds
 Rows = list[tuple[Any, ...]]
 GOOD: dict[str, Rows] = {
     "subscribed": [("a", 0.0, "s", 0, "x > 1")],
-    "published": [("a", 1.0, "p", "p", 1, 1, "{}", 0), ("a", 2.0, "p", "p", 1, 2, "{}", 0)],
+    "published": [("a", 1.0, "p", "p", 1, 1, "{}", 0, 0.0), ("a", 2.0, "p", "p", 1, 2, "{}", 0, 0.0)],
     "delivered": [("a", 1.5, "s", 0, "p", 1, 1), ("a", 2.5, "s", 0, "p", 1, 2)],
     "dropped": [("a", 1.0, "n", "pipe", "loss", "m", 4, "Publication", "p", 1, 1, 1)],
 }
@@ -57,11 +57,11 @@ def test_every_check_finds_what_it_is_for(spark: SparkSession) -> None:
             ("a", 2.6, "s", 0, "p", 1, 2),  # again
         ],
         "published": [
-            ("a", 4.0, "p", "p", 1, 3, "{}", 0),
-            ("a", 2.0, "q", "q", 1, 1, "{}", 0),
-            ("a", 2.0, "q", "q", 1, 1, "{}", 0),  # the identity again
-            ("a", 1.0, "q", "q", 1, 2, "{}", 0),  # later, at an earlier time
-            ("a", 9.0, "n", "r", 1, 1, "{}", 0),  # by somebody else
+            ("a", 4.0, "p", "p", 1, 3, "{}", 0, 0.0),
+            ("a", 2.0, "q", "q", 1, 1, "{}", 0, 0.0),
+            ("a", 2.0, "q", "q", 1, 1, "{}", 0, 0.0),  # the identity again
+            ("a", 1.0, "q", "q", 1, 2, "{}", 0, 0.0),  # later, at an earlier time
+            ("a", 9.0, "n", "r", 1, 1, "{}", 0, 0.0),  # by somebody else
         ],
         "subscribed": [("a", 6.0, "t", 0, "x > 1")],
         "dropped": [("a", 1.0, "n", "egress", " ", "m", 4, "Publication", "p", 1, 1, 1)],

@@ -33,7 +33,7 @@ def delivered(spark: SparkSession, rows: Rows) -> DataFrame:
 
 def published(spark: SparkSession, rows: Rows) -> DataFrame:
     """Rows of run, time, publisher, count; incarnation 1 unless it follows."""
-    full = [(r[0], r[1], r[2], r[2], r[4] if len(r) > 4 else 1, r[3], "{}", 0) for r in rows]
+    full = [(r[0], r[1], r[2], r[2], r[4] if len(r) > 4 else 1, r[3], "{}", 0, 0.0) for r in rows]
     return table(spark, Published, full)
 
 

@@ -34,7 +34,7 @@ def judged(
     grace: float = 0.0,
 ) -> set[tuple[Any, ...]]:
     """Published: run, time, publisher, count, attributes. Found: run, publisher, count, client, subscription, due."""
-    rows = [(run, time, who, who, 1, count, json.dumps(said), 0) for run, time, who, count, said in published]
+    rows = [(run, time, who, who, 1, count, json.dumps(said), 0, 0.0) for run, time, who, count, said in published]
     found = truth(
         table(spark, Published, rows),
         table(spark, Subscribed, subscribed),
@@ -135,7 +135,8 @@ VALUES: dict[str, list[Any]] = {
     "boolean": [True, False],
 }
 NUMBERS = [*VALUES["double"], 0, 1, -1, 2, 3, 10]  # either kind of number may be compared with either kind of column
-PATTERNS = ["%", "a%", "%b", "_", "a_c", "%a%b%", "", "ab", "a\\%b", "__%", "é_", "a!%b' ESCAPE '!", "C:\\\\x"]
+PATTERNS = ["%", "a%", "%b", "_", "a_c", "%a%b%", "", "ab", "__%", "é_", "a!%b' ESCAPE '!"]
+PATTERNS += ["a\\%b' ESCAPE '\\", "C:\\\\x' ESCAPE '\\"]
 
 
 def literal(value: Any) -> str:
@@ -213,7 +214,8 @@ def test_agrees_with_spark_sql_on_every_pair_of_a_random_sample(spark: SparkSess
     for escaped in (True, False):
         chosen = [number for number, text in enumerate(texts) if ("''" in text) is not escaped]
         with spark_sql(spark, escapedStringLiterals=str(escaped).lower()):
-            answers = by_spark_sql(spark, rows, [texts[number] for number in chosen])
+            # Spark's escape is a backslash already, and cannot be told so: it takes the quote after it for escaped.
+            answers = by_spark_sql(spark, rows, [texts[number].replace(" ESCAPE '\\'", "") for number in chosen])
         for count, row in enumerate(answers):
             theirs |= {(count, number) for number, yes in zip(chosen, row, strict=True) if yes}
     assert [(texts[number], messages[count], (count, number) in ours) for count, number in sorted(ours ^ theirs)] == []
@@ -229,8 +231,9 @@ def test_where_we_and_spark_sql_differ(spark: SparkSession) -> None:
         f"n = {big + 1}.0": (False, True),  # a decimal literal is a float to us, and exact to Spark
         f'"x y" = {big + 1}': (False, True),  # x y is 2^53
         "s = 'it''s'": (True, False),  # only because of escapedStringLiterals
+        "`t.u` LIKE 'it\\_s'": (False, True),  # a backslash escapes nothing here unless ESCAPE says so
     }
-    message = {"s": "it's", "n": big + 1, "x y": float(big)}
+    message = {"s": "it's", "t.u": "it_s", "n": big + 1, "x y": float(big)}
     with spark_sql(spark, escapedStringLiterals="true"):
         (theirs,) = by_spark_sql(spark, [(0, *(message.get(name) for name in COLUMNS))], list(texts))
     ours = [parse_predicate(text).matches(message) for text in texts]
