@@ -148,7 +148,7 @@ _FINDINGS = [
     _rows(
         "delivered before the subscription was made",
         "concat(client, ', subscription ', subscription)",
-        "(SELECT run, publisher, client, subscription, min(time) AS time FROM got GROUP BY ALL)"
+        "(SELECT run, client, subscription, min(time) AS time FROM got GROUP BY ALL)"
         " JOIN made USING (run, client, subscription)",
         "time < made",
     ),
