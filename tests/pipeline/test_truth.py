@@ -61,6 +61,7 @@ def judged(
         ([(5.0, "a"), (9.0, None), (9.5, "a")], [Span(4.0, 5.0, 9.0, "a"), Span(9.0, 9.5, inf, "a")]),  # no overlap
         ([(5.0, "a"), (9.0, "a"), (9.0, None)], [Span(4.0, 5.0, 9.0, "a"), Span(9.0, 9.0, inf, "a")]),  # ends first
         ([(5.0, "a"), (5.0, None)], []),  # begins first
+        ([(5.0, "a"), (5.0, None), (5.5, "b")], [Span(4.5, 5.5, inf, "b")]),  # what never was shortens nothing
         ([(3.0, None)], []),  # an end without a beginning
     ],
 )
