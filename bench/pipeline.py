@@ -203,8 +203,9 @@ def polars_asks(folder: Path) -> dict[str, Callable[[], Answer]]:
 
 
 def spark_asks(folder: Path) -> dict[str, Callable[[], Answer]]:
-    from penstock.pipeline.metrics import delay_percentiles, delivered_per_second, fifo_violations
     from penstock.pipeline.pack_files import packed_deliveries, packed_publications
+
+    from penstock.pipeline.metrics import delay_percentiles, delivered_per_second, fifo_violations
     from penstock.pipeline.read import read_runs
     from penstock.pipeline.session import spark_session
 

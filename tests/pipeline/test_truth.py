@@ -61,6 +61,7 @@ def judged(
         ([(5.0, "a"), (9.0, None), (9.5, "a")], [Span(4.0, 5.0, 9.0, "a"), Span(9.0, 9.5, inf, "a")]),  # no overlap
         ([(5.0, "a"), (9.0, "a"), (9.0, None)], [Span(4.0, 5.0, 9.0, "a"), Span(9.0, 9.0, inf, "a")]),  # ends first
         ([(5.0, "a"), (5.0, None)], []),  # begins first
+        ([(5.0, "a"), (5.0, None), (5.5, "b")], [Span(4.5, 5.5, inf, "b")]),  # what never was shortens nothing
         ([(3.0, None)], []),  # an end without a beginning
     ],
 )
@@ -238,3 +239,18 @@ def test_where_we_and_spark_sql_differ(spark: SparkSession) -> None:
         (theirs,) = by_spark_sql(spark, [(0, *(message.get(name) for name in COLUMNS))], list(texts))
     ours = [parse_predicate(text).matches(message) for text in texts]
     assert list(zip(ours, theirs, strict=True)) == list(texts.values())
+
+
+def test_every_run_has_its_own_grace_and_its_own_stretches_that_are_not_judged(spark: SparkSession) -> None:
+    published = [(run, float(time), "p", time, {"a": 1}) for run in ("r", "s") for time in range(1, 8)]
+    rows = [(run, time, who, who, 1, count, json.dumps(said), 0, 0.0) for run, time, who, count, said in published]
+    found = truth(
+        table(spark, Published, rows),
+        table(spark, Subscribed, [(run, 1.0, "c", 0, "a = 1") for run in ("r", "s")]),
+        table(spark, Unsubscribed, []),
+        grace={"r": 1.0, "s": 3.0},
+        unjudged={"s": ((5.0, 6.0), (7.0, inf))},
+    )
+    due = {(row["run"], row["count"]) for row in found.where("due").collect()}
+    assert due == {("r", count) for count in range(2, 8)} | {("s", 4), ("s", 6)}
+    assert found.count() == 14, "the others may have been delivered"

@@ -19,7 +19,13 @@ _FILE = "part-00000.parquet"
 
 
 def write_result(run: Path, name: str, table: pa.Table) -> None:
-    """Put the table in its place, in one step."""
+    """Put the table in its place, in one step.
+
+    Whether Spark can prove that a column has no nulls depends on which runs it read; the file does not say it.
+    """
+    import pyarrow as pa
+
+    table = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
     folder = run / METRICS_FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     write_parquet(folder / _FILE, table)
@@ -35,3 +41,10 @@ def read_result(run: Path, name: str, **wanted: str) -> list[dict[str, Any]]:
     filters = [(column, "=", value) for column, value in wanted.items()] or None
     rows: list[dict[str, Any]] = parquet.read_table(path, filters=filters).to_pylist()
     return rows
+
+
+def of_run(table: pa.Table, run: str) -> pa.Table:
+    """The rows of a result that belong to a run."""
+    import pyarrow.compute as pc
+
+    return table.filter(pc.equal(table.column("run"), run)).combine_chunks()

@@ -18,7 +18,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import number_rows
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import as_client, key_table
+
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
 _MESSAGE = "run string, publisher string, incarnation bigint, sequence bigint"
@@ -26,7 +34,11 @@ RECOVERIES = (
     f"{_MESSAGE}, client string, published_at double, recovered_at double, delay double, detected double,"
     " requested double, attempts bigint"
 )
-RECOVERED = "run string, publisher string, client string, recovered bigint"
+RECOVERY = (
+    "run string, publisher string, client string, detected bigint, requests bigint, recovered bigint, gave_up bigint,"
+    " repair_mean double"
+)
+REPAIRS = "run string, publisher string, client string, requests bigint, hits bigint, repairs bigint"
 LOST_MESSAGES = (
     "run string, publisher string, incarnation bigint, count bigint, client string, published_at double,"
     " recovered boolean, detected_at double"
@@ -41,6 +53,7 @@ ANSWERS = (
 )
 CACHE_SIZES = "run string, client string, publisher string, second bigint, entries bigint"
 _KEY = ("run", "publisher", "incarnation", "sequence")
+_PAIR = ("run", "publisher", "client")
 
 
 def recoveries(recovered: DataFrame, published: DataFrame) -> DataFrame:
@@ -54,12 +67,21 @@ def recoveries(recovered: DataFrame, published: DataFrame) -> DataFrame:
     return joined.select(*_columns(RECOVERIES))
 
 
-def recovered(recovered: DataFrame) -> DataFrame:
-    """How many messages of each publisher each client got back."""
-    from pyspark.sql import functions as F
+def recovery_totals(
+    loss_detected: DataFrame, request_sent: DataFrame, recovered: DataFrame, gave_up: DataFrame
+) -> DataFrame:
+    """For each client and publisher: losses detected, requests, messages recovered and given up, and the mean repair.
 
-    pair = ("run", "publisher", F.col("node").alias("client"))
-    return recovered.groupBy(*pair).agg(F.count("*").alias("recovered"))
+    `repair_mean` is how long a repair took from the detection of the loss. A repair may come before that (a proactive
+    one, or one that somebody else requested); it has no such time, and is left out of the mean.
+    """
+    kinds = (loss_detected, request_sent, recovered, gave_up)
+    return table_of(RECOVERY_METRIC, dict(zip(_RECOVERY, kinds, strict=True)))
+
+
+def repair_totals(request_received: DataFrame, repair_sent: DataFrame) -> DataFrame:
+    """For each client that may answer, and each publisher: requests received, those it could answer, repairs sent."""
+    return table_of(REPAIRS_METRIC, {"request_received": request_received, "repair_sent": repair_sent})
 
 
 def lost_messages(false_negatives: DataFrame, recoveries: DataFrame, loss_detected: DataFrame) -> DataFrame:
@@ -144,6 +166,73 @@ def _with_rounds(events: DataFrame) -> DataFrame:
     # Another one was before us if the least or the greatest name before us is not ours.
     other = (F.min("node").over(spoken) != F.col("node")) | (F.max("node").over(spoken) != F.col("node"))
     return numbered.withColumn("spoken", F.coalesce(other, F.lit(False)))
+
+
+# The metrics behind the totals.
+
+_RECOVERY = {"loss_detected": "detected", "request_sent": "requests", "recovered": "recovered", "gave_up": "gave_up"}
+
+
+def _recovery(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    keys, numbers = _pairs(tables)
+    counts = {_RECOVERY[kind]: np.bincount(numbers[kind], minlength=len(keys)) for kind in _RECOVERY}
+    took = tables["recovered"]["detected"].to_numpy()
+    known = took > 0.0
+    order = np.argsort(took[known], kind="stable")  # the least first: the same to the last bit, however they come
+    groups = numbers["recovered"][known][order]
+    many = np.bincount(groups, minlength=len(keys))
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(groups, weights=took[known][order], minlength=len(keys)) / many
+    return key_table(keys, np.arange(len(keys)), **counts, repair_mean=_null_where(many == 0, mean))
+
+
+def _repairs(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    keys, numbers = _pairs(tables)
+    requests, repairs = (
+        np.bincount(numbers[kind], minlength=len(keys)) for kind in ("request_received", "repair_sent")
+    )
+    hit = tables["request_received"]["hit"].to_numpy(zero_copy_only=False)
+    hits = np.bincount(numbers["request_received"][hit], minlength=len(keys))
+    return key_table(keys, np.arange(len(keys)), requests=requests, hits=hits, repairs=repairs)
+
+
+def _pairs(tables: ArrowTables) -> tuple[pa.Table, dict[str, NDArray[np.int64]]]:
+    """The pairs of publisher and client in these tables, and the number of each row's pair."""
+    import numpy as np
+    import pyarrow as pa
+
+    pairs = as_client(
+        pa.concat_tables([table.select(["run", "publisher", "node"]) for table in tables.values()]).unify_dictionaries()
+    )
+    numbers, first = number_rows(pairs, _PAIR)
+    parts = np.split(numbers, np.cumsum([len(table) for table in tables.values()])[:-1])
+    return pairs.take(pa.array(first)), dict(zip(tables, parts, strict=True))
+
+
+def _null_where(unknown: NDArray[np.bool_], values: NDArray[np.float64]) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return pa.chunked_array([pa.array(values, mask=unknown)])
+
+
+RECOVERY_METRIC = Metric(
+    "recovery",
+    RECOVERY,
+    {kind: ("publisher", "node", *(["detected"] if kind == "recovered" else [])) for kind in _RECOVERY},
+    _recovery,
+    together=dict.fromkeys(_RECOVERY, ("publisher", "node")),
+)
+REPAIRS_METRIC = Metric(
+    "repairs",
+    REPAIRS,
+    {"request_received": ("publisher", "node", "hit"), "repair_sent": ("publisher", "node")},
+    _repairs,
+    together=dict.fromkeys(("request_received", "repair_sent"), ("publisher", "node")),
+)
 
 
 def _hits() -> list[Column]:
