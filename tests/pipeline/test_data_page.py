@@ -64,7 +64,7 @@ def test_the_examples_run(
 ) -> None:
     folder = tmp_path / "runs" / "demo" / "live"
     shutil.copytree(town[0], folder)
-    run_pipeline(spark, [folder], only=["delay_percentiles", "withheld", "flow_limits", "drops"])
+    run_pipeline(spark, [folder], only=["delay_percentiles", "withheld", "drops"])
     said = []
     for example in examples():
         assert FOLDER in example
