@@ -10,7 +10,15 @@ from penstock.kernel.trace import Counted, Published, Record
 from penstock.pipeline import metrics
 from penstock.pipeline.metrics import losses, order, recovery
 from penstock.pipeline.schema import checked, table_ddl
-from penstock.transport.records import LossDetected, Ordered, Recovered, RepairSent, RequestReceived, RequestSent
+from penstock.transport.records import (
+    GaveUp,
+    LossDetected,
+    Ordered,
+    Recovered,
+    RepairSent,
+    RequestReceived,
+    RequestSent,
+)
 
 Rows = list[tuple[Any, ...]]
 
@@ -148,8 +156,35 @@ def test_the_last_size_of_a_second_counts(spark: SparkSession) -> None:
     ]
 
 
-def test_what_came_back_and_how_long_order_held_is_counted_for_each_pair(spark: SparkSession) -> None:
-    assert found(metrics.recovered(recovered(spark)), recovery.RECOVERED) == [("a", "p", "s", 1), ("a", "p", "t", 1)]
+def test_recovery_is_counted_for_each_pair(spark: SparkSession) -> None:
+    detected = table(spark, LossDetected, [("a", 3.0, "s", "p", 1, n) for n in (2, 3)] + [("a", 3.0, "u", "p", 1, 2)])
+    asked = requests(spark, [(3.5, "s", 2, 1), (3.6, "s", 3, 1), (3.9, "s", 3, 2)])
+    gave_up = table(spark, GaveUp, [("a", 9.0, "s", "p", 1, 3, 2)])
+    assert found(metrics.recovery_totals(detected, asked, recovered(spark), gave_up), recovery.RECOVERY) == [
+        ("a", "p", "s", 2, 3, 1, 1, 1.5),
+        ("a", "p", "t", 0, 0, 1, 0, None),  # it came before its loss was noticed
+        ("a", "p", "u", 1, 0, 0, 0, None),
+    ]
+
+
+def test_who_answers_requests(spark: SparkSession) -> None:
+    received = table(
+        spark,
+        RequestReceived,
+        [
+            ("a", 1.2, "x", "p", 1, 7, "s", False),
+            ("a", 1.3, "x", "p", 1, 8, "s", True),
+            ("a", 1.3, "p", "p", 1, 8, "s", True),
+        ],
+    )
+    assert found(metrics.repair_totals(received, repairs(spark, [(2.0, "x", 8), (2.1, "y", 8)])), recovery.REPAIRS) == [
+        ("a", "p", "p", 1, 1, 0),
+        ("a", "p", "x", 2, 1, 1),
+        ("a", "p", "y", 0, 0, 1),
+    ]
+
+
+def test_what_order_took_is_summed_for_each_pair(spark: SparkSession) -> None:
     ordered = table(
         spark,
         Ordered,
@@ -159,4 +194,7 @@ def test_what_came_back_and_how_long_order_held_is_counted_for_each_pair(spark: 
             ("a", 2.0, "t", "p", 5, 0, 0, 0.0, 0.0),
         ],
     )
-    assert found(metrics.held(ordered), order.HELD) == [("a", "p", "s", 30, 0.75), ("a", "p", "t", 5, 0.0)]
+    assert found(metrics.ordering(ordered), order.ORDER) == [
+        ("a", "p", "s", 30, 1, 6, 1.5, 0.75),
+        ("a", "p", "t", 5, 0, 0, 0.0, 0.0),
+    ]

@@ -147,8 +147,8 @@ def _fared(folder: Path, publisher: str, client: str, careful: bool) -> dict[str
     due = _result(folder, "missed", publisher, client)
     late = _result(folder, "fifo_violations", publisher, client)
     delay = _result(folder, "delay_percentiles", publisher, client)
-    held = _result(folder, "held", publisher, client)
-    recovered = _result(folder, "recovered", publisher, client)
+    held = _result(folder, "order", publisher, client)
+    recovered = _result(folder, "recovery", publisher, client)
     return {
         "publisher": publisher,
         "client": client,

@@ -14,7 +14,7 @@ from penstock.kernel.trace import Delivered, Published, Record
 from penstock.kernel.trace_files import kind_name
 from penstock.pipeline import metrics, models
 from penstock.pipeline.checks import CHECKS, Evidence, checks
-from penstock.pipeline.metrics import delay, fairness, losses, order, per_second, recovery
+from penstock.pipeline.metrics import delay, fairness, flow, losses, nodes, order, per_second, recovery
 from penstock.pipeline.metrics.shared import DELIVERY_KEYS, DELIVERY_LAYOUT, PUBLICATION_LAYOUT
 from penstock.pipeline.pack_files import pack_files
 from penstock.pipeline.read import Tables
@@ -138,8 +138,29 @@ STEPS = (
         per_second.per_second_ddl(("client",), "missed"),
         lambda i: metrics.missed_per_second(i.false_negatives),
     ),
-    MetricStep("held", order.HELD, lambda i: metrics.held(i.tables.ordered)),
-    MetricStep("recovered", recovery.RECOVERED, lambda i: metrics.recovered(i.tables.recovered)),
+    MetricStep("withheld", flow.WITHHELD, lambda i: metrics.withheld(i.tables.message_withheld)),
+    MetricStep(
+        "withheld_per_second",
+        per_second.per_second_ddl(("publisher",), "withheld"),
+        lambda i: metrics.withheld_per_second(i.tables.message_withheld),
+    ),
+    MetricStep("flow_limits", flow.FLOW_LIMITS, lambda i: metrics.flow_limits(i.tables.flow_limited)),
+    MetricStep("order", order.ORDER, lambda i: metrics.ordering(i.tables.ordered)),
+    MetricStep(
+        "recovery",
+        recovery.RECOVERY,
+        lambda i: metrics.recovery_totals(
+            i.tables.loss_detected, i.tables.request_sent, i.tables.recovered, i.tables.gave_up
+        ),
+    ),
+    MetricStep(
+        "repairs",
+        recovery.REPAIRS,
+        lambda i: metrics.repair_totals(i.tables.request_received, i.tables.repair_sent),
+    ),
+    MetricStep("lives", nodes.LIVES, lambda i: metrics.lives(i.tables.node_started, i.tables.node_stopped)),
+    MetricStep("neighbours", nodes.NEIGHBOURS, lambda i: metrics.neighbours(i.tables.neighbour_changed)),
+    MetricStep("counts", nodes.COUNTS, lambda i: metrics.counts(i.tables.counted)),
     MetricStep("drops", losses.DROPS, lambda i: metrics.drops(i.tables.dropped)),
     MetricStep("link_use", per_second.LINK_USE, lambda i: metrics.link_use(i.tables.counted)),
     MetricStep("queue_lengths", per_second.QUEUE_LENGTHS, lambda i: metrics.queue_lengths(i.tables.counted)),

@@ -6,6 +6,7 @@ the node that a message was delivered to. Seconds are whole seconds of the run's
 
 from penstock.pipeline.metrics.delay import delay_histogram, delay_percentiles, delays
 from penstock.pipeline.metrics.fairness import jain_index
+from penstock.pipeline.metrics.flow import flow_limits, withheld
 from penstock.pipeline.metrics.losses import (
     drops,
     duplicates,
@@ -13,7 +14,8 @@ from penstock.pipeline.metrics.losses import (
     false_positives,
     missed,
 )
-from penstock.pipeline.metrics.order import fifo_violations, fifo_violations_per_second, held
+from penstock.pipeline.metrics.nodes import counts, lives, neighbours
+from penstock.pipeline.metrics.order import fifo_violations, fifo_violations_per_second, ordering
 from penstock.pipeline.metrics.per_second import (
     delivered_per_second,
     link_use,
@@ -21,13 +23,23 @@ from penstock.pipeline.metrics.per_second import (
     published_per_second,
     queue_lengths,
     rates,
+    withheld_per_second,
 )
-from penstock.pipeline.metrics.recovery import answers, cache_sizes, lost_messages, recovered, recoveries, rounds
+from penstock.pipeline.metrics.recovery import (
+    answers,
+    cache_sizes,
+    lost_messages,
+    recoveries,
+    recovery_totals,
+    repair_totals,
+    rounds,
+)
 from penstock.pipeline.metrics.shared import pack_deliveries
 
 __all__ = [
     "answers",
     "cache_sizes",
+    "counts",
     "delay_histogram",
     "delay_percentiles",
     "delays",
@@ -38,17 +50,23 @@ __all__ = [
     "false_positives",
     "fifo_violations",
     "fifo_violations_per_second",
-    "held",
+    "flow_limits",
     "jain_index",
     "link_use",
+    "lives",
     "lost_messages",
     "missed",
     "missed_per_second",
+    "neighbours",
+    "ordering",
     "pack_deliveries",
     "published_per_second",
     "queue_lengths",
     "rates",
-    "recovered",
     "recoveries",
+    "recovery_totals",
+    "repair_totals",
     "rounds",
+    "withheld",
+    "withheld_per_second",
 ]

@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.metrics.shared import DELIVERY_KEYS, PUBLICATION_LAYOUT, ordinal, pack_deliveries, tally
+from penstock.pipeline.metrics.shared import (
+    DELIVERY_KEYS,
+    PUBLICATION_LAYOUT,
+    ordinal,
+    pack_deliveries,
+    steady_sum,
+    tally,
+)
 from penstock.pipeline.packs import Rows, number_rows, over_packs, unpack
 
 if TYPE_CHECKING:
@@ -24,15 +31,21 @@ if TYPE_CHECKING:
 
 VIOLATIONS = "run string, publisher string, client string, received bigint, violations bigint"
 VIOLATIONS_PER_SECOND = "run string, second bigint, violations bigint"
-HELD = "run string, publisher string, client string, delivered bigint, held double"
+ORDER = (
+    "run string, publisher string, client string, delivered bigint, late bigint, latched bigint, assigned double,"
+    " held double"
+)
 
 
-def held(ordered: DataFrame) -> DataFrame:
-    """How many messages each client's transport handed over in order, and the seconds it held them, together."""
+def ordering(ordered: DataFrame) -> DataFrame:
+    """What each client's transport did for the order of a publisher's messages: how many it handed over, how many of
+    them late, how many had to wait; the seconds of waiting that were assigned to them, and those that they waited.
+    """
     from pyspark.sql import functions as F
 
-    pair = ("run", "publisher", F.col("node").alias("client"))
-    return ordered.groupBy(*pair).agg(F.sum("delivered").alias("delivered"), F.sum("held").alias("held"))
+    counts = [F.sum(name).alias(name) for name in ("delivered", "late", "latched")]
+    seconds = [steady_sum(name).alias(name) for name in ("assigned", "held")]
+    return ordered.groupBy("run", "publisher", F.col("node").alias("client")).agg(*counts, *seconds)
 
 
 def fifo_violations(delivered: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Per second: what was published, delivered and missed, what each link carried, and what stood in its queue.
+"""Per second: what was published, withheld, delivered and missed, what each link carried, and what stood in its queue.
 
 These are plain aggregations, which Spark does well by itself. A second without anything has no row: whoever draws a
 curve fills in the zeros, because only he knows where the curve begins and ends.
@@ -32,8 +32,13 @@ def missed_per_second(false_negatives: DataFrame, by: Sequence[str] = ("client",
     return _count(false_negatives, "published_at", by, "missed")
 
 
+def withheld_per_second(message_withheld: DataFrame, by: Sequence[str] = ("publisher",)) -> DataFrame:
+    """Messages that were withheld, in the second in which they should have left."""
+    return _count(message_withheld, "time", by, "withheld")
+
+
 def per_second_ddl(by: Sequence[str], what: str) -> str:
-    """The schema of the three functions above."""
+    """The schema of the four functions above."""
     return ", ".join([*(f"{name} string" for name in ("run", *by)), "second bigint", f"{what} bigint"])
 
 

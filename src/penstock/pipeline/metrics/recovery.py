@@ -16,7 +16,11 @@ message.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import TYPE_CHECKING
+
+from penstock.pipeline.metrics.shared import steady_sum
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,7 +30,11 @@ RECOVERIES = (
     f"{_MESSAGE}, client string, published_at double, recovered_at double, delay double, detected double,"
     " requested double, attempts bigint"
 )
-RECOVERED = "run string, publisher string, client string, recovered bigint"
+RECOVERY = (
+    "run string, publisher string, client string, detected bigint, requests bigint, recovered bigint, gave_up bigint,"
+    " repair_mean double"
+)
+REPAIRS = "run string, publisher string, client string, requests bigint, hits bigint, repairs bigint"
 LOST_MESSAGES = (
     "run string, publisher string, incarnation bigint, count bigint, client string, published_at double,"
     " recovered boolean, detected_at double"
@@ -41,6 +49,7 @@ ANSWERS = (
 )
 CACHE_SIZES = "run string, client string, publisher string, second bigint, entries bigint"
 _KEY = ("run", "publisher", "incarnation", "sequence")
+_PAIR = ("run", "publisher", "client")
 
 
 def recoveries(recovered: DataFrame, published: DataFrame) -> DataFrame:
@@ -54,12 +63,32 @@ def recoveries(recovered: DataFrame, published: DataFrame) -> DataFrame:
     return joined.select(*_columns(RECOVERIES))
 
 
-def recovered(recovered: DataFrame) -> DataFrame:
-    """How many messages of each publisher each client got back."""
+def recovery_totals(
+    loss_detected: DataFrame, request_sent: DataFrame, recovered: DataFrame, gave_up: DataFrame
+) -> DataFrame:
+    """For each client and publisher: losses detected, requests, messages recovered and given up, and the mean repair.
+
+    `repair_mean` is how long a repair took from the detection of the loss. A repair may come before that (a proactive
+    one, or one that somebody else requested); it has no such time, and is left out of the mean.
+    """
     from pyspark.sql import functions as F
 
-    pair = ("run", "publisher", F.col("node").alias("client"))
-    return recovered.groupBy(*pair).agg(F.count("*").alias("recovered"))
+    took = F.when(F.col("detected") > 0.0, F.col("detected"))
+    kinds = {"detected": loss_detected, "requests": request_sent, "recovered": recovered, "gave_up": gave_up}
+    events = _events(kinds, {"recovered": {"took": took}})
+    return events.groupBy(*_PAIR).agg(
+        *_tallies(kinds), F.try_divide(steady_sum("took"), F.count("took")).alias("repair_mean")
+    )
+
+
+def repair_totals(request_received: DataFrame, repair_sent: DataFrame) -> DataFrame:
+    """For each client that may answer, and each publisher: requests received, those it could answer, repairs sent."""
+    from pyspark.sql import functions as F
+
+    kinds = {"requests": request_received, "repairs": repair_sent}
+    events = _events(kinds, {"requests": {"hit": F.col("hit")}})
+    requests, repairs = _tallies(kinds)
+    return events.groupBy(*_PAIR).agg(requests, F.count_if("hit").alias("hits"), repairs)
 
 
 def lost_messages(false_negatives: DataFrame, recoveries: DataFrame, loss_detected: DataFrame) -> DataFrame:
@@ -144,6 +173,26 @@ def _with_rounds(events: DataFrame) -> DataFrame:
     # Another one was before us if the least or the greatest name before us is not ours.
     other = (F.min("node").over(spoken) != F.col("node")) | (F.max("node").over(spoken) != F.col("node"))
     return numbered.withColumn("spoken", F.coalesce(other, F.lit(False)))
+
+
+def _events(kinds: dict[str, DataFrame], more: dict[str, dict[str, Column]]) -> DataFrame:
+    """Records of several kinds in one table: the pair, the name of the kind, and what is wanted `more` of one kind."""
+    from pyspark.sql import functions as F
+
+    parts = [
+        table.withColumn("client", F.col("node")).select(
+            *_PAIR, F.lit(name).alias("event"), *(column.alias(alias) for alias, column in more.get(name, {}).items())
+        )
+        for name, table in kinds.items()
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+
+
+def _tallies(kinds: Iterable[str]) -> list[Column]:
+    """How many records there are of each kind."""
+    from pyspark.sql import functions as F
+
+    return [F.count_if(F.col("event") == name).alias(name) for name in kinds]
 
 
 def _hits() -> list[Column]:

@@ -12,7 +12,7 @@ from penstock.pipeline.packs import BINARY, is_packed, pack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 DELIVERY_KEYS = ("run", "publisher", "node")
 DELIVERY_LAYOUT = {
@@ -32,6 +32,16 @@ def pack_deliveries(delivered: DataFrame) -> DataFrame:
 def pack_publications(published: DataFrame) -> DataFrame:
     """Publications packed by run and publisher."""
     return published if is_packed(published) else pack(published, DELIVERY_KEYS[:2], tuple(PUBLICATION_LAYOUT))
+
+
+def steady_sum(column: str) -> Column:
+    """The sum of a column of doubles, the least first: the same to the last bit however Spark has spread the rows.
+
+    It holds a group's values in one place, so it is for columns with a row per second or so, not per message.
+    """
+    from pyspark.sql import functions as F
+
+    return F.aggregate(F.sort_array(F.collect_list(column)), F.lit(0.0), lambda total, value: total + value)
 
 
 def ordinal(*columns: NDArray[Any]) -> NDArray[Any]:
