@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +13,6 @@ from penstock.cli.progress import progress_bar
 if TYPE_CHECKING:
     from penstock.scenario.spec import Scenario
     from penstock.sim.run import RunResult
-
-BARS = " ▁▂▃▄▅▆▇█"
 
 
 def sim_command(
@@ -63,7 +61,7 @@ def summary(result: RunResult) -> dict[str, Any]:
         "records": result.records,
         "clients": {
             name: {
-                "published": tally.published,
+                "offered": tally.published,
                 "refused": tally.refused,
                 "delivered": tally.delivered,
                 "delay_p50": percentile(tally.delays, 0.5),
@@ -89,20 +87,18 @@ def percentile(values: list[float], share: float) -> float | None:
 
 def show(scenario: Scenario, result: RunResult) -> None:
     """Draw the network and say who got what; a live run has no digest and no checkers."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from penstock.cli.drawing import draw_network
+    from penstock.cli.run_tables import drops_table, grid, sparkline
+    from penstock.lab.pages.numbers import duration, some
 
     console = Console()
-    drawing = draw_network(scenario, result)
+    drawing = draw_network(scenario, result.links, result.drops)
     if drawing is not None:
         console.print(drawing)
-    clients = Table(title="who got what", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("client", "at", "sent", "received", "median", "99 %", "received over time"):
-        justify: Literal["left", "right"] = "left" if heading in ("client", "at", "received over time") else "right"
-        clients.add_column(heading, justify=justify, no_wrap=True)
+    counted = ("offered", "delivered", "median", "99 %")
+    clients = grid("who got what", ("client", "at"), counted, ("delivered over time",))
     homes = {client.name: client.broker for client in scenario.client}
     seconds = int(result.virtual_seconds) + 1
     for name, tally in result.clients.items():
@@ -110,20 +106,22 @@ def show(scenario: Scenario, result: RunResult) -> None:
         clients.add_row(
             name,
             homes[name],
-            str(tally.published or ""),
-            str(tally.delivered or ""),
-            _milliseconds(percentile(tally.delays, 0.5)),
-            _milliseconds(percentile(tally.delays, 0.99)),
+            some(tally.published),
+            some(tally.delivered),
+            duration(percentile(tally.delays, 0.5)),
+            duration(percentile(tally.delays, 0.99)),
             sparkline(rates) if tally.delivered else "",
         )
     console.print(clients)
-    drops = Table(title="what was dropped where", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("node", "towards", "place", "cause"):
-        drops.add_column(heading)
-    drops.add_column("packets", justify="right")
-    for (node, peer, place, cause), packets in result.drops.items():
-        drops.add_row(node, peer, place, cause, str(packets))
-    console.print(drops if result.drops else "nothing was dropped")
+    console.print(drops_table(result.drops))
+    say_how_it_went(scenario, result)
+
+
+def say_how_it_went(scenario: Scenario, result: RunResult) -> None:
+    """How long it took, and in virtual time what the checkers say."""
+    from rich.console import Console
+
+    console = Console()
     if not result.digest:
         console.print(f"{result.wall_seconds:.0f} s in real time: {result.link_packets:,} packets on links")
         return
@@ -134,15 +132,3 @@ def show(scenario: Scenario, result: RunResult) -> None:
         f" {result.events:,} events, {result.link_packets:,} packets on links;"
         f" seed {result.seed}, digest {result.digest}"
     )
-
-
-def sparkline(counts: list[int], width: int = 22) -> str:
-    """A row of bars, the tallest for the largest count; long rows are summed up into `width` of them."""
-    step = max(1, -(-len(counts) // width))
-    sums = [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
-    top = max(sums, default=0)
-    return "".join(BARS[-(-count * (len(BARS) - 1) // top)] if top else BARS[0] for count in sums)
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.2f} s"
