@@ -15,6 +15,7 @@ from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
 
 TICKS = 5  # seconds between labels below the map, or a multiple of this in long runs
 TICKS_MAX = 6
+LAST_TICK = 2  # seconds before the end: a label needs the width of three cells on a phone
 
 
 def heat_map(numbers: RunNumbers) -> str:
@@ -54,7 +55,7 @@ def _ticks(seconds: int) -> str:
         step *= 2
     labels = "".join(
         f'<span style="grid-column:{second + 1} / span {min(step, seconds - second)}">{second}</span>'
-        for second in range(0, seconds, step)
+        for second in range(0, seconds - LAST_TICK, step)
     )
     return f"<span class=ticks>{labels}</span>"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from math import sqrt
+from math import hypot, sqrt
 from typing import NamedTuple
 
 from penstock.lab.pages.card_layout import Box, place_cards, points_on
@@ -22,7 +22,7 @@ ROLE = 7.2  # the width of a letter in what stands after a client's name
 EDGE = 8.0  # around everything
 
 
-class Line(NamedTuple):
+class CardLine(NamedTuple):
     """A line of a card: its class, its text, what stands fainter after it, and its height."""
 
     kind: str
@@ -39,7 +39,7 @@ def network_map(numbers: RunNumbers) -> str:
             f"<p class=note>{len(brokers)} brokers are too many for a map; the table of links below has them all.</p>"
         )
     wide = _drawing(numbers, brokers, "wide", width=1100.0, gap=(104.0, 76.0), filters=True)
-    narrow = _drawing(numbers, brokers, "narrow", width=344.0, gap=(34.0, 44.0), filters=False)
+    narrow = _drawing(numbers, brokers, "narrow", width=344.0, gap=(40.0, 50.0), filters=False)
     return wide + narrow
 
 
@@ -63,13 +63,13 @@ def _drawing(
 # Cards.
 
 
-def _card_lines(numbers: RunNumbers, broker: str, *, filters: bool) -> list[Line]:
-    lines = [Line("name", broker, 24.0)]
+def _card_lines(numbers: RunNumbers, broker: str, *, filters: bool) -> list[CardLine]:
+    lines = [CardLine("name", broker, 24.0)]
     for client in numbers.clients:
         if client.broker == broker:
-            lines.append(Line("client", client.name, 19.0, _role(client) if filters else ""))
+            lines.append(CardLine("client", client.name, 19.0, _role(client) if filters else ""))
             for where in client.wants if filters else ():
-                lines += [Line("filter", part, 14.5) for part in _wrapped(where)]
+                lines += [CardLine("filter", part, 14.5) for part in _wrapped(where)]
     return lines
 
 
@@ -93,14 +93,14 @@ def _wrapped(where: str) -> list[str]:
     return lines
 
 
-def _card_size(lines: Sequence[Line]) -> Point:
+def _card_size(lines: Sequence[CardLine]) -> Point:
     """Estimated from the number of characters: the widest letters that a system font is likely to have."""
     per_letter = {"name": 9.6, "client": 7.9, "filter": 6.75}
     width = max(per_letter[line.kind] * len(line.text) + ROLE * len(line.role) for line in lines) + 28.0
     return max(76.0, width), sum(line.height for line in lines) + 12.0
 
 
-def _card(box: Box, lines: Sequence[Line]) -> str:
+def _card(box: Box, lines: Sequence[CardLine]) -> str:
     left, top = box.x - box.width / 2, box.y - box.height / 2
     parts = [
         f'<rect class=broker x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="8"/>',
@@ -152,7 +152,13 @@ def _spot(ends: tuple[Point, Point], boxes: Mapping[str, Box], taken: list[Box],
     ] or points_on(*ends)
     middle = len(seen) / 2
     ordered = sorted(range(len(seen)), key=lambda place: abs(place - middle))
-    spots = [Box(*seen[place], wide, high) for place in ordered]
+    long = hypot(ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]) or 1.0
+    aside = (ends[0][1] - ends[1][1]) / long, (ends[1][0] - ends[0][0]) / long  # at a right angle to the line
+    spots = [
+        Box(seen[place][0] + far * aside[0], seen[place][1] + far * aside[1], wide, high)
+        for far in (0.0, *(step * side for step in (8.0, 16.0, 24.0, 32.0) for side in (1.0, -1.0)))
+        for place in ordered
+    ]
     return next((spot for spot in spots if not any(spot.overlaps(box, 2.0) for box in taken)), spots[0])
 
 

@@ -1,0 +1,140 @@
+"""The pages in a real browser, as a reader sees them: light and dark, on a desk and on a phone.
+
+Pages are made from real results: the simulated town, and experiments at smoke scale. Each is opened in Chromium; what
+is wrong with it is found by `FAULTS`, a script that looks at every element. Screenshots stay in `runs/screenshots`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab_help import SMOKE
+from penstock.lab.pages.experiment_page import write_reports
+from penstock.lab.pages.run_numbers import read_numbers
+from penstock.lab.pages.run_page import write_run_report
+
+SCREENSHOTS = Path(__file__).parents[2] / "runs" / "screenshots"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 400)]
+DRAWN = "document.querySelector('.plot') === null || document.body.dataset.drawn === 'yes'"
+
+FAULTS = """() => {
+  const faults = [];
+  const told = e => `${e.tagName.toLowerCase()}.${e.getAttribute("class") || ""} "${e.textContent.trim().slice(0, 40)}"`;
+  const seen = e => { const box = e.getBoundingClientRect(); return box.width > 0 && box.height > 0; };
+  const inside = (a, b, room) => a.left >= b.left - room && a.right <= b.right + room
+    && a.top >= b.top - room && a.bottom <= b.bottom + room;
+  const overlap = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+
+  if (document.documentElement.scrollWidth > innerWidth) faults.push("the page scrolls sideways");
+
+  const words = [...document.querySelectorAll("body *")].filter(e => seen(e) && !e.closest("svg, script, style")
+    && [...e.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
+  for (const e of words) {
+    if (e.clientWidth && e.scrollWidth > e.clientWidth + 1 && !e.closest(".scroll")) faults.push(`cut off: ${told(e)}`);
+    const box = e.getBoundingClientRect();
+    if (!e.closest(".scroll") && (box.left < -1 || box.right > innerWidth + 1)) faults.push(`outside: ${told(e)}`);
+  }
+
+  for (const svg of [...document.querySelectorAll("svg")].filter(seen)) {
+    const frame = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll("text")].filter(e => seen(e) && getComputedStyle(e).opacity !== "0");
+    for (const e of texts)
+      if (!inside(e.getBoundingClientRect(), frame, 1)) faults.push(`outside its drawing: ${told(e)}`);
+    for (const axis of svg.querySelectorAll(".role-axis-label")) {
+      const boxes = [...axis.querySelectorAll("text")].filter(e => texts.includes(e)).map(e => e.getBoundingClientRect());
+      boxes.forEach((a, n) => boxes.slice(n + 1).forEach(b => overlap(a, b) && faults.push("labels of an axis overlap")));
+    }
+  }
+  for (const map of [...document.querySelectorAll(".map")].filter(seen)) {
+    for (const group of [...map.querySelectorAll("g")].filter(g => g.querySelector("rect"))) {
+      const card = group.querySelector("rect").getBoundingClientRect();
+      for (const e of group.querySelectorAll("text"))
+        if (!inside(e.getBoundingClientRect(), card, 0)) faults.push(`outside its card: ${told(e)}`);
+    }
+    const cards = [...map.querySelectorAll("rect")].map(e => e.getBoundingClientRect());
+    cards.forEach((a, n) => cards.slice(n + 1).forEach(b => overlap(a, b) && faults.push("cards or labels overlap")));
+  }
+  for (const plot of document.querySelectorAll(".plot")) {
+    const marks = plot.querySelectorAll("svg .mark-line path, svg .mark-rect path, svg .mark-symbol path");
+    if (![...marks].some(e => (e.getAttribute("d") || "").length > 10)) faults.push("a plot is empty");
+  }
+
+  // Contrast of text with what lies below it, as WCAG counts it; 4.5 is its bound.
+  const channels = colour => {
+    const drawn = Object.assign(document.createElement("canvas"), {width: 1, height: 1}).getContext("2d");
+    drawn.fillStyle = colour; drawn.fillRect(0, 0, 1, 1);
+    return [...drawn.getImageData(0, 0, 1, 1).data];
+  };
+  const light = colour => channels(colour).slice(0, 3).map(c => c / 255)
+    .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, n) => sum + c * [0.2126, 0.7152, 0.0722][n], 0);
+  const pairs = new Map();
+  for (const e of words) {
+    let below = e;
+    while (below && getComputedStyle(below).backgroundColor === "rgba(0, 0, 0, 0)") below = below.parentElement;
+    const ground = below ? getComputedStyle(below).backgroundColor : "white";
+    pairs.set(`${getComputedStyle(e).color} on ${ground}`, [getComputedStyle(e).color, ground, e]);
+  }
+  for (const [colours, [ink, ground, e]] of pairs) {
+    const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) faults.push(`hard to read: ${colours}: ${told(e)}`);
+  }
+  return [...new Set(faults)];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium; where there is none, or no Playwright, its tests are skipped."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium on the path; install it, on Debian with: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="install it with: pip install playwright")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=found, headless=True)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Any, town_run, smoke_results, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The run's page, the index, and an experiment's page."""
+    numbers = read_numbers(town_run.folder, town_run.scenario)
+    index = write_reports(smoke_results, tmp_path_factory.mktemp("report"))
+    return {
+        "run": write_run_report(town_run.folder, numbers, "penstock demo networks/town.toml --sim", simulated=True),
+        "index": index,
+        "experiment": index.with_name(f"{SMOKE[1]}.html"),
+    }
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize("name", ["run", "index", "experiment"])
+def test_a_page_can_be_read(browser: Any, pages: dict[str, Path], name: str, scheme: str, width: int) -> None:
+    faults, asked = look(browser, pages[name], scheme, width, SCREENSHOTS / f"{name}-{scheme}-{width}.png")
+    assert faults == []
+    assert asked == [pages[name].as_uri()], "a page needs no network"
+
+
+def look(browser: Any, page: Path, scheme: str, width: int, picture: Path) -> tuple[list[str], list[str]]:
+    """What is wrong with a page, and what it asked for; leaves a picture of it."""
+    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme) as context:
+        tab = context.new_page()
+        complaints: list[str] = []
+        asked: list[str] = []
+        tab.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        tab.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(page.as_uri())
+        tab.wait_for_function(DRAWN)
+        faults = complaints + tab.evaluate(FAULTS)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        tab.screenshot(path=picture, full_page=True)
+    return faults, [url for url in asked if not url.startswith(("data:", "blob:"))]
