@@ -10,19 +10,12 @@ from msgspec.structs import replace
 
 import penstock
 from live_help import a_line, an_emulated_network, known, run, until, url
-from penstock.content.message import Identity, make_message
-from penstock.kernel.packet import Lane
 from penstock.kernel.randomness import generator
-from penstock.kernel.trace import Record, dropped_record
 from penstock.live.broker.applied import not_applied
 from penstock.live.emulation import link_emulator as emulation
-from penstock.live.emulation.emulated_links import EmulatedLinks, needs_emulator
+from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.emulation.link_emulator import REORDER_WAIT, EmulatedPath, Fates, Impairment, LinkEmulator
 from penstock.live.wire.addresses import Address
-from penstock.live.wire.udp import HEAD_BYTES
-from penstock.overlay.codec import encode_batch
-from penstock.overlay.egress import dropped
-from penstock.overlay.packets import Publication
 from penstock.scenario.spec import LinkSpec, Scenario
 
 
@@ -176,23 +169,3 @@ def test_what_is_left_out_in_real_time_depends_on_link_emulators() -> None:
     assert not_applied(scenario, emulated=True) == []
     shaped = replace(scenario, link=(LinkSpec(between=("a", "b"), kind="shaped", loss=0.1),))
     assert not_applied(shaped, emulated=True) == ["jitter and loss of shaped and reliable links"]
-
-
-def test_what_an_emulator_drops_is_in_the_trace_a_record_for_each_packet() -> None:
-    scenario = a_line("left", "right", loss=1.0)
-    addresses = {broker.name: Address("127.0.0.1", 1) for broker in scenario.broker}
-    kept: list[tuple[str, Record]] = []
-
-    class Kept:
-        def write(self, time: float, node: str, record: Record) -> None:
-            kept.append((node, record))
-
-    emulated = EmulatedLinks(scenario, addresses, 7, trace=Kept())
-    ((a, b), emulator), *_ = emulated.emulators.items()
-    packets = [Publication((1, 2), 9, make_message(Identity("p", 1, count), {})) for count in (1, 2)]
-    emulator.forth.datagram_received(bytes(HEAD_BYTES) + encode_batch(packets), None)
-    emulator.back.datagram_received(b"no datagram of ours", None)
-    wanted = [dropped("pipe", "lost on the wire", b, packet.lane, packet) for packet in packets]
-    assert kept[:2] == [(a, record) for record in wanted]
-    assert kept[2] == (b, dropped_record("pipe", "lost on the wire", a, Lane.BEST_EFFORT, "datagram", None, 0))
-    assert emulated.drops() == {(a, b, "pipe", "lost on the wire"): 1, (b, a, "pipe", "lost on the wire"): 1}

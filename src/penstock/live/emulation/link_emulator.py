@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -46,7 +46,6 @@ REORDER_WAIT = 0.02  # seconds: longer than between two messages of any flow wor
 WAITING_MAX = 20_000  # datagrams
 WAITING_BYTES_MAX = 64 << 20
 CHUNK_BYTES = 1 << 16
-LOST, OVERFLOWED, ASTRAY = "lost on the wire", "emulator full", "nobody there yet"  # why a datagram ends here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,6 @@ class EmulatedPath(asyncio.DatagramProtocol):
         self.port = 0
         self.leads_to: tuple[str, int] | None = None
         self.came = self.lost = self.passed = self.overtaken = self.overflowed = self.astray = 0
-        self.on_drop: Callable[[bytes, str], None] | None = None  # hears of each datagram that ends here, and why
         self._fates = fates
         self._waiting: list[tuple[float, int, bytes]] = []  # when it leaves, its number, itself
         self._waiting_bytes = 0
@@ -114,13 +112,10 @@ class EmulatedPath(asyncio.DatagramProtocol):
         wait = self._fates.next()
         if wait is None:
             self.lost += 1
-            self._dropped(data, LOST)
         elif self.leads_to is None:
             self.astray += 1
-            self._dropped(data, ASTRAY)
         elif len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(data) > WAITING_BYTES_MAX:
             self.overflowed += 1
-            self._dropped(data, OVERFLOWED)
         elif wait == 0.0 and not self._waiting:
             self._send(self.came, data)
         else:
@@ -130,10 +125,6 @@ class EmulatedPath(asyncio.DatagramProtocol):
 
     def error_received(self, exc: Exception) -> None:
         """Nobody listens where this path leads; the brokers find out by themselves."""
-
-    def _dropped(self, data: bytes, cause: str) -> None:
-        if self.on_drop is not None:
-            self.on_drop(data, cause)
 
     def _arm(self) -> None:
         if self._timer is not None:

@@ -132,7 +132,7 @@ async def drive(
     try:
         async with AsyncExitStack() as stack:
             data = Path(stack.enter_context(TemporaryDirectory(prefix="penstock-")))  # as the simulator's disks: new
-            emulated = await stack.enter_async_context(EmulatedLinks(scenario, addresses, seed, trace=clients_trace))
+            emulated = await stack.enter_async_context(EmulatedLinks(scenario, addresses, seed))
             via, network = emulated.via, emulated.scenario
             brokers = Brokers(network, addresses, via=via, trace=folder, data=data, began=began)
             await stack.enter_async_context(brokers)
