@@ -43,7 +43,10 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "sim": ("scenario",),
     "live": ("scenario",),
     "dashboard": ("live",),
-    "pipeline": ("content", "services", "kernel/trace", "kernel/trace_files", "kernel/randomness", "kernel/delay_laws"),
+    "pipeline": (
+        *("content", "services", "kernel/trace", "kernel/trace_files", "kernel/trace_marks"),
+        *("kernel/randomness", "kernel/delay_laws"),
+    ),
     "pipeline/source": ("live/client",),
     "testing": ("services", "overlay"),
     "lab": ("sim", "live", "pipeline"),
@@ -78,6 +81,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
         "exec",
     ),  # compiles an expression that the parser has bounded; literals come as arguments
     "kernel/trace_files": ("os",),  # the trace on disk, written by hosts and never by a machine
+    "kernel/trace_marks": ("os",),  # likewise
     "services": ("os",),  # the variable that names services of somebody else's
     "scenario/runs": ("os", "time", "datetime"),  # the folder of a run: its files, its lock, and when it was made
 }

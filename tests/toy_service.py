@@ -201,9 +201,10 @@ class CountingClient:
         *,
         tickets: Sequence[Ticket],
         now: float,
+        began: Sequence[float] = (),
     ) -> list[Effect]:
         self.noted += len(messages)
-        return self._client.publish(messages, tickets=tickets, now=now)
+        return self._client.publish(messages, tickets=tickets, now=now, began=began)
 
     def claims_subscription(self) -> bool:
         return False

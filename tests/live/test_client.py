@@ -7,13 +7,14 @@ import gc
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import penstock
 from live_help import a_broker, a_line, a_network, dropped, known, run, subscriptions, until, url
 from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, PenstockError, Unreachable
+from penstock.kernel.trace import Published, Record
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
 from penstock.live.wire.addresses import Address, free_ports
@@ -375,6 +376,35 @@ def test_a_publication_that_was_cancelled_while_it_waited_for_the_socket_does_no
             assert (await anext(messages)).attributes == {"n": 2}
 
     run(cancelled())
+
+
+def test_the_trace_says_how_long_publish_waited_for_the_socket() -> None:
+    class Kept:
+        lines: ClassVar[list[Record]] = []
+
+        def write(self, time: float, node: str, record: Record) -> None:
+            self.lines.append(record)
+
+    async def held_up() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker), trace=Kept()) as network:
+            link, socket_has_room = network._link, asyncio.Event()
+            assert link is not None
+            await network.publish({"n": 1})
+            await asyncio.sleep(0)  # it leaves at the end of this turn of the loop
+            let_out, link.let_out = link.let_out, socket_has_room.wait  # type: ignore[method-assign,assignment]
+            link.outbox_bytes = 1 << 20
+            waiting = asyncio.ensure_future(network.publish({"n": 2}))
+            await asyncio.sleep(0)
+            began = link.host.now()
+            await until(lambda: link.host.now() >= began + 0.01)
+            link.let_out, link.outbox_bytes = let_out, 0  # type: ignore[method-assign]
+            socket_has_room.set()
+            await waiting
+
+    run(held_up())
+    first, second = (record.waited for record in Kept.lines if isinstance(record, Published))
+    assert first >= 0.0
+    assert second >= 0.01
 
 
 def test_without_await_the_same_verbs() -> None:

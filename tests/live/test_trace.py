@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import time
+from math import inf
 from pathlib import Path
 from threading import Event
 
@@ -14,6 +16,7 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel import trace_files
 from penstock.kernel.trace import Counted, LimitReached, NodeStarted, Record
 from penstock.kernel.trace_files import TraceFiles
+from penstock.kernel.trace_marks import read_marks
 from penstock.live import trace as live_trace
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer, ServerConfig
@@ -81,6 +84,34 @@ def test_a_disk_that_is_slow_costs_a_bounded_number_of_records(monkeypatch: pyte
     trace.close()
     assert trace.problem == ""
     assert len(sink.lines) == 2 * live_trace.HANDOVER_RECORDS
+
+
+def test_records_that_were_left_out_end_what_the_mark_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_trace, "WAITING_MAX", 0)
+    trace = open_trace(tmp_path, "a", began=0.0)
+    trace.write(1.0, "a", Counted("link packets", "b", 1))
+    trace.close()
+    assert trace.left_out == 1
+    assert [mark.reached for mark in read_marks(tmp_path / "trace")] < [inf]
+
+
+def test_a_process_in_which_nothing_happens_is_known_to_have_got_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_trace, "FLUSH_INTERVAL", 0.0)
+
+    def reached() -> float:
+        return read_marks(tmp_path / "trace")[0].reached
+
+    async def idle() -> None:
+        trace = open_trace(tmp_path, "a", began=time.time() - 100.0)
+        trace.tick()
+        await until(lambda: reached() > 99.0)
+        assert reached() < inf
+        trace.close()
+        assert reached() == inf
+
+    run(idle())
 
 
 def test_a_broker_whose_trace_has_stopped_goes_on_and_reports_it(

@@ -117,6 +117,7 @@ def test_through_spark_submit_and_without_java_on_the_path(run: Path, tmp_path: 
         if where:
             (tools / name).symlink_to(where)
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "TERM": "dumb", "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")  # where the package is not installed
     import pyspark
 
     from penstock.pipeline import java

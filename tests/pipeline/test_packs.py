@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from penstock.pipeline import packs
 from penstock.pipeline.metrics.order import late_messages
 from penstock.pipeline.metrics.shared import ordinal, tally
+from penstock.pipeline.packs import Rows as GroupedRows
 from penstock.pipeline.packs import number_rows, pack, pack_table, unpack
 
 LAYOUT = {"time": "<f8", "count": "<i8"}
@@ -89,3 +90,10 @@ def test_late_messages_are_those_that_a_later_one_has_overtaken(order: list[int]
 def test_a_tally_counts_pairs() -> None:
     group, cell, counts = tally(np.array([1, 0, 1, 1]), np.array([5, 7, 5, -2]))
     assert list(zip(group, cell, counts, strict=True)) == [(0, 7, 1), (1, -2, 1), (1, 5, 2)]
+
+
+def test_rows_in_other_groups_still_stand_group_by_group() -> None:
+    rows = GroupedRows(np.array([0, 0, 1]), {"delay": np.array([1.0, 2.0, 10.0])}).renumbered(np.array([1, 0]))
+    assert (list(rows.number), list(rows["delay"])) == ([0, 1, 1], [10.0, 1.0, 2.0])
+    with pytest.raises(AssertionError, match="next to each other"):
+        GroupedRows(np.array([1, 1, 0]), {"delay": np.array([1.0, 2.0, 10.0])})

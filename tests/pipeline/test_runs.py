@@ -161,6 +161,10 @@ def test_a_simulated_run_says_what_the_simulator_says(tmp_path: Path) -> None:
     assert run.info.outcome.summary["delivered"] == result.clients["s"].delivered
     assert simulate_run(SMALL, 3, tmp_path).info.started == run.info.started
     written = {path.parent.name for path in run.folder.glob("trace/*/*.parquet")}
+    assert run.info.records is not None
+    assert run.info.records.keys() == written
+    assert run.info.records["delivered"] == result.clients["s"].delivered
+    assert run.info.cut_off == ()
     assert written == {"node_started", "node_stopped", "subscribed", "published", "delivered", "counted"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from penstock.kernel import trace_files
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import SHARED_KINDS, Counted, Delivered, Dropped, NodeStopped, Published, Record
 from penstock.kernel.trace_files import TraceFiles, arrow_schema, columns, kind_name
+from penstock.kernel.trace_marks import Mark, read_marks
 from penstock.services import record_kinds
 
 SAMPLES = {bool: True, int: -(2**63), float: 0.1, str: "grüße 'x' \n"}
@@ -50,7 +53,7 @@ def test_every_kind_comes_back_as_it_was(kind: type[Record], tmp_path: Path) -> 
 def test_a_kind_that_never_happened_has_no_folder(tmp_path: Path) -> None:
     with TraceFiles(tmp_path) as trace:
         trace.write(0.0, "n", NodeStopped("crash"))
-    assert [path.name for path in (tmp_path / "trace").iterdir()] == ["node_stopped"]
+    assert [path.name for path in (tmp_path / "trace").iterdir() if path.is_dir()] == ["node_stopped"]
 
 
 def test_files_are_bounded_in_rows_and_keep_the_order(tmp_path: Path) -> None:
@@ -134,3 +137,51 @@ def test_a_flipped_bit_in_a_page_is_found(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises((OSError, pa.ArrowException)):
         parquet.read_table(path, page_checksum_verification=True)
+
+
+def test_a_mark_says_up_to_which_time_all_kinds_are_on_disk(tmp_path: Path) -> None:
+    trace = TraceFiles(tmp_path, rows_max=10)
+    assert read_marks(tmp_path / "trace") == [Mark(writer="")], "a writer is known before it has put anything on disk"
+    trace.write(0.0, "n", NodeStopped("crash"))
+    for number in range(39):
+        trace.write(float(number), "n", Counted("x", "", number))
+    (mark,) = read_marks(tmp_path / "trace")
+    assert (mark.until, mark.reached) == (None, -inf), "three parts are there, and the other kind is not"
+    trace.write(39.0, "n", Counted("x", "", 39))
+    assert read_marks(tmp_path / "trace") == [Mark(writer="", until=39.0, rows={"counted": 40, "node_stopped": 1})]
+    trace.write(41.0, "n", Counted("x", "", 41))
+    trace.flush(now=50.0)
+    assert read_marks(tmp_path / "trace")[0].reached == 50.0
+    trace.close()
+    assert read_marks(tmp_path / "trace")[0].reached == inf
+
+
+def test_the_longer_a_trace_is_the_rarer_are_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked: list[int] = []
+    monkeypatch.setattr(trace_files, "write_mark", lambda folder, mark: marked.append(sum(mark.rows.values())))
+    monkeypatch.setattr(trace_files, "write_parquet", lambda path, table: None)
+    trace = TraceFiles(tmp_path, rows_max=10)
+    for number in range(10_000):
+        trace.write(float(number), "n", Counted("x", "", number))
+    steps = [after - before for before, after in pairwise(marked)]
+    assert steps[:8] == [40] * 8
+    assert steps == sorted(steps)
+    assert len(marked) < 50
+    assert marked[-1] > 8 / 9 * 9_900
+
+
+def test_a_trace_with_a_gap_is_marked_up_to_the_gap(tmp_path: Path) -> None:
+    trace = TraceFiles(tmp_path, writer="north")
+    trace.write(1.0, "n", Counted("x", "", 1))
+    trace.flush()
+    trace.stop_marking()
+    trace.write(3.0, "n", Counted("x", "", 3))
+    trace.close()
+    assert read_marks(tmp_path / "trace") == [Mark(writer="north", until=1.0, rows={"counted": 2})]
+
+
+def test_a_mark_that_cannot_be_read_makes_nothing_certain(tmp_path: Path) -> None:
+    with TraceFiles(tmp_path, writer="north"):
+        pass
+    (tmp_path / "trace" / "mark-north.json").write_bytes(b"")
+    assert read_marks(tmp_path / "trace") == [Mark(writer="north")]

@@ -48,8 +48,9 @@ def run_command(
     Example: penstock sim networks/town.toml --trace runs/town/mine && penstock pipeline run runs/town/mine
     """
     from penstock.pipeline.read import find_runs, trace_bytes
-    from penstock.pipeline.run import as_text, run_pipeline
+    from penstock.pipeline.run import run_pipeline
     from penstock.pipeline.session import FAST_BYTES_MAX, java_in_use, spark_session
+    from penstock.pipeline.summary import as_text
 
     found = find_runs(runs)  # before Spark starts: a misspelt folder should not cost that time
     try:

@@ -208,9 +208,18 @@ class CarriesPublications(Protocol):
         """Whether a message may have to wait before it leaves, so that somebody should wait with it."""
 
     def publish(
-        self, messages: Sequence[Message], options: Any, *, tickets: Sequence[Ticket], now: float
+        self,
+        messages: Sequence[Message],
+        options: Any,
+        *,
+        tickets: Sequence[Ticket],
+        now: float,
+        began: Sequence[float] = (),
     ) -> list[Effect]:
-        """Send these. With tickets, one for each message, every one is answered once; without, nobody waits."""
+        """Send these. With tickets, one for each message, every one is answered once; without, nobody waits.
+
+        `began` says of each when the application called publish(), if that was before now: for the record alone.
+        """
 
 
 class WithdrawsPublications(Protocol):

@@ -51,13 +51,14 @@ class Unsubscribed(Record, frozen=True):
 
 
 class Published(Record, frozen=True):
-    """An application handed over a message. Attributes are a JSON object with sorted names."""
+    """A message of the application has left. Attributes are a JSON object with sorted names."""
 
     publisher: str
     incarnation: int
     count: int
     attributes: str
     body_bytes: int
+    waited: float = 0.0  # seconds from the application's publish() until now: for room, or for tokens of its flows
 
 
 class Delivered(Record, frozen=True):
@@ -119,8 +120,8 @@ SHARED_KINDS: tuple[type[Record], ...] = (
 )
 
 
-def published_record(message: Message) -> Published:
-    """The record of an application's message that has left."""
+def published_record(message: Message, waited: float = 0.0) -> Published:
+    """The record of an application's message that has left, so many seconds after it was published."""
     identity = message.identity
     return Published(
         publisher=identity.publisher,
@@ -128,6 +129,7 @@ def published_record(message: Message) -> Published:
         count=identity.count,
         attributes=msgspec.json.encode(message.attributes, order="sorted").decode(),
         body_bytes=len(message.body),
+        waited=max(0.0, waited),
     )
 
 

@@ -1,8 +1,9 @@
 """The trace of a live process: the same files as the simulator's, written by a thread beside the event loop.
 
-The loop only appends to a list. Once a second, or when many records wait, the list is handed to the thread, which
-turns records into Parquet files and puts them on disk every `FLUSH_INTERVAL`, so that a process that is killed leaves
-all but its last seconds behind. If the disk cannot keep up, records are left out, and a record says so.
+The loop only appends to a list. Once a second, or when many records wait, the list is handed to the thread, which turns
+records into Parquet files and puts them on disk every `FLUSH_INTERVAL`, with a mark that says up to which time nothing
+is missing, so that a process that is killed leaves all but its last seconds behind. If the disk cannot keep up, records
+are left out, and a record says so.
 
 If the disk is full, or fails in another way, the trace stops for good: the log says so, `problem` says why (a broker's
 report shows it), what waits is thrown away, and nothing more is kept. If there is room for so little, the last record
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -24,6 +24,7 @@ from time import monotonic
 from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import LimitReached, Record, Trace
 from penstock.kernel.trace_files import TraceFiles
+from penstock.live.host import CLOCK_OFFSET
 
 log = logging.getLogger("penstock.trace")
 
@@ -38,17 +39,19 @@ _Line = tuple[float, str, Record]
 class LiveTrace:
     """A trace that never makes the event loop wait. `tick` must be called now and then, `close` at the end."""
 
-    def __init__(self, sink: Trace, *, began: float, flush: Callable[[], None] | None = None) -> None:
+    def __init__(self, sink: Trace, *, began: float, closes: bool = False) -> None:
         self.problem = ""  # why it has stopped
         self.left_out = 0  # records that it will never have
         self._sink = sink
-        self._flush = flush
+        self._closes = closes  # whether the sink ends with this trace
         self._began = began
         self._lines: list[_Line] = []
         self._waiting = 0
         self._left_out_lately = 0
         self._lock = Lock()
-        self._queue: SimpleQueue[list[_Line] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[list[_Line], float, bool] | None] = SimpleQueue()  # see `tick`
+        if isinstance(sink, TraceFiles):
+            sink.flush(self._now())  # nothing has happened here before
         self._thread = Thread(target=self._work, name="trace", daemon=True)
         self._thread.start()
 
@@ -59,10 +62,9 @@ class LiveTrace:
             self.tick()
 
     def tick(self) -> None:
-        """Hand over what has gathered."""
+        """Hand over what has gathered; also nothing, since that it is nothing must be known too."""
         lines, self._lines = self._lines, []
-        if not lines:
-            return
+        now = self._now()
         with self._lock:
             full = bool(self.problem) or self._waiting + len(lines) > WAITING_MAX
             self._waiting += 0 if full else len(lines)
@@ -70,11 +72,11 @@ class LiveTrace:
         if full:
             self._left_out_lately += len(lines)
         else:
-            if self._left_out_lately:
+            if self._left_out_lately and lines:
                 at, node = lines[-1][:2]
                 lines.append((at, node, LimitReached("trace records waiting", self._left_out_lately)))
                 self._left_out_lately = 0
-            self._queue.put(lines)
+            self._queue.put((lines, now, self.left_out > 0))
 
     def close(self) -> None:
         """Put everything on disk, or what can be; blocks until it is there."""
@@ -86,17 +88,25 @@ class LiveTrace:
         """For a report: why it has stopped, if it has, and how many records are missing."""
         return {"problem": self.problem, "left_out": self.left_out}
 
+    def _now(self) -> float:
+        """As the hosts stamp records: none that is yet to come is earlier."""
+        return CLOCK_OFFSET + monotonic() - self._began
+
     def _work(self) -> None:
         flushed = monotonic()
         last: _Line | None = None
-        while (lines := self._queue.get()) is not None:
-            last = lines[-1]
+        files = self._sink if isinstance(self._sink, TraceFiles) else None
+        while (handed_over := self._queue.get()) is not None:
+            lines, now, gaps = handed_over
+            if gaps and files is not None:
+                files.stop_marking()
+            last = lines[-1] if lines else last
             try:
                 if not self.problem:
                     for line in lines:
                         self._sink.write(*line)
-                    if self._flush is not None and monotonic() - flushed > FLUSH_INTERVAL:
-                        self._flush()
+                    if files is not None and monotonic() - flushed > FLUSH_INTERVAL:
+                        files.flush(now)
                         flushed = monotonic()
             except Exception as error:  # whatever it is, nobody else would hear of it
                 self._stop(error)
@@ -106,8 +116,10 @@ class LiveTrace:
         try:
             if self.problem and last is not None:
                 self._sink.write(*last[:2], LimitReached(f"{STOPPED}: {self.problem}", self.left_out))
-            if self._flush is not None:
-                self._flush()
+            if files is not None:
+                if self.left_out:
+                    files.stop_marking()
+                files.close() if self._closes else files.flush()
         except Exception as error:
             self._stop(error)
 
@@ -129,4 +141,4 @@ def open_trace(folder: Path, writer: str, *, began: float) -> LiveTrace:
         remedy = "install it with: pip install 'penstock[spark]'"
         raise NotPossibleHere("a trace is written with pyarrow, which is not installed", remedy) from None
     files = TraceFiles(folder, writer=re.sub(r"[^\w.-]", "-", writer))
-    return LiveTrace(files, began=began, flush=files.flush)
+    return LiveTrace(files, began=began, closes=True)

@@ -22,6 +22,7 @@ the list of services.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 
 from penstock.content.envelope import DATA, FLAG, opened
 from penstock.content.message import Message
@@ -74,23 +75,30 @@ class Client:
     # Application verbs.
 
     def publish(
-        self, messages: Sequence[Message], *, tickets: Sequence[Ticket], now: float, lane: Lane = Lane.BEST_EFFORT
+        self,
+        messages: Sequence[Message],
+        *,
+        tickets: Sequence[Ticket],
+        now: float,
+        lane: Lane = Lane.BEST_EFFORT,
+        began: Sequence[float] = (),
     ) -> list[Effect]:
         """Send messages to whoever wants them; tickets, if there are any, are answered one for each."""
-        effects = self.sent(messages, lane)
+        effects = self.sent(messages, lane, [now - one for one in began])
         if tickets:
             outcome = Accepted() if self.connected else Refused(NOT_CONNECTED)
             effects += [Done(ticket, outcome) for ticket in tickets]
         return effects
 
-    def sent(self, messages: Sequence[Message], lane: Lane = Lane.BEST_EFFORT) -> list[Effect]:
+    def sent(self, messages: Sequence[Message], lane: Lane, waited: Sequence[float] = ()) -> list[Effect]:
         """The messages of the application leave now, in this lane; while the link is down they are dropped."""
         if self._home is None:
             return [dropped("egress", "not connected", "", lane, Publish(message, lane)) for message in messages]
         to = (self._home,)
         effects: list[Effect] = [Send(to, Publish(message, lane), lane) for message in messages]
         if self._traced:
-            effects = [part for pair in zip(map(published_record, messages), effects, strict=True) for part in pair]
+            facts = map(published_record, messages, waited or repeat(0.0))
+            effects = [part for pair in zip(facts, effects, strict=True) for part in pair]
         return effects
 
     def subscribe(

@@ -48,13 +48,22 @@ class Verbs:
         return DEFAULT_LIMITS if carrier is None else carrier.limits
 
     def publish(
-        self, messages: Sequence[Message], options: Any = None, *, tickets: Sequence[Ticket] = (), now: float
+        self,
+        messages: Sequence[Message],
+        options: Any = None,
+        *,
+        tickets: Sequence[Ticket] = (),
+        now: float,
+        began: Sequence[float] = (),
     ) -> list[Effect]:
-        """Send messages to whoever wants them; tickets, one for each or none at all, are answered when they left."""
+        """Send messages to whoever wants them; tickets, one for each or none at all, are answered when they left.
+
+        `began` says of each when the application called publish(); without it, now.
+        """
         carrier = self.carrier(options)
         if carrier is None:
-            return self._node.route(self._client.publish(messages, tickets=tickets, now=now))
-        return self._node.route(carrier.publish(messages, options, tickets=tickets, now=now))
+            return self._node.route(self._client.publish(messages, tickets=tickets, now=now, began=began))
+        return self._node.route(carrier.publish(messages, options, tickets=tickets, now=now, began=began))
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """Whoever published under this ticket waits no longer: the message does not leave, unless it has already."""

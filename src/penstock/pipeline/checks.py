@@ -3,34 +3,32 @@
     level fail    something that cannot have happened: the trace, or the network, is wrong, and so is every number
     level warn    something that a reader of the numbers should know
 
+Some checks cannot be made where records are lost; `extent` says which, and they are left out.
+
 A check that finds nothing gives no row. The example is the first in the order of its text, so that running again gives
 the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.pipeline.metrics.delay import side_by_side, with_publications
-from penstock.pipeline.metrics.losses import duplicates
-from penstock.pipeline.metrics.shared import (
-    DELIVERY_KEYS,
-    DELIVERY_LAYOUT,
-    PUBLICATION_LAYOUT,
-    ordinal,
-    pack_deliveries,
-    pack_publications,
-)
-from penstock.pipeline.packs import number_rows, over_packs, unpack
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.extent import CUT_OFF, INCOMPLETE, LEFT_OUT, MISSING, TOO_MANY, UNWANTED, Finding
+from penstock.pipeline.groups import array, grouped, ordinal
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.delay import MATCHED
+from penstock.pipeline.metrics.losses import DUPLICATES_METRIC
+from penstock.pipeline.metrics.shared import key_table
+from penstock.pipeline.parcels import arrow_schema, plain_column
+from penstock.pipeline.schema import parse_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-    from penstock.pipeline.read import Tables
+    from penstock.pipeline.read import RunFolder, Tables
 
 CHECKS = "run string, check string, level string, count bigint, example string"
 _FOUND = "run string, check string, count bigint, example string"
@@ -43,213 +41,239 @@ LEVELS = {
     "an identity used twice": "fail",
     "published under another's name": "fail",
     "delivered twice": "fail",
-    "a delivery that nobody had asked for": "fail",
+    UNWANTED: "fail",
+    MISSING: "fail",
+    TOO_MANY: "fail",
     "time runs backwards": "warn",
     "dropped without a cause": "warn",
     "a limit was reached": "warn",
     "bad input was refused": "warn",
-    "incomplete run": "warn",
+    INCOMPLETE: "warn",
+    LEFT_OUT: "warn",
+    CUT_OFF: "warn",
 }
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What the checks look at: tables, packs of deliveries and publications, and the metric `false_positives`."""
-
-    tables: Tables
-    delivered: DataFrame
-    published: DataFrame
-    false_positives: DataFrame
-
-
-def checks(evidence: Evidence) -> DataFrame:
+def checks(tables: Tables, false_positives: DataFrame) -> DataFrame:
     """All checks over all runs: a row for each check of a run that found something."""
-    from pyspark.sql import functions as F
-
-    found = reduce(lambda a, b: a.unionByName(b), [check(evidence) for check in _CHECKS])
-    summed = found.groupBy("run", "check").agg(F.sum("count").alias("count"), F.min("example").alias("example"))
-    levels = F.create_map(*[F.lit(word) for pair in LEVELS.items() for word in pair])
-    return summed.select("run", "check", levels[F.col("check")].alias("level"), "count", "example")
+    frames = {kind: getattr(tables, kind) for kind in _KINDS} | {"false_positives": false_positives}
+    found = table_of(checks_metric(tables.runs), frames, HELPERS)
+    spark = false_positives.sparkSession
+    return found.unionAll(spark.createDataFrame(findings_table(tables.findings).to_pylist(), parse_ddl(CHECKS)))
 
 
-def _matched(evidence: Evidence) -> DataFrame:
-    """Deliveries beside their publications: each needs one, and not a later one."""
+def checks_metric(runs: Sequence[RunFolder]) -> Metric:
+    """All that was found, except for what cannot be judged of a run."""
+    unjudged = {run.run: run.unjudged_checks for run in runs if run.unjudged_checks}
 
-    def work(packs: pa.Table) -> pa.Table:
-        import numpy as np
-
-        keys, rows, published_at = with_publications(packs)
-        lost, early = np.isnan(published_at), rows["time"] < published_at
-        return _findings(
-            keys,
-            [
-                ("a delivery without a publication", rows.number[lost], _messages(rows, lost)),
-                ("delivered before it was published", rows.number[early], _messages(rows, early)),
-            ],
-        )
-
-    packs = side_by_side(evidence.delivered, evidence.published)
-    return over_packs(packs, ("run", "publisher"), work, _FOUND)
-
-
-def _subscriptions(evidence: Evidence) -> DataFrame:
-    """Deliveries beside their subscriptions: each needs one that was made before."""
-    from pyspark.sql import functions as F
-
-    def work(packs: pa.Table) -> pa.Table:
-        import numpy as np
+    def work(tables: ArrowTables) -> pa.Table:
         import pyarrow as pa
 
-        numbers, first = number_rows(packs, DELIVERY_KEYS)
-        rows = unpack(packs, numbers, DELIVERY_LAYOUT)
-        subscription = ordinal(rows.number, rows["subscription"])
-        _, place, many = np.unique(subscription, return_index=True, return_counts=True)
-        earliest = np.full(len(place), np.inf)
-        np.minimum.at(earliest, np.searchsorted(subscription[place], subscription), rows["time"])
-        keys = packs.select(["run", "node"]).take(pa.array(first)).take(pa.array(rows.number[place]))
-        values = [pa.array(rows["subscription"][place]), pa.array(earliest), pa.array(many)]
-        return pa.table([*keys.columns, *values], names=["run", "node", "subscription", "first", "deliveries"])
+        (table,) = tables.values()
+        rows = [row for row in table.to_pylist() if row["check"] not in unjudged.get(row["run"], ())]
+        return pa.Table.from_pylist([row | {"level": LEVELS[row["check"]]} for row in rows], arrow_schema(CHECKS))
 
-    ddl = "run string, node string, subscription bigint, first double, deliveries bigint"
-    used = over_packs(pack_deliveries(evidence.delivered), DELIVERY_KEYS, work, ddl)
-    made = evidence.tables.subscribed.groupBy("run", "node", "subscription").agg(F.min("time").alias("made"))
-    joined = used.join(made, ["run", "node", "subscription"], "left")
-    never = F.col("made").isNull()
-    wrong = joined.where(never | (F.col("first") < F.col("made")))
-    name = F.when(never, "a delivery for a subscription never made").otherwise(
-        "delivered before the subscription was made"
+    reads = {metric.name: ("check", "count", "example") for metric in _FINDINGS}
+    return Metric("checks", CHECKS, reads, work, totals={"count": "sum", "example": "min"})
+
+
+def findings_table(findings: Sequence[Finding]) -> pa.Table:
+    """What was found as the runs were read: which are incomplete, and which records are not there."""
+    import pyarrow as pa
+
+    rows: dict[tuple[str, str], Finding] = {}
+    for one in findings:
+        other = rows.get((one.run, one.check), one._replace(times=0))
+        example = min(one.example, other.example)
+        rows[one.run, one.check] = one._replace(times=one.times + other.times, example=example)
+    columns = [(one.run, one.check, LEVELS[one.check], one.times, one.example) for one in rows.values()]
+    names = arrow_schema(CHECKS).names
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in columns], arrow_schema(CHECKS))
+
+
+# Each of them.
+
+
+def _unmatched(tables: ArrowTables) -> pa.Table:
+    """Deliveries beside their publications: each needs one, and not a later one."""
+    import numpy as np
+
+    table = tables["matched"]
+    lost, early = np.isnan(array(table, "published_at")), array(table, "delay") < 0.0
+    return _joined(
+        _found("a delivery without a publication", table, lost, _message_to_client),
+        _found("delivered before it was published", table, early, _message_to_client),
     )
-    count = F.when(never, F.col("deliveries")).otherwise(1)
-    example = F.concat("node", F.lit(", subscription "), F.col("subscription").cast("string"))
-    return _rows(wrong, name, example, count)
 
 
-def _identities(evidence: Evidence) -> DataFrame:
+def _used(tables: ArrowTables) -> pa.Table:
+    """For each subscription that something was delivered for: when it was first, and how often."""
+    import numpy as np
+
+    keys, rows = grouped(tables["delivered"], ["run", "node", "subscription"], ["time"])
+    first, many = np.minimum.reduceat(rows["time"], rows.starts), rows.ends - rows.starts
+    return key_table(keys, np.arange(len(keys)), first=first, deliveries=many)
+
+
+def _subscriptions(tables: ArrowTables) -> pa.Table:
+    """Deliveries beside their subscriptions: each needs one that was made before."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    key = ["run", "node", "subscription"]
+    used = _plain(tables["used"]).group_by(key).aggregate([("first", "min"), ("deliveries", "sum")])
+    made = _plain(tables["subscribed"]).group_by(key).aggregate([("time", "min")])
+    both = used.join(made, key, join_type="left outer")
+    never = pc.is_null(both["time_min"])
+    early = pc.fill_null(pc.less(both["first_min"], both["time_min"]), False)
+    lost = both.filter(never)
+    return _joined(
+        _found("a delivery for a subscription never made", lost, None, _subscription, lost["deliveries_sum"]),
+        _found("delivered before the subscription was made", both, early, _subscription),
+    )
+
+
+def _identities(tables: ArrowTables) -> pa.Table:
     """Every publication has an identity of its own, and a publisher's time does not run backwards."""
+    import numpy as np
 
-    def work(packs: pa.Table) -> pa.Table:
-        import numpy as np
-
-        numbers, first = number_rows(packs, ("run", "publisher"))
-        rows = unpack(packs, numbers, PUBLICATION_LAYOUT)
-        order = ordinal(rows.number, rows["incarnation"], rows["count"])
-        chosen = np.lexsort((rows["time"], order))
-        rows, order = rows.take(chosen), order[chosen]
-        again = np.concatenate(([False], order[1:] == order[:-1]))
-        same = rows.number[1:] == rows.number[:-1]
-        back = np.concatenate(([False], same & (rows["time"][1:] < rows["time"][:-1])))
-        return _findings(
-            _with_client(packs, first),
-            [
-                ("an identity used twice", rows.number[again], _messages(rows, again)),
-                ("time runs backwards", rows.number[back], _messages(rows, back)),
-            ],
-        )
-
-    return over_packs(pack_publications(evidence.published), ("run", "publisher"), work, _FOUND)
-
-
-def _impostors(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    rows = evidence.tables.published.where(F.col("node") != F.col("publisher"))
-    example = F.concat("node", F.lit(" as "), "publisher")
-    return _rows(rows, F.lit("published under another's name"), example)
-
-
-def _twice(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    example = F.concat(F.lit("from "), "publisher", F.lit(" to "), "client")
-    return _rows(duplicates(evidence.delivered), F.lit("delivered twice"), example, F.col("duplicates"))
-
-
-def _unwanted(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    example = F.concat_ws(
-        " ", "publisher", F.col("incarnation").cast("string"), F.col("count").cast("string"), F.lit("to"), "client"
+    keys, rows = grouped(tables["published"], ["run", "publisher"], ["incarnation", "count", "time"])
+    order = ordinal(rows.number, rows["incarnation"], rows["count"])
+    chosen = np.lexsort((rows["time"], order))
+    rows, order = rows.take(chosen), order[chosen]
+    table = key_table(keys, rows.number, **rows.values)
+    again = np.concatenate(([False], order[1:] == order[:-1]))
+    same = rows.number[1:] == rows.number[:-1]
+    back = np.concatenate(([False], same & (rows["time"][1:] < rows["time"][:-1])))
+    return _joined(
+        _found("an identity used twice", table, again, _message), _found("time runs backwards", table, back, _message)
     )
-    return _rows(evidence.false_positives, F.lit("a delivery that nobody had asked for"), example)
 
 
-def _unexplained(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F
+def _impostors(tables: ArrowTables) -> pa.Table:
+    import pyarrow.compute as pc
 
-    rows = evidence.tables.dropped.where(F.trim("cause") == "")
-    return _rows(rows, F.lit("dropped without a cause"), F.concat("node", F.lit(", "), "place"))
-
-
-def _limits(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    example = F.concat("node", F.lit(", "), "table", F.lit(": "), F.col("limit").cast("string"))
-    return _rows(evidence.tables.limit_reached, F.lit("a limit was reached"), example)
+    table = _plain(tables["published"].select(["run", "node", "publisher"]))
+    wrong = pc.not_equal(table["node"], table["publisher"])
+    return _found("published under another's name", table, wrong, lambda t: _text(t["node"], " as ", t["publisher"]))
 
 
-def _refusals(evidence: Evidence) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    example = F.concat("node", F.lit(", from "), "sender", F.lit(": "), "problem")
-    return _rows(evidence.tables.input_refused, F.lit("bad input was refused"), example)
-
-
-def _incomplete(evidence: Evidence) -> DataFrame:
-    spark = evidence.tables.published.sparkSession
-    runs = [run for run in evidence.tables.runs if not run.head.complete]
-    rows = [(run.run, "incomplete run", 1, "it crashed or is still going") for run in runs]
-    return spark.createDataFrame(rows, _FOUND)
+def _twice(tables: ArrowTables) -> pa.Table:
+    table = tables["duplicates"]
+    return _found(
+        "delivered twice",
+        table,
+        None,
+        lambda t: _text("from ", t["publisher"], " to ", t["client"]),
+        table["duplicates"],
+    )
 
 
-_CHECKS: tuple[Callable[[Evidence], DataFrame], ...] = (
-    _matched,
-    _subscriptions,
-    _identities,
-    _impostors,
-    _twice,
-    _unwanted,
-    _unexplained,
-    _limits,
-    _refusals,
-    _incomplete,
+def _unwanted(tables: ArrowTables) -> pa.Table:
+    return _found(UNWANTED, tables["false_positives"], None, _message_to_client)
+
+
+def _unexplained(tables: ArrowTables) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = tables["dropped"]
+    wrong = pc.equal(pc.utf8_trim_whitespace(table["cause"].cast(pa.string())), "")
+    return _found("dropped without a cause", table, wrong, lambda t: _text(t["node"], ", ", t["place"]))
+
+
+def _limits(tables: ArrowTables) -> pa.Table:
+    texts = lambda t: _text(t["node"], ", ", t["table"], ": ", t["limit"])  # noqa: E731
+    return _found("a limit was reached", tables["limit_reached"], None, texts)
+
+
+def _refusals(tables: ArrowTables) -> pa.Table:
+    texts = lambda t: _text(t["node"], ", from ", t["sender"], ": ", t["problem"])  # noqa: E731
+    return _found("bad input was refused", tables["input_refused"], None, texts)
+
+
+_USED = Metric(
+    "used",
+    "run string, node string, subscription bigint, first double, deliveries bigint",
+    {"delivered": ("node", "subscription", "time")},
+    _used,
 )
+_MESSAGE = ("publisher", "incarnation", "count")
+_FINDINGS = tuple(
+    Metric(f"check {name}", _FOUND, reads, work, together=together)
+    for name, reads, work, together in (
+        ("unmatched", {"matched": (*_MESSAGE, "client", "published_at", "delay")}, _unmatched, {}),
+        (
+            "subscriptions",
+            {"used": ("node", "subscription", "first", "deliveries"), "subscribed": ("node", "subscription", "time")},
+            _subscriptions,
+            {"used": ("node",), "subscribed": ("node",)},
+        ),
+        ("identities", {"published": (*_MESSAGE, "time")}, _identities, {"published": ("publisher",)}),
+        ("impostors", {"published": ("node", "publisher")}, _impostors, {}),
+        ("twice", {"duplicates": ("publisher", "client", "duplicates")}, _twice, {}),
+        ("unwanted", {"false_positives": (*_MESSAGE, "client")}, _unwanted, {}),
+        ("unexplained", {"dropped": ("node", "place", "cause")}, _unexplained, {}),
+        ("limits", {"limit_reached": ("node", "table", "limit")}, _limits, {}),
+        ("refusals", {"input_refused": ("node", "sender", "problem")}, _refusals, {}),
+    )
+)
+_KINDS = ("delivered", "published", "subscribed", "dropped", "limit_reached", "input_refused")
+FINDINGS = (_USED, *_FINDINGS)
+HELPERS = (MATCHED, DUPLICATES_METRIC, *FINDINGS)
 
 
-def _rows(rows: DataFrame, check: Column, example: Column, count: Column | None = None) -> DataFrame:
-    """Rows that should not be, as findings."""
-    from pyspark.sql import functions as F
-
-    many = F.lit(1) if count is None else count
-    return rows.select("run", check.alias("check"), many.cast("bigint").alias("count"), example.alias("example"))
+# Rows that should not be, as findings.
 
 
-def _findings(keys: pa.Table, found: list[tuple[str, Any, list[str]]]) -> pa.Table:
-    """For each check the group of each wrong row and what it says -> one finding for each check and group."""
+def _found(
+    check: str,
+    table: pa.Table,
+    wrong: object,
+    example: Callable[[pa.Table], pa.Array],
+    count: pa.ChunkedArray | None = None,
+) -> pa.Table:
+    """How many rows of each run are wrong (or their `count`), and the first of their texts."""
     import pyarrow as pa
 
-    runs, publishers, clients = (keys.column(name).to_pylist() for name in ("run", "publisher", "client"))
-    counts: dict[tuple[str, str], tuple[int, str]] = {}
-    for check, groups, texts in found:
-        for group, text in zip(groups.tolist(), texts, strict=True):
-            example = f"{publishers[group]} {text}" + (f" to {clients[group]}" if clients[group] else "")
-            many, least = counts.get((runs[group], check), (0, example))
-            counts[runs[group], check] = (many + 1, min(least, example))
-    rows = [(run, check, many, example) for (run, check), (many, example) in counts.items()]
-    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-    types = [pa.string(), pa.string(), pa.int64(), pa.string()]
-    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-    return pa.table(arrays, names=["run", "check", "count", "example"])
+    if wrong is not None:
+        table = table.filter(wrong if isinstance(wrong, pa.ChunkedArray) else pa.array(wrong))
+    many = pa.array([1] * table.num_rows, pa.int64()) if count is None else count
+    rows = pa.table({"run": table["run"].cast(pa.string()), "many": many, "text": example(table)})
+    summed = rows.group_by("run").aggregate([("many", "sum"), ("text", "min")])
+    checks = pa.array([check] * summed.num_rows, pa.string())
+    return pa.table({"run": summed["run"], "check": checks, "count": summed["many_sum"], "example": summed["text_min"]})
 
 
-def _messages(rows: Any, chosen: Any) -> list[str]:
-    """The rest of the identities of some rows, as text."""
-    return [
-        f"{i} {c}" for i, c in zip(rows["incarnation"][chosen].tolist(), rows["count"][chosen].tolist(), strict=True)
-    ]
-
-
-def _with_client(packs: pa.Table, first: Any) -> pa.Table:
+def _joined(*parts: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    keys = packs.select(["run", "publisher"]).take(pa.array(first))
-    return keys.append_column("client", pa.array([""] * len(keys)))
+    return pa.concat_tables(parts)
+
+
+def _message(table: pa.Table) -> pa.Array:
+    return _text(table["publisher"], " ", table["incarnation"], " ", table["count"])
+
+
+def _message_to_client(table: pa.Table) -> pa.Array:
+    return _text(_message(table), " to ", table["client"])
+
+
+def _subscription(table: pa.Table) -> pa.Array:
+    return _text(table["node"], ", subscription ", table["subscription"])
+
+
+def _text(*parts: object) -> pa.Array:
+    """Columns and words, one after the other."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [part if isinstance(part, str) else part.cast(pa.string()) for part in parts]  # type: ignore[attr-defined]
+    return pc.binary_join_element_wise(*texts, "")
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """With texts as texts: Arrow joins and groups no numbers into lists."""
+    import pyarrow as pa
+
+    return pa.table({name: plain_column(table[name]) for name in table.column_names})

@@ -7,7 +7,9 @@ each tick the walker leaves phase i with probability rate_i / clock, and the num
 
     f(x) = sum over n of Poisson(n; clock x) c_n,     c_n = the density of leaving the last phase after n ticks
 
-is a sum of positive terms, equally good for equal rates and for different ones.
+is a sum of positive terms, equally good for equal rates and for different ones. All but a few of the Poisson weights
+are nothing (ten standard deviations away), so they are kept as a sparse matrix; and the walker's places after n ticks
+are found by doubling: those after n + 2^j ticks are those after n ticks times the 2^j-th power of one small matrix.
 
 The fit (Asmussen, Nerman and Olsson, cited as [ANO96]; here for phases in a row): given x, the time spent in phase i
 is expected to be g_i(x) / (rate_i f(x)), where g_i is the density with phase i walked through twice. The next rate_i
@@ -20,15 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, log, sqrt
+from math import log
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Floats = NDArray[np.float64]
 
 POINTS_MAX = 1_000  # more samples are put together in groups of neighbours, each with its mean
-TICKS_MAX = 20_000  # until the largest sample; bounds the memory at 160 MB, and so the shortest phase of a fit
+TICKS_MAX = 20_000  # until the largest sample; bounds the memory at 35 MB, and so the shortest phase of a fit
 PHASE_MEAN_MIN = 1 / 200  # of the whole mean: a shorter phase cannot be seen in the data, and would only cost time
 STEPS_MAX = 400
 GAIN_MIN = 1e-9  # nats per sample and step; a smaller gain ends the fit
@@ -87,19 +93,17 @@ class _Walk:
         self._points = points
         self._weights = weights
         self._clock = 0.0
-        self._ticks = np.empty((0, 0))
+        self._ticks: csr_array | None = None
         self.shortest = max(PHASE_MEAN_MIN, 1.5 * float(points.max()) / TICKS_MAX)
 
     def step(self, logs: Floats) -> tuple[Floats, float]:
         """From the logarithms of the rates to the next ones, and the mean log-likelihood of the given ones."""
         rates = np.exp(logs)
-        if rates.max() > self._clock:
+        if self._ticks is None or rates.max() > self._clock:
             self._clock = 1.5 * float(rates.max())
             self._ticks = _ticks(self._points, self._clock)
-        last = _places(rates, self._clock, self._ticks.shape[1])[:, -1] * rates[-1]
-        twice = [_through(last, rate / self._clock, rate / self._clock) for rate in rates]
-        found = self._ticks @ np.stack([last, *twice], axis=1)
-        found = np.maximum(found, 1e-300)
+        walked = _walked(_twice(rates / self._clock), self._ticks.shape[1])[:, rates.size - 1 :] * rates[-1]
+        found = np.maximum(self._ticks @ walked, 1e-300)
         times = self._weights @ (found[:, 1:] / found[:, :1]) / rates
         following = -np.log(np.maximum(times, self.shortest))
         return following, float(self._weights @ np.log(found[:, 0]))
@@ -174,31 +178,52 @@ def _mixed(x: ArrayLike, rates: Floats, of_places: Callable[[Floats], Floats]) -
     found = np.empty(flat.size)
     for begin in range(0, flat.size, POINTS_MAX):
         ticks = _ticks(flat[begin : begin + POINTS_MAX], clock)
-        found[begin : begin + POINTS_MAX] = ticks @ of_places(_places(rates, clock, ticks.shape[1]))
+        found[begin : begin + POINTS_MAX] = ticks @ of_places(_walked(_in_a_row(rates / clock), ticks.shape[1]))
     return np.where(points < 0.0, 0.0, found.reshape(points.shape))
 
 
-def _ticks(points: Floats, clock: float) -> Floats:
+def _ticks(points: Floats, clock: float) -> csr_array:
     """For each point the Poisson probabilities of 0, 1, 2 ... ticks until then, as far as they matter."""
+    from scipy.sparse import csr_array
     from scipy.special import gammaln, xlogy
 
-    expected = clock * points[:, None]
-    most = float(expected.max()) if expected.size else 0.0
-    counts = np.arange(ceil(most + 10.0 * sqrt(most) + 40.0))[None, :]
-    return np.asarray(np.exp(xlogy(counts, expected) - expected - gammaln(counts + 1)))
+    expected = clock * points
+    reach = 10.0 * np.sqrt(expected) + 40.0
+    first = np.maximum(expected - reach, 0.0).astype(np.int64)
+    many = np.ceil(expected + reach).astype(np.int64) - first
+    starts = np.concatenate([[0], np.cumsum(many)])
+    counts = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, many)
+    most = int((first + many).max(initial=1))
+    factorials = gammaln(np.arange(most) + 1.0)
+    weights = np.exp(
+        xlogy(counts, np.repeat(expected, many)) - np.repeat(expected, many) - factorials[counts], dtype=np.float64
+    )
+    return csr_array((weights, counts, starts), shape=(points.size, most))
 
 
-def _places(rates: Floats, clock: float, terms: int) -> Floats:
-    """The probability of standing in each phase (columns) after 0, 1, 2 ... ticks (rows)."""
-    stays = (1.0 - rates / clock)[None, :] ** np.arange(terms)[:, None]
-    columns = [stays[:, 0]]
-    for index in range(1, rates.size):
-        columns.append(_through(columns[-1], rates[index - 1] / clock, rates[index] / clock))
-    return np.stack(columns, axis=1)
+def _in_a_row(leaves: Floats) -> Floats:
+    """What a tick does: from each phase (rows) to each phase (columns). `leaves` is the chance to leave each."""
+    return np.diag(1.0 - leaves) + np.diag(leaves[:-1], 1)
 
 
-def _through(before: Floats, entering: float, leaving: float) -> Floats:
-    """The next phase: y_n+1 = (1 - leaving) y_n + entering x_n."""
-    from scipy.signal import lfilter
+def _twice(leaves: Floats) -> Floats:
+    """The same with one more phase for each: whoever leaves the last one walks through phase i a second time."""
+    phases = leaves.size
+    step = np.zeros((2 * phases, 2 * phases))
+    step[:phases, :phases] = _in_a_row(leaves)
+    step[phases - 1, phases:] = leaves
+    step[phases:, phases:] = np.diag(1.0 - leaves)
+    return step
 
-    return np.asarray(lfilter([0.0, entering], [1.0, leaving - 1.0], before))
+
+def _walked(step: Floats, terms: int) -> Floats:
+    """The probability of standing in each phase (columns) after 0, 1, 2 ... ticks (rows), from the first phase on."""
+    places = np.zeros((terms, len(step)))
+    places[0, 0] = 1.0
+    done = 1
+    while done < terms:
+        more = min(done, terms - done)
+        places[done : done + more] = places[:more] @ step
+        step = step @ step
+        done *= 2
+    return places

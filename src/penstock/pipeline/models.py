@@ -17,15 +17,20 @@ client, published_at, delay; where one client had a message several times, the f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.kernel.delay_laws import two_laplace_cdf
 from penstock.pipeline import difference_scale, hypoexponential
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import grouped
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import key_table
+from penstock.pipeline.parcels import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 PAIR = ("run", "publisher", "client")
+SAMPLES_MIN = 1_000  # deliveries of a pair: fewer say little about a law
 PAIR_MODEL_SCHEMA = (
     "run string, publisher string, client string, samples bigint, constant double, mean double, skewness double,"
     " difference_scale double, difference_scale_likeliest double, difference_distance double,"
@@ -135,13 +141,13 @@ def _two_laplace(values: Floats, scale: float) -> Floats:
 
 def goodness(samples: ArrayLike, cdf: Callable[[Floats], Floats]) -> Goodness:
     """Kolmogorov and Smirnov's distance of the samples from a continuous law."""
-    from scipy.stats import kstwobign
+    from scipy.special import kolmogorov  # what scipy.stats calls kstwobign.sf, at a tenth of the import
 
     values = np.sort(np.asarray(samples, dtype=np.float64))
     steps = np.arange(values.size + 1) / values.size
     expected = cdf(values)
     distance = float(max(np.max(steps[1:] - expected), np.max(expected - steps[:-1])))
-    return Goodness(distance, float(kstwobign.sf(distance * np.sqrt(values.size))))
+    return Goodness(distance, float(kolmogorov(distance * np.sqrt(values.size))))
 
 
 def compare_samples(first: ArrayLike, second: ArrayLike) -> Goodness:
@@ -190,70 +196,108 @@ def pareto_cdf(x: ArrayLike, fit: ParetoFit) -> Floats:
 
 # The Spark half ---------------------------------------------------------------------------------------------------
 
+_ORDER = ("published_at", "incarnation", "count")
+_KNOWN = ("phases", "constant")
+
 
 def delay_differences(delays: DataFrame) -> DataFrame:
     """run, publisher, client, published_at, delay, difference: the delay less that of the publication before."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    in_order = Window.partitionBy(*PAIR).orderBy("published_at", "incarnation", "count")
-    difference = F.col("delay") - F.lag("delay").over(in_order)
-    found = _first_deliveries(delays).withColumn("difference", difference).where("difference IS NOT NULL")
-    return found.select(*PAIR, "published_at", "delay", "difference")
+    return table_of(_DIFFERENCES_METRIC, {"delays": delays}, [samples()])
 
 
 def difference_scales(delays: DataFrame) -> DataFrame:
-    """run, publisher, client, samples, difference_scale: b of every pair, without leaving Spark's own engine."""
-    from pyspark.sql import functions as F
-
-    size = F.avg(F.abs("difference")) * (2.0 / 3.0)
-    grouped = delay_differences(delays).groupBy(*PAIR)
-    return grouped.agg(F.count("*").alias("samples"), size.alias("difference_scale"))
+    """run, publisher, client, samples, difference_scale: b of every pair."""
+    return table_of(DIFFERENCE_SCALES_METRIC, {"delays": delays}, [samples()])
 
 
 def pair_models(
-    delays: DataFrame, *, phases: int, constant: float | None = None, samples_min: int = 1_000
+    delays: DataFrame, *, phases: int, constant: float | None = None, samples_min: int = SAMPLES_MIN
 ) -> DataFrame:
     """PAIR_MODEL_SCHEMA, one row for each pair with at least `samples_min` deliveries.
 
-    A fit takes about a tenth of a second. `delays` may bring columns `phases` and `constant` of its own, for pairs that
-    are different numbers of brokers apart; they come before the arguments.
+    `delays` may bring columns `phases` and `constant` of its own, for pairs that are different numbers of brokers
+    apart; they come before the arguments.
     """
+    known = [name for name in _KNOWN if name in delays.columns]
+    metric = pair_models_metric(phases, constant, samples_min, known)
+    return table_of(metric, {"delays": delays}, [samples(known)])
 
-    def fit_group(key: tuple[pa.Scalar[Any], ...], table: pa.Table) -> pa.Table:
+
+# The metrics behind them.
+
+
+def samples(known: Sequence[str] = ()) -> Metric:
+    """The delays of each pair in the order of publication; of a message that came several times, the least."""
+
+    def work(tables: ArrowTables) -> pa.Table:
         import pyarrow as pa
 
-        if table.num_rows < samples_min:
-            return schema.empty_table()
-        ordered = table.sort_by([(name, "ascending") for name in ("published_at", "incarnation", "count")])
-        known = {name: ordered[name][0].as_py() for name in ("phases", "constant") if name in ordered.column_names}
-        values = ordered["delay"].to_numpy()
-        if values.min() == values.max():
-            return schema.empty_table()
-        model = fit_pair(values, **{"phases": phases, "constant": constant, **known})
-        row = dict(zip(PAIR, (part.as_py() for part in key), strict=True))
-        row |= {field.name: getattr(model, field.name) for field in fields(model)}
-        return pa.Table.from_pylist([row], schema=schema)
+        keys, rows = grouped(tables["delays"], PAIR, [*_ORDER, "delay", *known])
+        rows = rows.take(np.lexsort((rows["delay"], rows["count"], rows["incarnation"], rows["published_at"], rows.number)))
+        again = np.zeros(len(rows), dtype=bool)
+        again[1:] = rows.number[1:] == rows.number[:-1]
+        for name in ("incarnation", "count"):
+            again[1:] &= rows[name][1:] == rows[name][:-1]
+        rows = rows.take(~again)
+        columns = {name: rows[name] for name in ("published_at", "delay", *known)}
+        return key_table(keys, rows.number, **columns)
 
-    schema = _arrow_schema(PAIR_MODEL_SCHEMA)
-    return _first_deliveries(delays).groupBy(*PAIR).applyInArrow(fit_group, PAIR_MODEL_SCHEMA)
-
-
-def _first_deliveries(delays: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    message = [*PAIR, "incarnation", "count"]
-    others = [name for name in ("published_at", "phases", "constant") if name in delays.columns]
-    return delays.groupBy(*message).agg(F.min("delay").alias("delay"), *(F.first(name).alias(name) for name in others))
+    ddl = "run string, publisher string, client string, published_at double, delay double"
+    ddl += "".join(f", {name} {kind}" for name, kind in (("phases", "bigint"), ("constant", "double")) if name in known)
+    reads = {"delays": (*PAIR[1:], *_ORDER, "delay", *known)}
+    return Metric("samples", ddl, reads, work, together={"delays": PAIR[1:]})
 
 
-def _arrow_schema(columns: str) -> pa.Schema:
-    import pyarrow as pa
+def _differences(tables: ArrowTables) -> pa.Table:
+    keys, rows = grouped(tables["samples"], PAIR, ["published_at", "delay"])
+    later = np.flatnonzero(np.diff(rows.number, prepend=-1) == 0)
+    difference = rows["delay"][later] - rows["delay"][later - 1]
+    later_rows = rows.take(later)
+    return key_table(keys, later_rows.number, **later_rows.values, difference=difference)
 
-    kinds = {
-        "string": pa.string(),
-        "bigint": pa.int64(),
-        "double": pa.float64(),
-        "array<double>": pa.list_(pa.float64()),
-    }
-    return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in columns.split(","))])
+
+def _difference_scales(tables: ArrowTables) -> pa.Table:
+    keys, rows = grouped(tables["samples"], PAIR, ["delay"])
+    pairs = [(group, begin, end) for group, (begin, end) in enumerate(zip(rows.starts, rows.ends)) if end - begin > 1]
+    scales = [difference_scale.scale_of(np.diff(rows["delay"][begin:end])) for _, begin, end in pairs]
+    many = [end - begin - 1 for _, begin, end in pairs]
+    numbers = np.array([group for group, *_ in pairs], dtype=np.int64)
+    return key_table(keys, numbers, samples=np.array(many, dtype=np.int64), difference_scale=np.array(scales, float))
+
+
+def pair_models_metric(
+    phases: int, constant: float | None = None, samples_min: int = SAMPLES_MIN, known: Sequence[str] = ()
+) -> Metric:
+    """All fits to each pair that has samples enough; a fit may take a second, so pairs are spread over all tasks."""
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import pyarrow as pa
+
+        keys, rows = grouped(tables["samples"], PAIR, ["delay", *known])
+        found = []
+        for key, begin, end in zip(keys.to_pylist(), rows.starts, rows.ends, strict=True):
+            values = rows["delay"][begin:end]
+            if end - begin >= samples_min and values.min() < values.max():
+                own = {name: rows[name][begin].item() for name in known}
+                model = fit_pair(values, **{"phases": phases, "constant": constant, **own})
+                found.append(key | {field.name: getattr(model, field.name) for field in fields(model)})
+        return pa.Table.from_pylist(found, schema=arrow_schema(PAIR_MODEL_SCHEMA))
+
+    reads = {"samples": (*PAIR[1:], "delay", *known)}
+    return Metric("pair_models", PAIR_MODEL_SCHEMA, reads, work, together={"samples": PAIR[1:]}, dear=True)
+
+
+_DIFFERENCES_METRIC = Metric(
+    "differences",
+    "run string, publisher string, client string, published_at double, delay double, difference double",
+    {"samples": (*PAIR[1:], "published_at", "delay")},
+    _differences,
+    together={"samples": PAIR[1:]},
+)
+DIFFERENCE_SCALES_METRIC = Metric(
+    "difference_scales",
+    DIFFERENCE_SCALE_SCHEMA,
+    {"samples": (*PAIR[1:], "delay")},
+    _difference_scales,
+    together={"samples": PAIR[1:]},
+)

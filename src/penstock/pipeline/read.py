@@ -5,7 +5,8 @@ are not those of its kind, is named and stops the pipeline; with `allow_partial`
 Pages inside the files carry checksums, which Spark verifies as it reads; with `allow_partial` they are verified here,
 since a file must then be known to be good before it is taken.
 
-A run that is not complete (it crashed, or is still going) is read as far as it got, with a warning.
+A run that is not complete (it crashed, or is still going) is read as far as it certainly got, with a warning. What
+that means for its numbers, and what a part file that is left out means for them, stands in `extent`.
 
 One run gets its name as a constant column. Several are read in one scan, and a broadcast join tells from each row's
 file which run it belongs to: a scan for each run would cost more than the work for a hundred small ones.
@@ -14,8 +15,9 @@ file which run it belongs to: a scan for each run would cost more than the work 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +28,19 @@ from msgspec import Struct
 from penstock.errors import InvalidRun
 from penstock.kernel.trace import Record
 from penstock.kernel.trace_files import TRACE_FOLDER, arrow_schema, kind_name
+from penstock.kernel.trace_marks import Mark, read_marks
+from penstock.pipeline.extent import (
+    INCOMPLETE,
+    UNDER_WAY,
+    Finding,
+    Part,
+    find_losses,
+    lost_records,
+    reached,
+    seconds,
+    unjudged_checks,
+    unjudged_stretches,
+)
 from penstock.pipeline.schema import checked, file_ddl, parse_ddl, table_ddl
 from penstock.services import record_kinds
 
@@ -33,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_FILE = "run.json"
+GRACE = 1.0  # seconds that a subscription may take to be known everywhere, where the scenario does not say
 WAYS_OUT = "remove it and make the run again, or leave it out with --allow-partial"
 
 
@@ -43,6 +59,7 @@ class RunHead(Struct, frozen=True):
     seed: int
     complete: bool
     scenario: dict[str, Any] = {}
+    records: dict[str, int] | None = None  # of each kind; older versions did not count them
 
 
 @dataclass(frozen=True)
@@ -52,51 +69,91 @@ class RunFolder:
     run: str
     folder: Path
     head: RunHead
+    grace: float = GRACE  # seconds that a subscription of this run may take to be known everywhere: its own `settle`
+    until: float = inf  # only what happened before is looked at; less than inf for a run that is not complete
+    unjudged: tuple[tuple[float, float], ...] = ()  # stretches of time: what was published in them is not due
+    unjudged_checks: frozenset[str] = frozenset()  # that would find fault with what is only lost
+    marks: tuple[Mark, ...] = ()  # of those who wrote the trace
+
+    @property
+    def under_way(self) -> float:
+        """Seconds that a message of this run may be under way."""
+        return max(UNDER_WAY, float(self.head.scenario.get("drain", UNDER_WAY)))
 
 
 @dataclass(frozen=True)
 class Tables:
     """All runs that were asked for, one DataFrame for each kind of record, each with the column `run`."""
 
-    kinds: dict[str, DataFrame]  # table -> its rows; there is one for every kind, also if nothing of it happened
+    kinds: dict[str, DataFrame]  # table -> its rows, as far as somebody has asked for them
     runs: tuple[RunFolder, ...]
     warnings: tuple[str, ...] = ()  # what a person should know: incomplete runs, files left out
+    findings: tuple[Finding, ...] = ()  # the same and more, for the checks
     files: dict[str, dict[Path, str]] = field(default_factory=dict)  # for each kind its good part files and their runs
+    spark: SparkSession | None = None  # reads what nobody has asked for yet
+
+    @property
+    def until(self) -> dict[str, float]:
+        """How far each run is looked at."""
+        return {run.run: run.until for run in self.runs}
 
     def __getattr__(self, kind: str) -> DataFrame:
-        """`tables.delivered`: the table of a kind."""
-        if kind.startswith("_") or kind not in self.kinds:
-            raise AttributeError(f"no kind of record has a table '{kind}'; there are {', '.join(sorted(self.kinds))}")
+        """`tables.delivered`: the table of a kind. There is one for every kind, also if nothing of it happened."""
+        known = {kind_name(one): one for one in record_kinds()}
+        if kind.startswith("_") or kind not in known:
+            raise AttributeError(f"no kind of record has a table '{kind}'; there are {', '.join(sorted(known))}")
+        if kind not in self.kinds:
+            assert self.spark is not None
+            self.kinds[kind] = _read(self.spark, known[kind], self.files[kind], self.until)
         return self.kinds[kind]
 
 
-def read_runs(spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False) -> Tables:
+def read_runs(
+    spark: SparkSession, folders: Iterable[Path | str], *, allow_partial: bool = False, grace: float | None = None
+) -> Tables:
     """The tables of these runs; raises InvalidRun for a folder that holds none, or a part file that is damaged."""
-    runs = find_runs(folders)
-    warnings = [f"{run.folder}: incomplete run (it crashed or is still going)" for run in runs if not run.head.complete]
-    frames = {}
-    good: dict[str, dict[Path, str]] = {}
-    for kind in record_kinds():
-        files = good.setdefault(kind_name(kind), {})
-        for run in runs:
-            for path in part_files(run.folder, kind):
-                problem = damage(path, kind, thorough=allow_partial)
-                if problem is None:
-                    files[path] = run.run
-                elif allow_partial:
-                    warnings.append(f"{path}: left out, {problem}")
-                else:
-                    raise InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
-        frames[kind_name(kind)] = _read(spark, kind, files)
-    return Tables(frames, runs=runs, warnings=tuple(warnings), files=good)
+    runs = find_runs(folders, grace=grace)
+    warnings = [f"{run.folder}: {_incomplete(run)}" for run in runs if not run.head.complete]
+    findings = [Finding(run.run, INCOMPLETE, 1, _incomplete(run)) for run in runs if not run.head.complete]
+    good: dict[str, dict[Path, str]] = {kind_name(kind): {} for kind in record_kinds()}
+    judged = []
+    for run in runs:
+        parts = list(look_at(run, thorough=allow_partial))
+        bad = [part for part in parts if part.problem is not None]
+        if bad and not allow_partial:
+            raise invalid(bad[0])
+        warnings += [f"{part.path}: left out, {part.problem}" for part in bad]
+        findings += find_losses(run.run, parts, run.marks, run.head.records, complete=run.head.complete)
+        judged.append(_judged(run, parts))
+        for part in parts:
+            if part.problem is None:
+                good[part.kind][part.path] = run.run
+    return Tables({}, runs=tuple(judged), warnings=tuple(warnings), findings=tuple(findings), files=good, spark=spark)
 
 
-def find_runs(folders: Iterable[Path | str]) -> tuple[RunFolder, ...]:
-    """Look at each folder's `run.json`. A run is named by the last two parts of its path."""
+def _judged(run: RunFolder, parts: list[Part]) -> RunFolder:
+    """The run, with what cannot be judged of it."""
+    lost = lost_records(parts, run.marks, complete=run.head.complete)
+    stretches = unjudged_stretches(run.until, lost, run.under_way)
+    return replace(run, unjudged=stretches, unjudged_checks=frozenset(unjudged_checks(lost)))
+
+
+def _incomplete(run: RunFolder) -> str:
+    if not run.marks:
+        return "incomplete run, and nothing says how far it got: an older version wrote it, so it is not looked at"
+    return f"incomplete run (it crashed or is still going), read up to {seconds(run.until)}"
+
+
+def find_runs(folders: Iterable[Path | str], *, grace: float | None = None) -> tuple[RunFolder, ...]:
+    """Look at each `run.json`. A run is named by the last two parts of its path. `grace` counts for all, if given."""
     runs: dict[str, RunFolder] = {}
     for given in folders:
         folder = Path(given).resolve()
-        run = RunFolder("/".join(folder.parts[-2:]), folder, _head(folder))
+        head = _head(folder)
+        own = float(head.scenario.get("settle", GRACE)) if grace is None else grace
+        marks = tuple(read_marks(folder / TRACE_FOLDER))
+        until = reached(marks, complete=head.complete)
+        run = RunFolder("/".join(folder.parts[-2:]), folder, head, own, until, marks=marks)
         if run.run in runs:
             raise InvalidRun(str(folder), f"has the same name as {runs[run.run].folder}; each run needs its own")
         runs[run.run] = run
@@ -113,32 +170,40 @@ def trace_bytes(runs: Iterable[RunFolder]) -> int:
     return sum(path.stat().st_size for run in runs for kind in record_kinds() for path in part_files(run.folder, kind))
 
 
-def damage(path: Path, kind: type[Record], *, thorough: bool) -> str | None:
-    """What is wrong with a part file; None if nothing is. `thorough` reads every page and verifies its checksum."""
+def look(path: Path, kind: type[Record], *, thorough: bool) -> Part:
+    """What a part file holds, or what is wrong with it. `thorough` reads every page and verifies its checksum."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path, page_checksum_verification=thorough) as file:
             if not file.schema_arrow.equals(arrow_schema(kind)):
-                return f"its columns are not those of {kind.__name__}: it was written by another version of Penstock"
+                problem = f"its columns are not those of {kind.__name__}: it was written by another version of Penstock"
+                return Part(path, kind_name(kind), problem=problem)
             if thorough:
                 for group in range(file.num_row_groups):
                     file.read_row_group(group)
+            return Part(path, kind_name(kind), file.metadata.num_rows)
     except (OSError, pa.ArrowException) as error:
-        return f"is damaged ({str(error).splitlines()[0][:120]})"
-    return None
+        return Part(path, kind_name(kind), problem=f"is damaged ({str(error).splitlines()[0][:120]})")
+
+
+def look_at(run: RunFolder, *, thorough: bool) -> Iterator[Part]:
+    """All part files of a run."""
+    for kind in record_kinds():
+        for path in part_files(run.folder, kind):
+            yield look(path, kind, thorough=thorough)
 
 
 def find_damage(runs: Iterable[RunFolder]) -> InvalidRun | None:
     """Read every page of every part file: who wants to know why Spark failed does not mind the time."""
-    for run in runs:
-        for kind in record_kinds():
-            for path in part_files(run.folder, kind):
-                problem = damage(path, kind, thorough=True)
-                if problem is not None:
-                    return InvalidRun(str(path), f"{problem}; {WAYS_OUT}")
-    return None
+    parts = (part for run in runs for part in look_at(run, thorough=True))
+    return next((invalid(part) for part in parts if part.problem is not None), None)
+
+
+def invalid(part: Part) -> InvalidRun:
+    """What a part file that is damaged means to whoever did not ask to leave it out."""
+    return InvalidRun(str(part.path), f"{part.problem}; {WAYS_OUT}")
 
 
 def _head(folder: Path) -> RunHead:
@@ -150,8 +215,8 @@ def _head(folder: Path) -> RunHead:
         raise InvalidRun(str(folder / RUN_FILE), f"does not describe a run: {error}") from None
 
 
-def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str]) -> DataFrame:
-    """One DataFrame over these files, with the run of each."""
+def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str], until: dict[str, float]) -> DataFrame:
+    """One DataFrame over these files, with the run of each, as far as that run is looked at."""
     from pyspark.sql import functions as F
 
     if not files:
@@ -159,9 +224,14 @@ def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str]) -> Da
     rows = spark.read.schema(parse_ddl(file_ddl(kind))).parquet(*map(_address, files))
     names = sorted(set(files.values()))
     if len(names) == 1:
+        if until[names[0]] < inf:
+            rows = rows.where(F.col("time") < until[names[0]])
         return checked(rows.withColumn("run", F.lit(names[0])), table_ddl(kind), kind_name(kind))
     places = spark.createDataFrame(_runs_of(rows.inputFiles(), files), "`file` string, `run` string")
     tagged = rows.withColumn("file", F.col("_metadata.file_path")).join(F.broadcast(places), "file").drop("file")
+    for run in names:
+        if until[run] < inf:
+            tagged = tagged.where((F.col("run") != run) | (F.col("time") < until[run]))
     return checked(tagged, table_ddl(kind), kind_name(kind))
 
 

@@ -35,3 +35,10 @@ def read_result(run: Path, name: str, **wanted: str) -> list[dict[str, Any]]:
     filters = [(column, "=", value) for column, value in wanted.items()] or None
     rows: list[dict[str, Any]] = parquet.read_table(path, filters=filters).to_pylist()
     return rows
+
+
+def of_run(table: pa.Table, run: str) -> pa.Table:
+    """The rows of a result that belong to a run."""
+    import pyarrow.compute as pc
+
+    return table.filter(pc.equal(table.column("run"), run)).combine_chunks()

@@ -15,12 +15,16 @@ most:
 What was under way when a subscription began may arrive after it, which is why the first stretch begins before
 `begin`. A publication that stands nowhere in this picture has no row: to deliver it was wrong. Publishers' own
 subscriptions count like any others.
+
+Every run has a grace of its own. Where a trace is cut off, or a part of it is lost, nobody can know whether what was
+published shortly before, or meanwhile, has arrived: a run's `unjudged` stretches name these times, and nothing that
+was published in them is due.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
@@ -33,12 +37,15 @@ from numpy.typing import NDArray
 from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.kernel.trace import Published, Subscribed, Unsubscribed
+from penstock.pipeline.execution import read_kind
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.parcels import arrow_schema, plain_column
 from penstock.pipeline.schema import checked, table_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Broadcast
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.read import Tables
 
@@ -46,6 +53,10 @@ TRUTH_SCHEMA = (
     "run string, publisher string, incarnation bigint, count bigint, client string, subscription bigint,"
     " published_at double, due boolean"
 )
+Stretches = tuple[tuple[float, float], ...]  # of time, each with its begin and its end
+_IDENTITY = ("run", "publisher", "incarnation", "count")
+_UNSUBSCRIBED = ("run", "node", "subscription", "time")
+_SUBSCRIBED = (*_UNSUBSCRIBED, "where")
 MESSAGES_PER_MATCH = 1024  # bounds what a worker holds: this times the matches of one message
 
 
@@ -68,6 +79,8 @@ class Standings:
     reach: NDArray[np.float64]
     begin: NDArray[np.float64]
     end: NDArray[np.float64]
+    grace: float
+    unjudged: Stretches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,43 +91,79 @@ class SubscriptionSpans:
     runs: dict[str, Standings]
 
 
-def truth_of(tables: Tables, *, grace: float) -> DataFrame:
-    """The truth about all runs that have been read."""
-    return truth(tables.published, tables.subscribed, tables.unsubscribed, grace=grace)
+def truth_of(tables: Tables) -> DataFrame:
+    """The truth about all runs that have been read, each with its own grace."""
+    grace = {run.run: run.grace for run in tables.runs}
+    unjudged = {run.run: run.unjudged for run in tables.runs}
+    return truth(tables.published, tables.subscribed, tables.unsubscribed, grace=grace, unjudged=unjudged)
 
 
-def truth(published: DataFrame, subscribed: DataFrame, unsubscribed: DataFrame, *, grace: float) -> DataFrame:
-    """TRUTH_SCHEMA: a row for each publication and subscription that it may be delivered to; `due` if it must be."""
+def truth(
+    published: DataFrame,
+    subscribed: DataFrame,
+    unsubscribed: DataFrame,
+    *,
+    grace: float | Mapping[str, float],
+    unjudged: Mapping[str, Stretches] | None = None,
+) -> DataFrame:
+    """TRUTH_SCHEMA: a row for each publication and subscription that it may be delivered to; `due` if it must be.
+
+    `grace` is one for all runs, or one for each.
+    """
     published = checked(published, table_ddl(Published), "published")
     subscribed = checked(subscribed, table_ddl(Subscribed), "subscribed")
     unsubscribed = checked(unsubscribed, table_ddl(Unsubscribed), "unsubscribed")
-    spans = collect_subscriptions(subscribed, unsubscribed, grace=grace)
+    tables = subscribed.select(*_SUBSCRIBED).toArrow(), unsubscribed.select(*_UNSUBSCRIBED).toArrow()
+    spans = collect_subscriptions(*tables, grace=grace, unjudged=unjudged or {})
     sent = published.sparkSession.sparkContext.broadcast(spans)
-    identity = ["run", "publisher", "incarnation", "count"]
     # Hash partitioning spreads a run that stands in one file; adaptive execution keeps a small one in one piece.
-    spread = published.select(*identity, "time", "attributes").repartition(*identity)
-    return spread.mapInArrow(partial(_judge, sent, grace), TRUTH_SCHEMA)
+    spread = published.select(*_IDENTITY, "time", "attributes").repartition(*_IDENTITY)
+    return spread.mapInArrow(partial(_judge, sent), TRUTH_SCHEMA)
 
 
-def collect_subscriptions(subscribed: DataFrame, unsubscribed: DataFrame, *, grace: float) -> SubscriptionSpans:
+def truth_metric(spark: SparkSession, tables: Tables) -> Metric:
+    """The same truth as `truth_of`, made where publications are read."""
+    grace = {run.run: run.grace for run in tables.runs}
+    unjudged = {run.run: run.unjudged for run in tables.runs}
+    changes = read_kind(tables, "subscribed", _SUBSCRIBED[1:]), read_kind(tables, "unsubscribed", _UNSUBSCRIBED[1:])
+    sent = spark.sparkContext.broadcast(collect_subscriptions(*changes, grace=grace, unjudged=unjudged))
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import pyarrow as pa
+
+        table = tables["published"]
+        columns = {name: plain_column(table[name]) for name in table.column_names}
+        return pa.Table.from_batches(_judge(sent, pa.table(columns).to_batches()), arrow_schema(TRUTH_SCHEMA))
+
+    return Metric("truth", TRUTH_SCHEMA, {"published": (*_IDENTITY[1:], "time", "attributes")}, work)
+
+
+def collect_subscriptions(
+    subscribed: pa.Table,
+    unsubscribed: pa.Table,
+    *,
+    grace: float | Mapping[str, float],
+    unjudged: Mapping[str, Stretches],
+) -> SubscriptionSpans:
     """What everybody wanted and when, brought to the driver."""
     changes: dict[tuple[str, str, int], list[tuple[float, str | None]]] = defaultdict(list)
-    key = ["run", "node", "subscription", "time"]
-    for run, node, number, time, where in _rows(subscribed, [*key, "where"]):
+    for run, node, number, time, where in _rows(subscribed, _SUBSCRIBED):
         changes[run, node, number].append((time, where))
-    for run, node, number, time in _rows(unsubscribed, key):
+    for run, node, number, time in _rows(unsubscribed, _UNSUBSCRIBED):
         changes[run, node, number].append((time, None))
+    own = {run: grace if isinstance(grace, float) else grace[run] for run, _, _ in changes}
     spans = [
         (run, node, number, span)
         for (run, node, number), one in sorted(changes.items())
-        for span in active_spans(one, grace=grace)
+        for span in active_spans(one, grace=own[run])
     ]
     texts = tuple(sorted({span.where for *_, span in spans}))
     by_run: dict[str, list[tuple[str, int, Span]]] = defaultdict(list)
     for run, node, number, span in spans:
         by_run[run].append((node, number, span))
     numbers = {text: index for index, text in enumerate(texts)}
-    return SubscriptionSpans(texts=texts, runs={run: _standings(some, numbers) for run, some in by_run.items()})
+    runs = {run: _standings(some, numbers, own[run], unjudged.get(run, ())) for run, some in by_run.items()}
+    return SubscriptionSpans(texts=texts, runs=runs)
 
 
 def active_spans(changes: Iterable[tuple[float, str | None]], *, grace: float) -> list[Span]:
@@ -148,12 +197,13 @@ def _span(before: list[Span], active: tuple[float, str], end: float, grace: floa
     return Span(max(begin - grace, earliest), begin, end, where)
 
 
-def _rows(frame: DataFrame, names: list[str]) -> Iterator[tuple[Any, ...]]:
-    table = frame.select(*names).toArrow()
+def _rows(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
-def _standings(spans: list[tuple[str, int, Span]], numbers: dict[str, int]) -> Standings:
+def _standings(
+    spans: list[tuple[str, int, Span]], numbers: dict[str, int], grace: float, unjudged: Stretches
+) -> Standings:
     spans = sorted(spans, key=lambda one: numbers[one[2].where])
     counts = np.bincount([numbers[span.where] for *_, span in spans], minlength=len(numbers))
     return Standings(
@@ -163,15 +213,15 @@ def _standings(spans: list[tuple[str, int, Span]], numbers: dict[str, int]) -> S
         reach=np.array([span.reach for *_, span in spans]),
         begin=np.array([span.begin for *_, span in spans]),
         end=np.array([span.end for *_, span in spans]),
+        grace=grace,
+        unjudged=unjudged,
     )
 
 
 # In the workers ---------------------------------------------------------------------------------------------------
 
 
-def _judge(
-    sent: Broadcast[SubscriptionSpans], grace: float, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _judge(sent: Broadcast[SubscriptionSpans], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -183,10 +233,10 @@ def _judge(
                 of_run = table.filter(pc.equal(table["run"], run))
                 for begin in range(0, of_run.num_rows, MESSAGES_PER_MATCH):
                     part = of_run.slice(begin, MESSAGES_PER_MATCH)
-                    yield from _judge_part(part, _index_of(spans.texts), spans.runs[run], grace)
+                    yield from _judge_part(part, _index_of(spans.texts), spans.runs[run])
 
 
-def _judge_part(part: pa.Table, index: PredicateIndex, standings: Standings, grace: float) -> list[pa.RecordBatch]:
+def _judge_part(part: pa.Table, index: PredicateIndex, standings: Standings) -> list[pa.RecordBatch]:
     """Every pair of a publication and a true text becomes a row for each span of that text that it falls into."""
     import pyarrow as pa
 
@@ -199,7 +249,9 @@ def _judge_part(part: pa.Table, index: PredicateIndex, standings: Standings, gra
     times = part["time"].to_numpy()[rows]
     reached = (standings.reach[spans] <= times) & (times < standings.end[spans])
     rows, spans, times = rows[reached], spans[reached], times[reached]
-    due = (standings.begin[spans] + grace <= times) & (times <= standings.end[spans] - grace)
+    due = (standings.begin[spans] + standings.grace <= times) & (times <= standings.end[spans] - standings.grace)
+    for begin, end in standings.unjudged:
+        due &= (times < begin) | (times >= end)
     publications = part.take(pa.array(rows))
     found = {name: publications[name] for name in ("run", "publisher", "incarnation", "count")}
     found["client"] = pa.array(standings.client, type=pa.string()).take(pa.array(spans))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -33,7 +34,8 @@ from msgspec import Struct
 import penstock
 from penstock.errors import InvalidRun, NotPossibleHere
 from penstock.kernel.trace import Trace
-from penstock.kernel.trace_files import TraceFiles
+from penstock.kernel.trace_files import TRACE_FOLDER, TraceFiles
+from penstock.kernel.trace_marks import read_marks
 from penstock.scenario.spec import Scenario
 from penstock.scenario.validate import validate
 from penstock.services import services
@@ -65,6 +67,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     finished: str | None = None
     complete: bool = False
     outcome: RunOutcome | None = None
+    records: dict[str, int] | None = None  # in the trace, of each kind: whoever reads fewer knows that some are lost
+    cut_off: tuple[str, ...] = ()  # writers of the trace that were killed: how many records they had nobody knows
 
 
 class Run(Struct, frozen=True):
@@ -99,7 +103,15 @@ def make_run(folder: Path, scenario: Scenario, seed: int, make: Callable[[Trace]
     _write_info(folder, info)
     with TraceFiles(folder) as trace:
         outcome = make(trace)
-    info = msgspec.structs.replace(info, finished=_now(), complete=outcome.complete, outcome=outcome)
+    marks = read_marks(folder / TRACE_FOLDER)
+    info = msgspec.structs.replace(
+        info,
+        finished=_now(),
+        complete=outcome.complete,
+        outcome=outcome,
+        records=dict(sorted(sum((Counter(mark.rows) for mark in marks), Counter()).items())),
+        cut_off=tuple(mark.writer for mark in marks if not mark.closed),
+    )
     _write_info(folder, info)
     return Run(folder, info)
 

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from penstock.content.message import Attributes, Identity, Message
 from penstock.kernel.packet import Packet
-from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Published, Record, Trace
+from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checkers import Checker, make_checkers
 from penstock.scenario.spec import ClientSpec, Scenario
@@ -34,7 +34,7 @@ class ClientTally:
     published: int = 0
     refused: int = 0
     delivered: int = 0
-    delays: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)  # of what it got, from publish() on
     per_second: Counter[int] = field(default_factory=Counter)  # deliveries in each second of the run
 
 
@@ -82,9 +82,7 @@ class _Watch:
         self.digest.write(now, node, record)
         if self._trace is not None:
             self._trace.write(now, node, record)
-        if type(record) is Published:  # it has left; it may have waited before, for congestion control
-            self.published_at[Identity(record.publisher, record.incarnation, record.count)] = now
-        elif type(record) is Dropped:
+        if type(record) is Dropped:
             self.drops[node, record.peer, record.place, record.cause] += 1
             for listener in self._on_dropped:
                 listener(now, record)

@@ -67,15 +67,21 @@ class TransportClient:
         return self.transport.limited and self.transport.config.when_full == "wait"
 
     def publish(
-        self, messages: Sequence[Message], options: object, *, tickets: Sequence[Ticket], now: float
+        self,
+        messages: Sequence[Message],
+        options: object,
+        *,
+        tickets: Sequence[Ticket],
+        now: float,
+        began: Sequence[float] = (),
     ) -> list[Effect]:
         """Send these, now or when their flows have tokens."""
         if not self._client.connected:
             return self._client.publish(messages, tickets=tickets, now=now, lane=self._lane)
         effects: list[Effect] = []
-        for message, ticket in zip_longest(messages, tickets):
+        for message, ticket, since in zip_longest(messages, tickets, began):
             try:
-                effects += self.carried_out(self.transport.publish(message, ticket=ticket, now=now))
+                effects += self.carried_out(self.transport.publish(message, ticket=ticket, now=now, began=since))
             except InvalidMessage as error:
                 refusal = InputRefused(self._name, str(error)) if ticket is None else Done(ticket, Refused(str(error)))
                 effects.append(refusal)

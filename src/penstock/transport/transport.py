@@ -110,12 +110,12 @@ class Transport:
         about_us = self._own_subscriptions.about_us() if self.config.publisher_answers else []
         return self._own_subscriptions.inbox() + about_us
 
-    def publish(self, message: Message, *, now: float, ticket: Ticket | None = None) -> list[TransportEffect]:
+    def publish(
+        self, message: Message, *, now: float, ticket: Ticket | None = None, began: float | None = None
+    ) -> list[TransportEffect]:
         """Number the message and send it, now or when its flow has tokens; the ticket is answered when it has left.
-
-        Raises InvalidMessage, having changed nothing, if a header has no room.
-        """
-        return self._send_path.publish(message, ticket, now=now)
+        Raises InvalidMessage, having changed nothing, if a header has no room."""
+        return self._send_path.publish(message, ticket, now=now, began=began)
 
     def close(self, problem: str) -> list[TransportEffect]:
         """The network has gone: what waits for tokens does not leave any more."""

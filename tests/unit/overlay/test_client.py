@@ -66,6 +66,12 @@ def test_a_publication_is_recorded_sent_and_done() -> None:
     ]
 
 
+def test_the_record_says_how_long_ago_the_application_published() -> None:
+    messages = (a_message(1), a_message(2))
+    effects = a_service().publish(messages, tickets=(), now=5.0, began=(4.5, 5.0))
+    assert [effect.waited for effect in effects if isinstance(effect, Published)] == [0.5, 0.0]
+
+
 def test_publishing_while_the_link_is_down_is_refused_at_once() -> None:
     effects = a_service(up=False).publish((a_message(),), tickets=(9,), now=0.0)
     assert isinstance(effects[0], Dropped), "nobody could have received it, but it is not lost in silence"

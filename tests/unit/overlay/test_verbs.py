@@ -71,7 +71,13 @@ class Server:
         return True
 
     def publish(
-        self, messages: Sequence[Message], options: Any, *, tickets: Sequence[Ticket], now: float
+        self,
+        messages: Sequence[Message],
+        options: Any,
+        *,
+        tickets: Sequence[Ticket],
+        now: float,
+        began: Sequence[float] = (),
     ) -> list[Effect]:
         self.given.append(("publish", len(messages), options, tuple(tickets)))
         return self.client.sent(messages, Lane.STREAM)

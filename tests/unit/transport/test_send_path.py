@@ -127,6 +127,23 @@ def test_numbers_are_given_when_leaving_and_not_when_queued() -> None:
     assert departures == [pytest.approx(time) for time, _ in publisher.left]
 
 
+def test_the_trace_says_how_long_each_message_waited_since_it_was_published() -> None:
+    """Delay is what the application sees: it begins with publish(), not where the rate limiter lets a message go."""
+    publisher = Publisher(WAIT)
+    publisher.receive("s", ("a", 10.0))
+    publisher.now = 3.0
+    for _ in range(4):
+        publisher.publish(a=True)
+    publisher.publish(b=True)
+    message = make_message(Identity("p", 1, 6), {"b": True})
+    publisher.do(publisher.transport.publish(message, now=3.0, ticket=6, began=2.5))
+    publisher.run(5.0)
+    left = {opened(message)[1].identity.count: at for at, message in publisher.left}
+    waited = {fact.count: fact.waited for fact in publisher.records if isinstance(fact, Published)}
+    assert waited == {count: pytest.approx(at - 3.0) for count, at in left.items()} | {6: 0.5}
+    assert max(waited.values()) > 0.1, "some had to wait for tokens"
+
+
 def test_a_withheld_message_takes_no_number() -> None:
     publisher = Publisher()
     publisher.receive("s", ("a", 10.0))

@@ -79,6 +79,7 @@ class _Publisher:
     body: bytes
     late: float = 0.0  # how long it has been held up in all
     held_since: float = 0.0
+    began: float | None = None  # when it wanted to publish the message that is held up now
 
 
 class StoreAndForward:
@@ -147,13 +148,15 @@ class StoreAndForward:
 
     def _publish(self, publisher: _Publisher) -> None:
         broker = self._brokers[publisher.broker]
+        publisher.began = self._engine.now if publisher.began is None else publisher.began
         if broker.blocking:
             publisher.held_since = self._engine.now
             broker.waiting.append(publisher)
             return
         count = self._counts[publisher.client] = self._counts.get(publisher.client, 0) + 1
         message = make_message(Identity(publisher.client, 1, count), publisher.draw(), publisher.body)
-        self._note(publisher.client, published_record(message))
+        self._note(publisher.client, published_record(message, self._engine.now - publisher.began))
+        publisher.began = None
         targets: Targets = {}
         for key in self._index.match([message.attributes])[0]:
             home, client, subscription = self._subscribers[key]

@@ -89,7 +89,7 @@ class View:
     @cached_property
     def truth(self) -> DataFrame:
         """Who should have got what."""
-        return self._keep(truth_of(self.tables, grace=self.scenario.settle))
+        return self._keep(truth_of(self.tables))
 
     @cached_property
     def missed(self) -> DataFrame:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.content.message import Message
 from penstock.kernel.packet import Packet
@@ -70,6 +70,7 @@ class HomeLink:
         self._secret = os.urandom(SECRET_BYTES)  # by which a broker knows us again under our name
         self._connection: Connection | None = None  # that we dialled last
         self._outbox: list[Message] = []  # published in this turn of the loop
+        self._began: list[float] = []  # and when each publish() began; only with a trace
         self._loop = asyncio.get_running_loop()
         self._up = asyncio.Event()
         self._writable = asyncio.Event()
@@ -179,9 +180,10 @@ class HomeLink:
 
     # What is published.
 
-    def put(self, message: Message) -> None:
-        """Gather a message for the end of this turn."""
+    def put(self, message: Message, began: Sequence[float]) -> None:
+        """Gather a message for the end of this turn; `began` says when it was published, or nothing."""
         self._outbox.append(message)
+        self._began += began
         self.outbox_bytes += message.size_bytes
         if len(self._outbox) == 1:
             self._loop.call_soon(self.post)
@@ -190,7 +192,8 @@ class HomeLink:
         """Give the machine what was gathered, in one go."""
         if self._outbox:
             messages, self._outbox, self.outbox_bytes = self._outbox, [], 0
-            self.host.apply(self.verbs.publish(messages, now=self.host.now()))
+            began, self._began = self._began, []
+            self.host.apply(self.verbs.publish(messages, now=self.host.now(), began=began))
 
     async def let_out(self) -> None:
         """Write what was published and give the loop its turn, until nothing waits for the socket any more.

@@ -202,6 +202,7 @@ class Network:
         link = self._link
         if link is None or link.port is None:
             raise self._not_connected("best effort keeps nothing: publish again later")
+        began = () if self._trace is None else (link.host.now(),)
         # To wait is to wait here, not after it was handed over: so what was cancelled has not left.
         turn_due = self._count % YIELD_EVERY == YIELD_EVERY - 1
         while turn_due or link.outbox_bytes > OUTBOX_BYTES or link.node.egress.waits_for_room(HOME):
@@ -217,14 +218,15 @@ class Network:
         if chosen is not None or (link.carrier is not None and link.carrier.may_wait()):
             link.post()
             ticket = self._tickets.begin()  # most messages belong to no limited flow and are answered at once
-            link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=link.host.now()))
+            now = link.host.now()
+            link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=now, began=began))
             try:
                 await self._tickets.left(ticket)
             except asyncio.CancelledError:
                 link.host.apply(link.verbs.withdraw(ticket, now=link.host.now()))
                 raise
         else:
-            link.put(message)
+            link.put(message, began)
         return identity
 
     def flows(self) -> list[FlowReport]:

@@ -51,7 +51,7 @@ class Tally:
     refused: int = 0
     delivered: int = 0
     reports: dict[int, Report] = field(default_factory=dict)  # of its subscriptions, at the end
-    delays: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)  # of what it got, from publish() on
     per_second: Counter[int] = field(default_factory=Counter)
     deliveries: list[tuple[int, str, int]] = field(default_factory=list)  # (subscription, publisher, count)
 

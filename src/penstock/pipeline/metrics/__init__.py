@@ -34,7 +34,6 @@ from penstock.pipeline.metrics.recovery import (
     repair_totals,
     rounds,
 )
-from penstock.pipeline.metrics.shared import pack_deliveries
 
 __all__ = [
     "answers",
@@ -59,7 +58,6 @@ __all__ = [
     "missed_per_second",
     "neighbours",
     "ordering",
-    "pack_deliveries",
     "published_per_second",
     "queue_lengths",
     "rates",

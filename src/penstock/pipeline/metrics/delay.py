@@ -1,4 +1,8 @@
-"""How long messages took, from the publisher's hands to the subscriber's.
+"""How long messages took, to the subscriber's hands: from where they left the publisher, and from `publish()`.
+
+A message may wait before it leaves: for room, or for tokens of its flow. Results say in the column `since` from when on
+the delay counts: *sent* from where the message left, *publish* from the application's call. The difference is what
+`waited` says in the record of the publication.
 
 Every delivery is joined with the publication of its message; a delivery without one is left out here and named by
 `checks`. Times are those of the trace: true time in the simulator, each node's own clock live, so live delays are only
@@ -10,18 +14,13 @@ delay that occurred. It is exact: with the delays of a group in one array, sorti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from penstock.pipeline.metrics.shared import (
-    DELIVERY_KEYS,
-    PUBLICATION_LAYOUT,
-    ordinal,
-    pack_deliveries,
-    pack_publications,
-    tally,
-)
-from penstock.pipeline.packs import BINARY, ROWS, Rows, number_rows, over_packs, unpack
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import Rows, array, grouped, number_rows, ordinal, tally
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import PAIR, as_client, key_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,28 +30,22 @@ if TYPE_CHECKING:
 
 DELAYS = (
     "run string, publisher string, client string, subscription bigint, incarnation bigint, count bigint,"
-    " published_at double, delivered_at double, delay double"
+    " published_at double, delivered_at double, delay double, waited double, delay_from_publish double"
 )
-PAIR = ("publisher", "client")
 SHARES = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}  # in thousandths
-_DELAY_LAYOUT = {"delay": BINARY["double"]}
+SINCE = {"publish": "delay_from_publish", "sent": "delay"}  # from when on -> which delay
 
 
 def delays(delivered: DataFrame, published: DataFrame) -> DataFrame:
     """Every delivery with its publication and its delay."""
-    from pyspark.sql import functions as F
-
-    message = ["run", "publisher", "incarnation", "count"]
-    sent = published.select(*message, F.col("time").alias("published_at"))
-    got = delivered.select(*message, F.col("node").alias("client"), "subscription", F.col("time").alias("delivered_at"))
-    joined = got.join(sent, message).withColumn("delay", F.col("delivered_at") - F.col("published_at"))
-    return joined.select(*[column.split()[0] for column in DELAYS.split(",")])
+    metric = Metric("delays", DELAYS, {"matched": _columns(DELAYS)}, _known, together=_BY_PUBLISHER)
+    return table_of(metric, {"delivered": delivered, "published": published}, [matched(("subscription",))])
 
 
 def delay_percentiles(delivered: DataFrame, published: DataFrame, by: Sequence[str] = PAIR) -> DataFrame:
     """Number, mean, extremes and percentiles of the delays of each run, in groups `by` publisher, client or both."""
-    by = _groups(by)
-    return _over_delays(delivered, published, by, _percentiles, percentiles_ddl(by))
+    metric = percentiles("delay_percentiles", by)
+    return table_of(metric, {"delivered": delivered, "published": published}, HELPERS)
 
 
 def percentiles_ddl(by: Sequence[str] = PAIR) -> str:
@@ -63,23 +56,8 @@ def percentiles_ddl(by: Sequence[str] = PAIR) -> str:
 
 def delay_histogram(delivered: DataFrame, published: DataFrame, width: float, by: Sequence[str] = ()) -> DataFrame:
     """How many delays of each run lie in each bin of this width (seconds), from `low` up to `low + width`."""
-    from pyspark.sql import functions as F
-
-    by = _groups(by)
-
-    def work(keys: list[Any], names: list[str], rows: Rows) -> pa.Table:
-        import numpy as np
-        import pyarrow as pa
-
-        group, cell, deliveries = tally(rows.number, np.floor(rows["delay"] / width).astype(np.int64))
-        chosen = [key.take(pa.array(group)) for key in keys]
-        return pa.table([*chosen, cell, deliveries], names=[*names, "bin", "deliveries"])
-
-    parts = _over_delays(
-        delivered, published, by, work, ", ".join([*_string_columns(by), "bin bigint", "deliveries bigint"])
-    )
-    summed = parts.groupBy("run", *by, "bin").agg(F.sum("deliveries").alias("deliveries"))
-    return summed.select("run", *by, (F.col("bin") * F.lit(width)).alias("low"), "deliveries")
+    metric = histogram("delay_histogram", width, by)
+    return table_of(metric, {"delivered": delivered, "published": published}, HELPERS)
 
 
 def histogram_ddl(by: Sequence[str] = ()) -> str:
@@ -87,141 +65,160 @@ def histogram_ddl(by: Sequence[str] = ()) -> str:
     return ", ".join([*_string_columns(by), "low double", "deliveries bigint"])
 
 
-# From packs of deliveries and publications to groups of delays.
-
-_Work = Callable[[list[Any], list[str], Rows], "pa.Table"]
+# Deliveries beside their publications.
 
 
-def _over_delays(delivered: DataFrame, published: DataFrame, by: Sequence[str], work: _Work, ddl: str) -> DataFrame:
-    """Let `work` see the delays of each task in groups of run and `by`, with the keys of the groups."""
-    packs = side_by_side(delivered, published)
-    together = ("run", "publisher")
-    if "publisher" in by:  # then no group reaches beyond a task, and the work can be done in this one
-        return over_packs(packs, together, lambda table: _grouped(*_delays_of(table), by, work), ddl)
-    packed = over_packs(
-        packs, together, _delay_packs, "run string, publisher string, client string, rows bigint, delay binary"
-    )
-    return over_packs(packed, ("run", *by), lambda table: _regrouped(table, by, work), ddl)
+def matched(more: Sequence[str] = ()) -> Metric:
+    """Every delivery with the time of its publication, NaN if there is none; and `more` columns of the delivery."""
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import numpy as np
+        import pyarrow as pa
+
+        got, sent = tables["delivered"], tables["published"]
+        at, found = _places(got, sent)
+        published_at, waited = np.full(len(got), np.nan), np.zeros(len(got))
+        published_at[found] = array(sent, "time")[at]
+        waited[found] = array(sent, "waited")[at]
+        time = array(got, "time")
+        delay = time - published_at
+        from_publish = time - (published_at - waited) if waited.any() else delay
+        values = {"published_at": published_at, "delivered_at": time, "delay": delay, "waited": waited}
+        table = as_client(got.select(["run", "publisher", "node", *more, "incarnation", "count"]))
+        for name, numbers in (values | {"delay_from_publish": from_publish}).items():
+            table = table.append_column(name, pa.array(numbers))
+        return table
+
+    columns = ("publisher", "incarnation", "count", "time")
+    ddl = ", ".join(column for column in DELAYS.split(", ") if "subscription" not in column or more)
+    reads = {"delivered": (*columns, "node", *more), "published": (*columns, "waited")}
+    return Metric("matched", ddl, reads, work, together={"delivered": ("publisher",), "published": ("publisher",)})
 
 
-def side_by_side(delivered: DataFrame, published: DataFrame) -> DataFrame:
-    """Packs of deliveries and of publications in one table; `sent` tells them apart."""
-    from pyspark.sql import functions as F
-
-    columns = ["run", "publisher", "node", ROWS, *PUBLICATION_LAYOUT]
-    got = pack_deliveries(delivered).select(*columns, F.lit(False).alias("sent"))
-    sent = pack_publications(published).withColumn("node", F.lit("")).select(*columns, F.lit(True).alias("sent"))
-    return got.unionByName(sent)
-
-
-def _delays_of(packs: pa.Table) -> tuple[pa.Table, Rows]:
-    """The delays in these packs, in groups of run, publisher and client; and the keys of the groups."""
-    import numpy as np
-
-    keys, deliveries, published_at = with_publications(packs)
-    found = ~np.isnan(published_at)
-    return keys, Rows(deliveries.number[found], {"delay": (deliveries["time"] - published_at)[found]})
-
-
-def with_publications(packs: pa.Table) -> tuple[pa.Table, Rows, NDArray[np.float64]]:
-    """The groups of deliveries in these packs (see `side_by_side`), the deliveries, and when each was published.
-
-    A delivery without a publication has NaN there.
-    """
+def _places(got: pa.Table, sent: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where the publication of each delivery stands, and for which deliveries there is one."""
     import numpy as np
     import pyarrow as pa
 
-    sent = packs.column("sent").to_numpy()
-    publishers, _ = number_rows(packs, ("run", "publisher"))
-    publications = unpack(packs.filter(pa.array(sent)), publishers[sent], PUBLICATION_LAYOUT)
-    got = packs.filter(pa.array(~sent))
-    pairs, first = number_rows(got, DELIVERY_KEYS)
-    deliveries = unpack(got, pairs, PUBLICATION_LAYOUT)
-    publisher_of_pair = np.zeros(len(first), dtype=np.int64)
-    publisher_of_pair[pairs] = publishers[~sent]
-    at, found = _places(publications, deliveries, publisher_of_pair[deliveries.number])
-    published_at = np.full(len(deliveries), np.nan)
-    published_at[found] = publications["time"][at]
-    keys = got.select(list(DELIVERY_KEYS)).take(pa.array(first)).rename_columns(["run", "publisher", "client"])
-    return keys, deliveries, published_at
-
-
-def _places(
-    publications: Rows, deliveries: Rows, publishers: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where the publication of each delivery stands, and for which deliveries there is one."""
-    import numpy as np
-
-    many = len(publications)
-    identity = ordinal(
-        np.concatenate([publications.number, publishers]),
-        np.concatenate([publications["incarnation"], deliveries["incarnation"]]),
-        np.concatenate([publications["count"], deliveries["count"]]),
-    )
-    sent, got = identity[:many], identity[many:]
-    if not many:
+    many, names = len(sent), ["run", "publisher"]
+    if not many or not len(got):
         return np.zeros(0, dtype=np.int64), np.zeros(len(got), dtype=bool)
-    order = np.argsort(sent, kind="stable")
-    place = np.minimum(np.searchsorted(sent, got, sorter=order), many - 1)
-    found = sent[order[place]] == got
+    publishers, _ = number_rows(pa.concat_tables([sent.select(names), got.select(names)]).unify_dictionaries(), names)
+    columns = [np.concatenate([array(sent, name), array(got, name)]) for name in ("incarnation", "count")]
+    identity = ordinal(publishers, *columns)
+    ours, theirs = identity[:many], identity[many:]
+    top = int(identity.max()) + 1
+    if top <= 4 * len(identity) + 1024:  # a table of places is faster than searching, while it is small
+        places = np.full(top, -1, dtype=np.int64)
+        places[ours[::-1]] = np.arange(many)[::-1]  # the last assignment stays, and that is the first of its name
+        place = places[theirs]
+        found = place >= 0
+        return (place if bool(found.all()) else place[found]), found
+    order = np.argsort(ours, kind="stable")
+    place = np.minimum(np.searchsorted(ours, theirs, sorter=order), many - 1)
+    found = ours[order[place]] == theirs
     return order[place[found]], found
 
 
-def _delay_packs(packs: pa.Table) -> pa.Table:
-    """The delays of a task as packs, to be grouped in another way."""
+def _known(tables: ArrowTables) -> pa.Table:
+    """The deliveries that have a publication."""
     import numpy as np
     import pyarrow as pa
 
-    keys, rows = _delays_of(packs)
-    counts = np.bincount(rows.number, minlength=len(keys))
-    offsets = pa.py_buffer((np.concatenate(([0], np.cumsum(counts))) * 8).astype("<i8"))
-    cells = pa.Array.from_buffers(pa.large_binary(), len(keys), [None, offsets, pa.py_buffer(rows["delay"])])
-    table = keys.append_column(ROWS, pa.array(counts, pa.int64())).append_column("delay", cells.cast(pa.binary()))
-    return table.filter(pa.array(counts > 0))
+    (table,) = tables.values()
+    unknown = np.isnan(array(table, "published_at"))
+    return table.filter(pa.array(~unknown)) if bool(unknown.any()) else table
 
 
-def _regrouped(packs: pa.Table, by: Sequence[str], work: _Work) -> pa.Table:
-    numbers, first = number_rows(packs, ("run", *by))
-    return work(*_keys(packs, first, by), unpack(packs, numbers, _DELAY_LAYOUT))
+def _columns(ddl: str) -> tuple[str, ...]:
+    return tuple(column.split()[0] for column in ddl.split(", "))[1:]
 
 
-def _grouped(keys: pa.Table, rows: Rows, by: Sequence[str], work: _Work) -> pa.Table:
-    """Delays in groups of run, publisher and client -> delays in groups of run and `by`."""
+_BY_PUBLISHER = {"matched": ("publisher",)}
+MATCHED = matched()
+DELAYS_METRIC = Metric("delays", MATCHED.ddl, {"matched": _columns(MATCHED.ddl)}, _known, together=_BY_PUBLISHER)
+HELPERS = (MATCHED, DELAYS_METRIC)
+
+
+# What is said of the delays of a group.
+
+
+def percentiles(name: str, by: Sequence[str] = PAIR) -> Metric:
+    """A row of numbers for each group, and for each `since`."""
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import pyarrow as pa
+
+        keys, rows = grouped(tables["delays"], ["run", *by], list(SINCE.values()))
+        found = {"sent": _percentiles(rows, "delay")}
+        other = _that_waited(rows)
+        found["publish"] = {name: values.copy() for name, values in found["sent"].items()}
+        for column, values in _percentiles(other, "delay_from_publish").items():
+            found["publish"][column][_groups_of(other)] = values
+        return pa.concat_tables(
+            key_table(keys, _groups_of(rows), since=[since] * len(keys), **found[since]) for since in SINCE
+        )
+
+    _check(by)
+    reads = {"delays": (*by, *SINCE.values())}
+    return Metric(name, percentiles_ddl(by), reads, work, together={"delays": tuple(by)})
+
+
+def histogram(name: str, width: float, by: Sequence[str] = ()) -> Metric:
+    """The number of delays in each bin, for each `since`."""
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import numpy as np
+        import pyarrow as pa
+
+        keys, rows = grouped(tables["delays"], ["run", *by], list(SINCE.values()))
+        same, parts = not len(_that_waited(rows)), {}
+        for since, column in SINCE.items():
+            if since == "sent" and same:
+                parts[since] = parts["publish"]
+            else:
+                parts[since] = tally(rows.number, np.floor(rows[column] / width).astype(np.int64))
+        return pa.concat_tables(
+            key_table(keys, group, since=[since] * len(group), low=cell * width, deliveries=counts)
+            for since, (group, cell, counts) in parts.items()
+        )
+
+    _check(by)
+    reads = {"delays": (*by, *SINCE.values())}
+    return Metric(name, histogram_ddl(by), reads, work, totals={"deliveries": "sum"})
+
+
+def _percentiles(rows: Rows, column: str) -> dict[str, NDArray[np.float64]]:
     import numpy as np
 
-    numbers, first = number_rows(keys, ("run", *by))
-    rows = Rows(numbers[rows.number], rows.values)
-    if len(first) < len(keys):
-        rows = rows.take(np.argsort(rows.number, kind="stable"))
-    return work(*_keys(keys, first, by), rows)
-
-
-def _keys(table: pa.Table, first: NDArray[np.int64], by: Sequence[str]) -> tuple[list[Any], list[str]]:
-    import pyarrow as pa
-
-    return [table.column(name).take(pa.array(first)) for name in ("run", *by)], ["run", *by]
-
-
-def _percentiles(keys: list[Any], names: list[str], rows: Rows) -> pa.Table:
-    """A row of numbers for each group; the rows of a group stand next to each other."""
-    import numpy as np
-    import pyarrow as pa
-
-    numbers, starts, counts = np.unique(rows.number, return_index=True, return_counts=True)
-    values = np.array(rows["delay"])
-    sums = np.add.reduceat(values, starts) if len(starts) else values
-    for start, end in zip(starts, starts + counts, strict=True):
+    starts, ends = rows.starts, rows.ends
+    values, counts = np.array(rows[column]), ends - starts
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         values[start:end].sort()
-    table = {name: key.take(pa.array(numbers)) for name, key in zip(names, keys, strict=True)}
-    table |= {"deliveries": counts, "mean": sums / counts, "minimum": values[starts]}
-    table |= {name: values[starts + -(-counts * share // 1000) - 1] for name, share in SHARES.items()}
-    return pa.table(table | {"maximum": values[starts + counts - 1]})
+    # Sums of sorted values: the same to the last bit, in whatever order the deliveries came.
+    sums = np.add.reduceat(values, starts) if len(starts) else values
+    found = {"deliveries": counts, "mean": sums / counts, "minimum": values[starts]}
+    found |= {name: values[starts + -(-counts * share // 1000) - 1] for name, share in SHARES.items()}
+    return found | {"maximum": values[ends - 1]}
 
 
-def _groups(by: Sequence[str]) -> tuple[str, ...]:
+def _that_waited(rows: Rows) -> Rows:
+    """The groups in which a message waited: in all others both delays are the same."""
+    import numpy as np
+
+    waited = rows["delay"] != rows["delay_from_publish"]
+    if not bool(waited.any()):
+        return rows.take(np.zeros(0, dtype=np.int64))
+    return rows.take(np.isin(rows.number, rows.number[waited]))
+
+
+def _groups_of(rows: Rows) -> NDArray[np.int64]:
+    return rows.number[rows.starts]
+
+
+def _check(by: Sequence[str]) -> None:
     assert set(by) <= set(PAIR), f"delays are grouped by {' and '.join(PAIR)}, not by {by}"
-    return tuple(by)
 
 
 def _string_columns(by: Sequence[str]) -> list[str]:
-    return [f"{name} string" for name in ("run", *by)]
+    return [f"{name} string" for name in ("run", *by, "since")]

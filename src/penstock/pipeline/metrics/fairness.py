@@ -14,19 +14,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import grouped
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import key_table
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 JAIN_INDEX = "run string, shares bigint, jain double"
 
 
-def jain_index(table: DataFrame, share: str, per: Sequence[str] = ("run",)) -> DataFrame:
-    """How evenly the column `share` is spread over the rows of each group, and over how many rows."""
-    from pyspark.sql import functions as F
+def jain_index(table: DataFrame, share: str, per: Sequence[str] = ()) -> DataFrame:
+    """How evenly the column `share` is spread over the rows of each run, or of each group `per` run, and over how many
+    rows."""
+    return table_of(jain("jain_index", "shares", share, per), {"shares": table})
 
-    x = F.col(share).cast("double")
-    squares = F.sum(x * x)
-    return table.groupBy(*per).agg(
-        F.count("*").alias("shares"),
-        F.when(squares == 0.0, 1.0).otherwise(F.sum(x) * F.sum(x) / (F.count("*") * squares)).alias("jain"),
-    )
+
+def jain(name: str, table: str, share: str, per: Sequence[str] = ()) -> Metric:
+    """The index over the rows of a table."""
+
+    def work(tables: ArrowTables) -> pa.Table:
+        import numpy as np
+
+        keys, rows = grouped(tables[table], ["run", *per], [share])
+        shares = rows[share].astype(np.float64)
+        many = np.bincount(rows.number)
+        total = np.bincount(rows.number, weights=shares)
+        squares = np.bincount(rows.number, weights=shares * shares)
+        even = squares == 0.0
+        index = np.where(even, 1.0, total * total / np.where(even, 1.0, many * squares))
+        return key_table(keys, np.arange(len(keys)), shares=many, jain=index)
+
+    ddl = ", ".join([*(f"{key} string" for key in ("run", *per)), "shares bigint", "jain double"])
+    return Metric(name, ddl, {table: (*per, share)}, work, together={table: tuple(per)})
+
+
+FAIRNESS_METRIC = jain("fairness", "fifo_violations", "received")

@@ -6,9 +6,16 @@ whole run: of caches and flows, of feedback, of datagrams that a link lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import grouped
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import count_rows, key_table
+from penstock.pipeline.parcels import arrow_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 LIVES = "run string, node string, role string, incarnation bigint, started double, stopped double, cause string"
@@ -22,35 +29,79 @@ def lives(node_started: DataFrame, node_stopped: DataFrame) -> DataFrame:
     A life ends with the next record of its node that says so. Where an end and a start fall on one moment, the end is
     that of the life before.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    came = node_started.withColumns({"start": F.lit(1), "cause": F.lit(None).cast("string")})
-    went = node_stopped.withColumns({"start": F.lit(0), "role": F.lit(""), "incarnation": F.lit(0).cast("bigint")})
-    order = Window.partitionBy("run", "node").orderBy("time", "start", "incarnation", "cause")
-    ended = F.lead("start").over(order) == 0
-    following = {
-        name: F.when(ended, F.lead(column).over(order)) for name, column in (("stopped", "time"), ("why", "cause"))
-    }
-    found = came.unionByName(went).withColumns(following).where("start = 1")
-    return found.select(
-        "run", "node", "role", "incarnation", F.col("time").alias("started"), "stopped", F.col("why").alias("cause")
-    )
+    return table_of(LIVES_METRIC, {"node_started": node_started, "node_stopped": node_stopped})
 
 
 def neighbours(neighbour_changed: DataFrame) -> DataFrame:
     """How often each broker began and ceased to count another, whose number is given, as its neighbour."""
-    from pyspark.sql import functions as F
-
-    return neighbour_changed.groupBy("run", "node", "neighbour").agg(
-        F.count_if("up").alias("came_up"), F.count_if(~F.col("up")).alias("went_down")
-    )
+    return table_of(NEIGHBOURS_METRIC, {"neighbour_changed": neighbour_changed})
 
 
 def counts(counted: DataFrame) -> DataFrame:
     """Everything that nodes counted: how many records there are of it, their sum, and the largest of them."""
-    from pyspark.sql import functions as F
+    return table_of(COUNTS_METRIC, {"counted": counted})
 
-    return counted.groupBy("run", "node", "name", "peer").agg(
-        F.count("*").alias("records"), F.sum("value").alias("total"), F.max("value").alias("largest")
-    )
+
+# The metrics behind them.
+
+
+def _lives(tables: ArrowTables) -> pa.Table:
+    import pyarrow as pa
+
+    events: list[tuple[Any, ...]] = []  # in the order of their node and time, ends before starts
+    for row in tables["node_started"].to_pylist():
+        events.append((row["run"], row["node"], row["time"], 1, row["incarnation"], row["role"]))
+    for row in tables["node_stopped"].to_pylist():
+        events.append((row["run"], row["node"], row["time"], 0, 0, row["cause"]))
+    events.sort()
+    rows = []
+    for this, following in zip(events, [*events[1:], ("", "", 0.0, 1)], strict=True):
+        run, node, started, start, incarnation, role = this
+        if start:
+            ended = following[:2] == (run, node) and not following[3]
+            stopped, cause = (following[2], following[5]) if ended else (None, None)
+            rows.append(dict(zip(_LIFE, (run, node, role, incarnation, started, stopped, cause), strict=True)))
+    return pa.Table.from_pylist(rows, arrow_schema(LIVES))
+
+
+def _neighbours(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    table = tables["neighbour_changed"]
+    up = table["up"].to_numpy(zero_copy_only=False).astype(np.int64)
+    found = count_rows(table, ["run", "node", "neighbour"], "all", {"came_up": up, "went_down": 1 - up})
+    return found.drop_columns("all")
+
+
+def _counts(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    table, keys = tables["counted"], ["run", "node", "name", "peer"]
+    named, rows = grouped(table, keys, ["value"])
+    values, starts = rows["value"], rows.starts
+    total, largest = np.add.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    return key_table(named, np.arange(len(named)), records=rows.ends - starts, total=total, largest=largest)
+
+
+_LIFE = ("run", "node", "role", "incarnation", "started", "stopped", "cause")
+LIVES_METRIC = Metric(
+    "lives",
+    LIVES,
+    {"node_started": ("node", "time", "role", "incarnation"), "node_stopped": ("node", "time", "cause")},
+    _lives,
+    together={"node_started": ("node",), "node_stopped": ("node",)},
+)
+NEIGHBOURS_METRIC = Metric(
+    "neighbours",
+    NEIGHBOURS,
+    {"neighbour_changed": ("node", "neighbour", "up")},
+    _neighbours,
+    totals={"came_up": "sum", "went_down": "sum"},
+)
+COUNTS_METRIC = Metric(
+    "counts",
+    COUNTS,
+    {"counted": ("node", "name", "peer", "value")},
+    _counts,
+    totals={"records": "sum", "total": "sum", "largest": "max"},
+)

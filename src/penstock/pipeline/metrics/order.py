@@ -13,15 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.metrics.shared import (
-    DELIVERY_KEYS,
-    PUBLICATION_LAYOUT,
-    ordinal,
-    pack_deliveries,
-    steady_sum,
-    tally,
-)
-from penstock.pipeline.packs import Rows, number_rows, over_packs, unpack
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import Rows, grouped, number_rows, ordinal, tally
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import as_client, key_table, steady_sums
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,51 +36,73 @@ def ordering(ordered: DataFrame) -> DataFrame:
     """What each client's transport did for the order of a publisher's messages: how many it handed over, how many of
     them late, how many had to wait; the seconds of waiting that were assigned to them, and those that they waited.
     """
-    from pyspark.sql import functions as F
-
-    counts = [F.sum(name).alias(name) for name in ("delivered", "late", "latched")]
-    seconds = [steady_sum(name).alias(name) for name in ("assigned", "held")]
-    return ordered.groupBy("run", "publisher", F.col("node").alias("client")).agg(*counts, *seconds)
+    return table_of(ORDER_METRIC, {"ordered": ordered})
 
 
 def fifo_violations(delivered: DataFrame) -> DataFrame:
     """How many messages each client received from each publisher, and how many of them too late."""
-
-    def work(packs: pa.Table) -> pa.Table:
-        import numpy as np
-        import pyarrow as pa
-
-        numbers, first = number_rows(packs, DELIVERY_KEYS)
-        rows, order = in_order_of_reception(unpack(packs, numbers, PUBLICATION_LAYOUT))
-        late = late_messages(order)
-        received = np.bincount(rows.number[_new(order)], minlength=len(first))
-        violations = np.bincount(rows.number[late], minlength=len(first))
-        keys = [packs.column(name).take(pa.array(first)) for name in DELIVERY_KEYS]
-        return pa.table([*keys, received, violations], names=["run", "publisher", "client", "received", "violations"])
-
-    return over_packs(pack_deliveries(delivered), DELIVERY_KEYS, work, VIOLATIONS)
+    return table_of(VIOLATIONS_METRIC, {"delivered": delivered})
 
 
 def fifo_violations_per_second(delivered: DataFrame) -> DataFrame:
     """How many messages came too late in each second of a run, over all publishers and clients; no row where none."""
-    from pyspark.sql import functions as F
+    return table_of(VIOLATIONS_PER_SECOND_METRIC, {"delivered": delivered})
 
-    def work(packs: pa.Table) -> pa.Table:
-        import numpy as np
-        import pyarrow as pa
 
-        numbers, _ = number_rows(packs, DELIVERY_KEYS)
-        rows, order = in_order_of_reception(unpack(packs, numbers, PUBLICATION_LAYOUT))
-        late = rows.take(late_messages(order))
-        runs, first = number_rows(packs, ("run",))
-        run_of_number = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
-        run_of_number[numbers] = runs
-        run, second, violations = tally(run_of_number[late.number], np.floor(late["time"]).astype(np.int64))
-        names = packs.column("run").take(pa.array(first)).take(pa.array(run))
-        return pa.table([names, second, violations], names=["run", "second", "violations"])
+# The metrics behind them.
 
-    parts = over_packs(pack_deliveries(delivered), DELIVERY_KEYS, work, VIOLATIONS_PER_SECOND)
-    return parts.groupBy("run", "second").agg(F.sum("violations").alias("violations"))
+_COUNTS, _SECONDS = ("delivered", "late", "latched"), ("assigned", "held")
+
+
+def _ordering(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    keys, rows = grouped(tables["ordered"], ["run", "publisher", "node"], [*_COUNTS, *_SECONDS])
+    counts = {name: np.add.reduceat(rows[name], rows.starts) for name in _COUNTS}
+    return as_client(key_table(keys, np.arange(len(keys)), **counts, **steady_sums(rows, _SECONDS)))
+
+
+def _violations(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    keys, rows = grouped(tables["delivered"], ["run", "publisher", "node"], ["time", "incarnation", "count"])
+    rows, order = in_order_of_reception(rows)
+    new = _new(order)
+    received = np.bincount(rows.number[new], minlength=len(keys))
+    violations = np.bincount(rows.number[_late(order, new)], minlength=len(keys))
+    return as_client(key_table(keys, np.arange(len(keys)), received=received, violations=violations))
+
+
+def _violations_per_second(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    keys, rows = grouped(tables["delivered"], ["run", "publisher", "node"], ["time", "incarnation", "count"])
+    rows, order = in_order_of_reception(rows)
+    late = rows.take(late_messages(order))
+    runs, first = number_rows(keys, ["run"])
+    run, second, violations = tally(runs[late.number], np.floor(late["time"]).astype(np.int64))
+    return key_table(keys.select(["run"]).take(pa.array(first)), run, second=second, violations=violations)
+
+
+_RECEPTION = {"delivered": ("publisher", "node", "time", "incarnation", "count")}
+_BY_PAIR = {"delivered": ("publisher", "node")}
+ORDER_METRIC = Metric(
+    "order",
+    ORDER,
+    {"ordered": ("publisher", "node", *_COUNTS, *_SECONDS)},
+    _ordering,
+    together={"ordered": ("publisher", "node")},
+)
+VIOLATIONS_METRIC = Metric("fifo_violations", VIOLATIONS, _RECEPTION, _violations, together=_BY_PAIR)
+VIOLATIONS_PER_SECOND_METRIC = Metric(
+    "fifo_violations_per_second",
+    VIOLATIONS_PER_SECOND,
+    _RECEPTION,
+    _violations_per_second,
+    together=_BY_PAIR,
+    totals={"violations": "sum"},
+)
 
 
 def in_order_of_reception(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
@@ -121,15 +138,24 @@ def late_messages(order: NDArray[np.int64]) -> NDArray[np.int64]:
 
     The numbers of a group are all above those of the group before, so one running maximum serves all groups.
     """
+    return _late(order, _new(order))
+
+
+def _late(order: NDArray[np.int64], new: NDArray[np.bool_]) -> NDArray[np.int64]:
     import numpy as np
 
-    first = np.sort(_new(order))
+    first = np.flatnonzero(new)
     seen = order[first]
     return first[seen < np.maximum.accumulate(seen)] if len(seen) else first
 
 
-def _new(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each message stands for the first time."""
+def _new(order: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows are the first of their message."""
     import numpy as np
 
-    return np.unique(order, return_index=True)[1]
+    ordered = np.sort(order)
+    if not bool(np.any(ordered[1:] == ordered[:-1])):
+        return np.ones(len(order), dtype=bool)
+    new = np.zeros(len(order), dtype=bool)  # finding out which ones come again takes ten times as long
+    new[np.unique(order, return_index=True)[1]] = True
+    return new

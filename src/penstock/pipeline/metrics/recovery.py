@@ -16,13 +16,17 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.metrics.shared import steady_sum
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import number_rows
+from penstock.pipeline.metric import ArrowTables, Metric
+from penstock.pipeline.metrics.shared import as_client, key_table
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
 _MESSAGE = "run string, publisher string, incarnation bigint, sequence bigint"
@@ -71,24 +75,13 @@ def recovery_totals(
     `repair_mean` is how long a repair took from the detection of the loss. A repair may come before that (a proactive
     one, or one that somebody else requested); it has no such time, and is left out of the mean.
     """
-    from pyspark.sql import functions as F
-
-    took = F.when(F.col("detected") > 0.0, F.col("detected"))
-    kinds = {"detected": loss_detected, "requests": request_sent, "recovered": recovered, "gave_up": gave_up}
-    events = _events(kinds, {"recovered": {"took": took}})
-    return events.groupBy(*_PAIR).agg(
-        *_tallies(kinds), F.try_divide(steady_sum("took"), F.count("took")).alias("repair_mean")
-    )
+    kinds = (loss_detected, request_sent, recovered, gave_up)
+    return table_of(RECOVERY_METRIC, dict(zip(_RECOVERY, kinds, strict=True)))
 
 
 def repair_totals(request_received: DataFrame, repair_sent: DataFrame) -> DataFrame:
     """For each client that may answer, and each publisher: requests received, those it could answer, repairs sent."""
-    from pyspark.sql import functions as F
-
-    kinds = {"requests": request_received, "repairs": repair_sent}
-    events = _events(kinds, {"requests": {"hit": F.col("hit")}})
-    requests, repairs = _tallies(kinds)
-    return events.groupBy(*_PAIR).agg(requests, F.count_if("hit").alias("hits"), repairs)
+    return table_of(REPAIRS_METRIC, {"request_received": request_received, "repair_sent": repair_sent})
 
 
 def lost_messages(false_negatives: DataFrame, recoveries: DataFrame, loss_detected: DataFrame) -> DataFrame:
@@ -175,24 +168,69 @@ def _with_rounds(events: DataFrame) -> DataFrame:
     return numbered.withColumn("spoken", F.coalesce(other, F.lit(False)))
 
 
-def _events(kinds: dict[str, DataFrame], more: dict[str, dict[str, Column]]) -> DataFrame:
-    """Records of several kinds in one table: the pair, the name of the kind, and what is wanted `more` of one kind."""
-    from pyspark.sql import functions as F
+# The metrics behind the totals.
 
-    parts = [
-        table.withColumn("client", F.col("node")).select(
-            *_PAIR, F.lit(name).alias("event"), *(column.alias(alias) for alias, column in more.get(name, {}).items())
-        )
-        for name, table in kinds.items()
-    ]
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+_RECOVERY = {"loss_detected": "detected", "request_sent": "requests", "recovered": "recovered", "gave_up": "gave_up"}
 
 
-def _tallies(kinds: Iterable[str]) -> list[Column]:
-    """How many records there are of each kind."""
-    from pyspark.sql import functions as F
+def _recovery(tables: ArrowTables) -> pa.Table:
+    import numpy as np
 
-    return [F.count_if(F.col("event") == name).alias(name) for name in kinds]
+    keys, numbers = _pairs(tables)
+    counts = {_RECOVERY[kind]: np.bincount(numbers[kind], minlength=len(keys)) for kind in _RECOVERY}
+    took = tables["recovered"]["detected"].to_numpy()
+    known = took > 0.0
+    order = np.argsort(took[known], kind="stable")  # the least first: the same to the last bit, however they come
+    groups = numbers["recovered"][known][order]
+    many = np.bincount(groups, minlength=len(keys))
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(groups, weights=took[known][order], minlength=len(keys)) / many
+    return key_table(keys, np.arange(len(keys)), **counts, repair_mean=_null_where(many == 0, mean))
+
+
+def _repairs(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    keys, numbers = _pairs(tables)
+    requests, repairs = (np.bincount(numbers[kind], minlength=len(keys)) for kind in ("request_received", "repair_sent"))
+    hit = tables["request_received"]["hit"].to_numpy(zero_copy_only=False)
+    hits = np.bincount(numbers["request_received"][hit], minlength=len(keys))
+    return key_table(keys, np.arange(len(keys)), requests=requests, hits=hits, repairs=repairs)
+
+
+def _pairs(tables: ArrowTables) -> tuple[pa.Table, dict[str, NDArray[np.int64]]]:
+    """The pairs of publisher and client in these tables, and the number of each row's pair."""
+    import numpy as np
+    import pyarrow as pa
+
+    pairs = as_client(
+        pa.concat_tables([table.select(["run", "publisher", "node"]) for table in tables.values()]).unify_dictionaries()
+    )
+    numbers, first = number_rows(pairs, _PAIR)
+    parts = np.split(numbers, np.cumsum([len(table) for table in tables.values()])[:-1])
+    return pairs.take(pa.array(first)), dict(zip(tables, parts, strict=True))
+
+
+def _null_where(unknown: NDArray[np.bool_], values: NDArray[np.float64]) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return pa.chunked_array([pa.array(values, mask=unknown)])
+
+
+RECOVERY_METRIC = Metric(
+    "recovery",
+    RECOVERY,
+    {kind: ("publisher", "node", *(["detected"] if kind == "recovered" else [])) for kind in _RECOVERY},
+    _recovery,
+    together=dict.fromkeys(_RECOVERY, ("publisher", "node")),
+)
+REPAIRS_METRIC = Metric(
+    "repairs",
+    REPAIRS,
+    {"request_received": ("publisher", "node", "hit"), "repair_sent": ("publisher", "node")},
+    _repairs,
+    together=dict.fromkeys(("request_received", "repair_sent"), ("publisher", "node")),
+)
 
 
 def _hits() -> list[Column]:

@@ -1,79 +1,65 @@
-"""What several metrics share: the packs of deliveries and publications, and one number for "sent before".
-
-Packing the deliveries is most of the work of the metrics that use it. Each of them packs what it is given, unless it
-is given packs: whoever wants several of them calls `pack_deliveries` once, keeps the result, and passes it to all.
-"""
+"""What several metrics share: the usual columns of deliveries and publications, and small tables of counts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.packs import BINARY, is_packed, pack
+from penstock.pipeline.groups import Rows, number_rows, tally
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame
 
-DELIVERY_KEYS = ("run", "publisher", "node")
-DELIVERY_LAYOUT = {
-    "time": BINARY["double"],
-    "subscription": BINARY["bigint"],
-    "incarnation": BINARY["bigint"],
-    "count": BINARY["bigint"],
-}
-PUBLICATION_LAYOUT = {name: DELIVERY_LAYOUT[name] for name in ("time", "incarnation", "count")}
+MESSAGE = ("publisher", "incarnation", "count")  # what names a message of a run
+PAIR = ("publisher", "client")
 
 
-def pack_deliveries(delivered: DataFrame) -> DataFrame:
-    """Deliveries packed by run, publisher and client; what is packed already stays as it is."""
-    return delivered if is_packed(delivered) else pack(delivered, DELIVERY_KEYS, tuple(DELIVERY_LAYOUT))
+def key_table(keys: pa.Table, numbers: NDArray[Any], **columns: Any) -> pa.Table:
+    """The keys of these groups, and further columns beside them; a delivery's `node` is called client."""
+    import pyarrow as pa
+
+    found = keys.take(pa.array(numbers))
+    for name, values in columns.items():
+        found = found.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
+    return found
 
 
-def pack_publications(published: DataFrame) -> DataFrame:
-    """Publications packed by run and publisher."""
-    return published if is_packed(published) else pack(published, DELIVERY_KEYS[:2], tuple(PUBLICATION_LAYOUT))
+def as_client(table: pa.Table) -> pa.Table:
+    """The node that a message was delivered to is called client in all results."""
+    return table.rename_columns(["client" if name == "node" else name for name in table.column_names])
 
 
-def steady_sum(column: str) -> Column:
-    """The sum of a column of doubles, the least first: the same to the last bit however Spark has spread the rows.
-
-    It holds a group's values in one place, so it is for columns with a row per second or so, not per message.
-    """
-    from pyspark.sql import functions as F
-
-    return F.aggregate(F.sort_array(F.collect_list(column)), F.lit(0.0), lambda total, value: total + value)
-
-
-def ordinal(*columns: NDArray[Any]) -> NDArray[Any]:
-    """One integer for each row, that orders rows as the columns do, the first column first.
-
-    With (group, incarnation, count) it numbers the messages of each publisher in the order in which they were sent, and
-    keeps the groups apart. The digits of a mixed radix do that in one pass; where they do not fit 63 bits, ranks do.
-    """
+def count_rows(table: pa.Table, keys: Sequence[str], count: str, sums: Mapping[str, Any] | None = None) -> pa.Table:
+    """How many rows each key has, and for each name in `sums` the sum of its whole numbers."""
     import numpy as np
 
-    if not len(columns[0]):
-        return np.zeros(0, dtype=np.int64)
-    lows = [int(column.min()) for column in columns]
-    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    if np.prod([float(span) for span in spans]) < 2.0**62:
-        number = np.zeros(len(columns[0]), dtype=np.int64)
-        for column, low, span in zip(columns, lows, spans, strict=True):
-            number = number * span + (column - low)
-        return number
-    order = np.lexsort(columns[::-1])
-    steps = np.zeros(len(order), dtype=bool)
-    for column in columns:
-        ordered = column[order]
-        steps[1:] |= ordered[1:] != ordered[:-1]
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = np.cumsum(steps)
-    return number
+    numbers, first = number_rows(table, keys)
+    columns = {count: np.bincount(numbers, minlength=len(first))}
+    for name, values in (sums or {}).items():
+        columns[name] = np.zeros(len(first), dtype=np.int64)
+        np.add.at(columns[name], numbers, values)
+    return key_table(table.select(list(keys)), first, **columns)
 
 
-def tally(group: NDArray[Any], cell: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """How often each pair occurs: the groups, the cells, and the counts."""
+def count_seconds(table: pa.Table, keys: Sequence[str], time: str, count: str) -> pa.Table:
+    """How many rows each key has in each second."""
+    import numpy as np
+    import pyarrow as pa
+
+    numbers, first = number_rows(table, keys)
+    group, second, counts = tally(numbers, np.floor(table[time].to_numpy()).astype(np.int64))
+    named = table.select(list(keys)).take(pa.array(first))
+    return key_table(named, group, second=second, **{count: counts})
+
+
+def steady_sums(rows: Rows, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The sums of seconds in each group, the least first: the same to the last bit, in whatever order rows come."""
     import numpy as np
 
-    _, first, counts = np.unique(ordinal(group, cell), return_index=True, return_counts=True)
-    return group[first], cell[first], counts
+    found = {}
+    for name in names:
+        found[name] = np.zeros(len(rows.starts))
+        for group, (begin, end) in enumerate(zip(rows.starts, rows.ends, strict=True)):
+            found[name][group] = np.cumsum(np.sort(rows[name][begin:end]))[-1]
+    return found

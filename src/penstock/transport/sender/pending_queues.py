@@ -43,6 +43,7 @@ class PendingMessage:
     encoding: int
     ticket: Ticket | None
     flows: Flows
+    began: float = 0.0  # when the application published it
 
 
 class PendingQueues:

@@ -136,8 +136,10 @@ class RateLimiter:
 
     # Messages.
 
-    def offer(self, message: Message, encoding: int, ticket: Ticket | None, *, now: float) -> Offered:
-        """A message wants to leave."""
+    def offer(
+        self, message: Message, encoding: int, ticket: Ticket | None, *, now: float, began: float | None = None
+    ) -> Offered:
+        """A message wants to leave; it was published when it `began`, which is now if that is not said."""
         flows = tuple(self._table.matching(encoding, message.attributes))
         if not flows:
             return Offered(LimiterVerdict.OPEN, flows)
@@ -155,7 +157,8 @@ class RateLimiter:
             self.withheld += 1
             self._pending.leave(less_wanted)
         self._arrivals += 1
-        first = self._pending.join(PendingMessage(self._arrivals, message, encoding, ticket, flows))
+        began = now if began is None else began
+        first = self._pending.join(PendingMessage(self._arrivals, message, encoding, ticket, flows, began))
         return Offered(LimiterVerdict.WAITS, flows, displaced, first)
 
     def admit(self, message: Message, encoding: int, *, now: float) -> bool:

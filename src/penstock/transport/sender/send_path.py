@@ -78,14 +78,17 @@ class SendPath:
         """Whether any flow is limited now."""
         return len(self._rate_limiter) > 0
 
-    def publish(self, message: Message, ticket: Ticket | None, *, now: float) -> list[TransportEffect]:
+    def publish(
+        self, message: Message, ticket: Ticket | None, *, now: float, began: float | None = None
+    ) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
+        began = now if began is None else began
         if not self._rate_limiter and not self._rate_limiter.waiting:
-            return [*self._leave(message, (), now), *_answer(ticket, Accepted())]
+            return [*self._leave(message, (), now, began), *_answer(ticket, Accepted())]
         encoding = self._publication_record.encoding(message)
-        admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now)
+        admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now, began=began)
         if admission is LimiterVerdict.OPEN:
-            return [*self._leave(message, flows, now), *_answer(ticket, Accepted())]
+            return [*self._leave(message, flows, now, began), *_answer(ticket, Accepted())]
         if admission is LimiterVerdict.WITHHELD:
             return _withheld(message, ticket, flows)
         effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
@@ -169,14 +172,14 @@ class SendPath:
         self._released_at = now
         for waiting in self._rate_limiter.release(now=now):
             try:
-                effects += self._leave(waiting.message, waiting.flows, now)
+                effects += self._leave(waiting.message, waiting.flows, now, waiting.began)
             except InvalidMessage as error:
                 effects += _answer(waiting.ticket, Refused(str(error)))
                 continue
             effects += _answer(waiting.ticket, Accepted())
         return effects + self._arm()
 
-    def _leave(self, message: Message, flows: Sequence[Flow], now: float) -> list[TransportEffect]:
+    def _leave(self, message: Message, flows: Sequence[Flow], now: float, began: float) -> list[TransportEffect]:
         """Off it goes."""
         named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
         wrapped, key = self._publication_record.wrap(message, now=now, control=_control(named))
@@ -184,7 +187,7 @@ class SendPath:
             flow.count = _next_place(flow)
         self._rate_limiter.recent.append(message)
         self._repairs.keep_published(key, message, now)
-        effects: list[TransportEffect] = [published_record(message)] if self._traced else []
+        effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
         effects.append(BearerPublish(wrapped))
         if not flows:  # a limited flow has no room for proactive repairs
             effects += self._proactive_repair.left(key, message, now)

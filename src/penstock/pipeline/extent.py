@@ -1,0 +1,170 @@
+"""How far a run can be believed: where it is cut off, which records are lost, and what cannot be judged for that.
+
+A complete run is read whole. One that is not (it was killed, or is still going) is read up to the earliest mark of its
+writers (`trace_marks`): before that time nothing is missing, so a delivery has its publication and its subscription.
+A run without marks, which an older version left, says nothing about itself; of such a run nothing is certain.
+
+    what is missing                       what is not judged for that
+    everything after the cut              publications shortly before it are not due: they may be under way
+    a part of `delivered`                 publications of that time, and shortly before it, are not due
+    a part of `subscribed`                nothing is due from its time on; deliveries are not held against subscriptions
+    a part of `unsubscribed`              nothing is due from its time on
+    a part of `published`                 deliveries are not held against publications
+    any other                             nothing: the tables have fewer rows, and a check says so
+
+"Shortly" is the run's own `drain`, the time that a complete run gives its last messages to arrive, and at least
+`UNDER_WAY`. The time of a part that is lost is that between its neighbours, the parts of its kind and writer before
+and after it. A writer that was killed while the run went on has lost everything after its mark.
+
+Records that should be there are counted in `run.json`, or for a run that is not complete in the marks. If there are
+fewer, that is a failed check, and no number of the run is to be believed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, nextafter
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.kernel.trace_marks import Mark
+
+UNDER_WAY = 2.0  # seconds that a message may take, where the scenario does not say: the default of `drain`
+
+INCOMPLETE = "incomplete run"
+LEFT_OUT = "a part file was left out"
+CUT_OFF = "a process was killed"
+MISSING = "records are missing"
+TOO_MANY = "there are too many records"
+
+_NO_PUBLICATION = "a delivery without a publication"
+_NO_SUBSCRIPTION = "a delivery for a subscription never made"
+_EARLY = "delivered before the subscription was made"
+UNWANTED = "a delivery that nobody had asked for"
+_NOT_JUDGED_WITHOUT = {"published": {_NO_PUBLICATION, UNWANTED}, "subscribed": {_NO_SUBSCRIPTION, _EARLY, UNWANTED}}
+
+
+class Finding(NamedTuple):
+    """What a check has found in a run."""
+
+    run: str
+    check: str
+    times: int
+    example: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part file: its rows, or what is wrong with it."""
+
+    path: Path
+    kind: str
+    rows: int = 0
+    problem: str | None = None
+
+    @property
+    def writer(self) -> str:
+        """Who wrote it: part-<writer>-00000.parquet."""
+        found = re.fullmatch(r"part-(?:(.*)-)?\d+\.parquet", self.path.name)
+        return (found[1] or "") if found else self.path.name
+
+
+class Lost(NamedTuple):
+    """Records of a kind that are not there: those of some time."""
+
+    kind: str
+    begin: float
+    end: float
+
+
+def reached(marks: Sequence[Mark], *, complete: bool) -> float:
+    """The time before which no record of a run is missing; inf for one that is complete."""
+    if complete:
+        return inf
+    if any(not mark.closed for mark in marks):
+        return min(mark.reached for mark in marks)
+    ends = [mark.until for mark in marks if mark.until is not None]  # all have ended before the run did
+    return nextafter(max(ends), inf) if ends else -inf
+
+
+def lost_records(parts: Iterable[Part], marks: Iterable[Mark], *, complete: bool) -> list[Lost]:
+    """What is not there of a run, as far as it is read."""
+    lost = []
+    for own in _by_writer(parts).values():
+        for place, part in enumerate(own):
+            if part.problem is not None:
+                before = [good for good in own[:place] if good.problem is None and good.rows]
+                after = [good for good in own[place:] if good.problem is None and good.rows]
+                begin = _times(before[-1].path)[1] if before else -inf
+                lost.append(Lost(part.kind, begin, _times(after[0].path)[0] if after else inf))
+    if complete:
+        cut_off = [mark for mark in marks if not mark.closed]
+        lost += [Lost(kind, -inf if mark.until is None else mark.until, inf) for mark in cut_off for kind in mark.rows]
+    return lost
+
+
+def unjudged_stretches(until: float, lost: Iterable[Lost], under_way: float) -> tuple[tuple[float, float], ...]:
+    """The times in which nothing that was published is due."""
+    found = {(until - under_way, inf)} if until < inf else set()
+    for kind, begin, end in lost:
+        if kind == "delivered":
+            found.add((begin - under_way, end))
+        elif kind in ("subscribed", "unsubscribed"):
+            found.add((begin, inf))
+    return tuple(sorted(found))
+
+
+def unjudged_checks(lost: Iterable[Lost]) -> set[str]:
+    """The checks that would find fault with what is only lost."""
+    return {check for one in lost for check in _NOT_JUDGED_WITHOUT.get(one.kind, ())}
+
+
+def find_losses(
+    run: str, parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
+) -> list[Finding]:
+    """What the checks say about records that are not there; `records` are those that `run.json` counts."""
+    bad = [part for part in parts if part.problem is not None]
+    found = [Finding(run, LEFT_OUT, 1, f"{part.kind}/{part.path.name}, {part.problem}") for part in bad]
+    cut_off = [mark for mark in marks if not mark.closed] if complete else []
+    for mark in cut_off:
+        example = f"the records of {mark.writer or 'the run'} end at {seconds(mark.until)}"
+        found.append(Finding(run, CUT_OFF, 1, example))
+    if complete:
+        expected, who = records or {}, "run.json says"
+    else:
+        expected, who = dict(sum((Counter(mark.rows) for mark in marks), Counter())), "the marks say"
+    there: Counter[str] = Counter()
+    for part in parts:
+        there[part.kind] += part.rows
+    exact = complete and records is not None and not cut_off
+    for kind in sorted((expected.keys() | (there.keys() if exact else set())) - {part.kind for part in bad}):
+        said, has = expected.get(kind, 0), there[kind]
+        if has < said or (exact and has > said):
+            example = f"{who} {said:,} {kind}, the trace has {has:,}"
+            found.append(Finding(run, MISSING if has < said else TOO_MANY, abs(said - has), example))
+    return found
+
+
+def seconds(time: float | None) -> str:
+    """A time of a run, for people."""
+    return f"{max(0.0, time or 0.0):,.1f} s"
+
+
+def _by_writer(parts: Iterable[Part]) -> dict[tuple[str, str], list[Part]]:
+    """The parts of each kind and writer, in order."""
+    found: defaultdict[tuple[str, str], list[Part]] = defaultdict(list)
+    for part in sorted(parts, key=lambda part: part.path):
+        found[part.kind, part.writer].append(part)
+    return found
+
+
+def _times(path: Path) -> tuple[float, float]:
+    """The times of the first and the last record of a good part file."""
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    found = pc.min_max(parquet.read_table(path, columns=["time"]).column("time"))
+    return found["min"].as_py(), found["max"].as_py()
