@@ -25,7 +25,7 @@ DRAWN = "document.querySelector('.plot') === null || document.body.dataset.drawn
 
 FAULTS = """() => {
   const faults = [];
-  const told = e => `${e.tagName.toLowerCase()}.${e.getAttribute("class") || ""} "${e.textContent.trim().slice(0, 40)}"`;
+  const told = e => `${e.tagName}.${e.getAttribute("class") || ""} "${e.textContent.trim().slice(0, 40)}"`;
   const seen = e => { const box = e.getBoundingClientRect(); return box.width > 0 && box.height > 0; };
   const inside = (a, b, room) => a.left >= b.left - room && a.right <= b.right + room
     && a.top >= b.top - room && a.bottom <= b.bottom + room;
@@ -48,8 +48,8 @@ FAULTS = """() => {
     for (const e of texts)
       if (!inside(e.getBoundingClientRect(), frame, 1)) faults.push(`outside its drawing: ${told(e)}`);
     for (const axis of svg.querySelectorAll(".role-axis-label")) {
-      const boxes = [...axis.querySelectorAll("text")].filter(e => texts.includes(e)).map(e => e.getBoundingClientRect());
-      boxes.forEach((a, n) => boxes.slice(n + 1).forEach(b => overlap(a, b) && faults.push("labels of an axis overlap")));
+      const boxes = texts.filter(e => axis.contains(e)).map(e => e.getBoundingClientRect());
+      boxes.forEach((a, n) => boxes.slice(n + 1).forEach(b => overlap(a, b) && faults.push("labels of an axis touch")));
     }
   }
   for (const map of [...document.querySelectorAll(".map")].filter(seen)) {
@@ -59,7 +59,7 @@ FAULTS = """() => {
         if (!inside(e.getBoundingClientRect(), card, 0)) faults.push(`outside its card: ${told(e)}`);
     }
     const cards = [...map.querySelectorAll("rect")].map(e => e.getBoundingClientRect());
-    cards.forEach((a, n) => cards.slice(n + 1).forEach(b => overlap(a, b) && faults.push("cards or labels overlap")));
+    cards.forEach((a, n) => cards.slice(n + 1).forEach(b => overlap(a, b) && faults.push("cards or labels touch")));
   }
   for (const plot of document.querySelectorAll(".plot")) {
     const marks = plot.querySelectorAll("svg .mark-line path, svg .mark-rect path, svg .mark-symbol path");

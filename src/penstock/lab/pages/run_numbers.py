@@ -188,7 +188,7 @@ class _Tables:
 
     def delays(self, name: str, since: str, **wanted: str) -> Delays:
         """Mean, median and 99th percentile, from publish() or from where messages left."""
-        rows = [row for row in self.rows(name, **wanted) if row.get("since", since) == since]
+        rows = self.rows(name, since=since, **wanted)
         return Delays(rows[0]["mean"], rows[0]["p50"], rows[0]["p99"]) if rows else Delays(None, None, None)
 
 
