@@ -16,7 +16,7 @@ from typing import Any
 from penstock.lab.engine.experiment import Figure, Finding, Result
 from penstock.lab.pages.html import counts_explained, figures_html, page, table
 from penstock.lab.pages.index_page import index_page
-from penstock.lab.pages.papers import with_titles
+from penstock.lab.pages.papers import with_names, with_titles
 from penstock.lab.pages.style import on_one_scale
 from penstock.lab.pages.thumbnail import thumbnail
 from penstock.lab.pages.verdicts import bound_text, shown, verdict, verdict_style
@@ -48,7 +48,7 @@ def experiment_page(result: Result) -> str:
         "<p class=source><a href=index.html>all experiments</a></p>",
         f"<h1>{escape(experiment.title)}</h1>",
         f"<p class=source>{with_titles(escape(experiment.source))}</p>",
-        f"<p>{escape(experiment.about)}</p>",
+        f"<p>{with_names(escape(experiment.about))}</p>",
         *figures_html(figures),
         counts_explained(figures),
         "<h2>What the paper says, and what came out</h2>",
@@ -76,7 +76,7 @@ def _findings_table(findings: Sequence[Finding]) -> str:
     rows = []
     for finding in findings:
         criterion = finding.criterion
-        note = f"<br><span class=note>{escape(criterion.note)}</span>" if criterion.note else ""
+        note = f"<br><span class=note>{with_names(escape(criterion.note))}</span>" if criterion.note else ""
         rows.append(
             (
                 f"{escape(criterion.name)}{note}",
@@ -86,7 +86,7 @@ def _findings_table(findings: Sequence[Finding]) -> str:
                 f"<span class={verdict_style(finding)}>{verdict(finding)}</span>",
             )
         )
-    return table(("criterion", "paper", "ours", "bound", "verdict"), rows, numbers=[2], styles="wide - - - name")
+    return table(("criterion", "paper", "ours", "bound", "verdict"), rows, numbers=[2], styles="wide - - - -")
 
 
 def _parameters_table(parameters: Mapping[str, str]) -> str:

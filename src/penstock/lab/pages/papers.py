@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -48,20 +49,24 @@ PAPERS = {
     ),
 }
 
-_NUMBER = re.compile(r"\b(00[0-4]),? ?")
+_NUMBER = re.compile(r"(?<![\d.])(00[0-4])(?![\d.])( sections?)?")
 
 
-def with_titles(source: str) -> str:
+def with_titles(text: str) -> str:
     """A source with the papers' titles, as HTML: "002 section 3.1" -> "A Transport Protocol ..., section 3.1"."""
-    return _NUMBER.sub(lambda found: f"<cite>{PAPERS[found[1]].title}</cite>, ", source)
+    return _named(text, lambda paper: f"<cite>{paper.title}</cite>")
 
 
-def with_names(source: str) -> str:
+def with_names(text: str) -> str:
     """The same with the authors' names, which are shorter."""
-    return _NUMBER.sub(lambda found: f"{PAPERS[found[1]].short}, ", source)
+    return _named(text, lambda paper: paper.short)
+
+
+def _named(text: str, name: Callable[[Paper], str]) -> str:
+    return _NUMBER.sub(lambda found: name(PAPERS[found[1]]) + (f",{found[2]}" if found[2] else ""), text)
 
 
 def cited(sources: list[str]) -> list[Paper]:
     """The papers that these sources name, in their order."""
-    numbers = {number for source in sources for number in _NUMBER.findall(source)}
+    numbers = {number for source in sources for number, _ in _NUMBER.findall(source)}
     return [paper for number, paper in PAPERS.items() if number in numbers]

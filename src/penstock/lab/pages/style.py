@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.lab.pages.verdicts import shown
+
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
     "#0072B2",
     "#E69F00",
@@ -116,6 +118,7 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
 }
 
 HEIGHT = 300
+NAMED_BAR_HEIGHT = 40  # with its name above it
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -219,29 +222,42 @@ def bars(
     rows: Rows, *, x: str, y: str, x_title: str, y_title: str, colour: str = BLUE, log: bool = False
 ) -> dict[str, Any]:
     """A histogram whose bins have been counted already: `x` is the left edge, `x_end` the right one."""
-    scale = {"type": "symlog"} if log else {}
     return _chart(
         rows,
         {"type": "bar", "tooltip": True, "color": colour},
         {
             "x": {"field": x, "type": "quantitative", "title": x_title, "bin": {"binned": True}},
             "x2": {"field": f"{x}_end"},
-            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": scale},
+            "y": {"field": y, "type": "quantitative", "title": y_title, **_magnitudes(rows, y, log)},
         },
     )
 
 
 def named_bars(rows: Rows, *, x: str, y: str, y_title: str, log: bool = False) -> dict[str, Any]:
-    """A bar for each name, in the order of the rows."""
-    chart = _chart(
-        rows,
-        {"type": "bar", "tooltip": True, "color": BLUE},
-        {
-            "x": {"field": x, "type": "nominal", "title": None, "sort": None, "axis": {"labelAngle": -45}},
-            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"type": "symlog"} if log else {}},
-        },
-    )
-    return {key: part for key, part in chart.items() if key != "params"}
+    """A bar for each name, in the order of the rows, its name and number above it: long names fit a phone, too."""
+    named = [{**row, "label": f"{row[x]}: {shown(row[y])}"} for row in rows]
+    across = {"field": x, "type": "nominal", "sort": None, "axis": None}
+    along = {"field": y, "type": "quantitative", "title": y_title, **_magnitudes(rows, y, log)}
+    bar = {"type": "bar", "tooltip": True, "color": BLUE, "height": 12, "yOffset": 8}
+    label = {"type": "text", "align": "left", "baseline": "middle", "yOffset": -9}
+    return {
+        **_frame(),
+        "height": NAMED_BAR_HEIGHT * len(rows),
+        "data": {"values": named},
+        "layer": [
+            {"mark": bar, "encoding": {"x": along, "y": across}},
+            {"mark": label, "encoding": {"x": {"value": 2}, "y": across, "text": {"field": "label"}}},
+        ],
+    }
+
+
+def _magnitudes(rows: Rows, field: str, log: bool) -> dict[str, Any]:
+    """An axis of powers of ten that has room for zero; nothing for a linear one."""
+    if not log:
+        return {}
+    largest = max((abs(row[field]) for row in rows), default=1.0)
+    powers = [10**power for power in range(12) if 10**power <= largest]
+    return {"scale": {"type": "symlog", "nice": False}, "axis": {"values": [0, *powers]}}
 
 
 def points(rows: Rows, *, x: str, y: str, x_title: str, y_title: str, colour: str = BLUE) -> dict[str, Any]:

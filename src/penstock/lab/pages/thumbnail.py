@@ -21,7 +21,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 def thumbnail(spec: Mapping[str, Any]) -> str:
     """The SVG; empty for a figure of a kind that has no curves, bars or points."""
+    spec = {**spec, **spec["layer"][0]} if "layer" in spec else spec
     encoding, mark = spec.get("encoding", {}), spec.get("mark", {})
+    if encoding["y"].get("type") == "nominal":  # bars that lie on their side stand up
+        encoding = {**encoding, "x": encoding["y"], "y": encoding["x"]}
     rows: Rows = [row for row in spec.get("data", {}).get("values", ()) if row.get(encoding["y"]["field"]) is not None]
     kind = mark.get("type") if isinstance(mark, Mapping) else mark
     if not rows or kind not in ("line", "bar", "point"):
