@@ -29,7 +29,7 @@ const look = () => ({background: "transparent", view: {stroke: null}, font: "sys
   axis: {labelColor: colour("--faint"), titleColor: colour("--faint"), gridColor: colour("--grid"),
     domainColor: colour("--line"), tickColor: colour("--line"), labelFontSize: 12, titleFontSize: 12,
     titleFontWeight: "normal", titlePadding: 8, labelOverlap: true},
-  axisX: {labelFlush: false},
+  axisX: {labelFlush: false, tickCount: {expr: "ceil(width / 90)"}}, axisY: {tickCount: {expr: "ceil(height / 50)"}},
   text: {fill: colour("--ink"), fontSize: 12}, rule: {color: colour("--ink")}});
 const spec = place => JSON.parse(place.dataset.spec.replace(/var\\((--[a-z]+)\\)/g, (_, name) => colour(name)));
 const draw = () => Promise.all([...document.querySelectorAll(".plot")].map(place =>
@@ -121,8 +121,8 @@ def series_of(spec: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
 
 
 def legend(series: Mapping[str, tuple[str, bool]]) -> str:
-    """Which colour is what; nothing where there is only one curve that the caption names."""
-    if not series:
+    """Which colour is what; nothing where there is only one curve, which the caption names."""
+    if len(series) < 2:
         return ""
     items = "".join(
         f'<li><i{" class=dashed" if dashed else ""} style="background:{colour};border-color:{colour}"></i>'

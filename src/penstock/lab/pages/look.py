@@ -32,7 +32,7 @@ figure { margin: 1rem 0; padding: .9rem; background: var(--card); border: 1px so
   min-width: 0; }
 figcaption { margin: 0 0 .6rem; color: var(--ink); font-weight: 600; font-size: .95rem; line-height: 1.4; }
 figure .note { margin: .5rem 0 0; }
-.plot { width: 100%; min-height: 200px; }
+.plot { width: 100%; }
 .plot svg { display: block; }
 .plot text { font-family: system-ui, sans-serif; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
