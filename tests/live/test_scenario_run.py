@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from penstock.kernel.trace import Delivered, Published, Record
 from penstock.live.emulation.scenario_run import run_live
-from penstock.scenario.reader import read_scenario
+from penstock.scenario.reader import parse_scenario, read_scenario
 from penstock.scenario.runs import open_run
 from penstock.scenario.spec import Scenario
 from penstock.sim.run import simulate
@@ -52,7 +52,8 @@ def test_simulated_equals_live(calm_town: Scenario, tmp_path: Path) -> None:
     assert result.drops == {}
     folder = tmp_path / "run"
     live, run = run_live(calm_town, SEED, folder=folder)
-    assert live.drops() == {}
+    assert {name: report["drops"] for name, report in live.reports.items()} == {name: [] for name in live.reports}
+    assert {cause for *_, cause in live.drops()} <= {"leave", "link down"}, "control packets, when all ends"
     delivered = Counter(
         (name, number, publisher, count)
         for name, tally in live.clients.items()
@@ -79,6 +80,7 @@ def _trace_tells_the_same(
         files = sorted((folder / "trace" / kind).glob("part-*.parquet"))
         return [row for file in files for row in parquet.read_table(file).to_pylist()]
 
+    assert [row for row in rows("dropped") if row["publisher"]] == [], "no message"
     assert Counter((r["node"], r["subscription"], r["publisher"], r["count"]) for r in rows("delivered")) == delivered
     assert {(r["publisher"], r["count"]): r["attributes"] for r in rows("published")} == attributes
     brokers = {broker.name for broker in info.scenario.broker}
@@ -89,3 +91,50 @@ def _trace_tells_the_same(
     assert brokers <= {row["node"] for row in rows("counted")}
     times = [row["time"] for kind in ("published", "delivered", "counted") for row in rows(kind)]
     assert all(isinstance(time, float) and 0.0 < time < 60.0 for time in times)
+
+
+LOSSY = b"""
+name = "lossy"
+duration = 1.0
+drain = 0.3
+[[broker]]
+name = "a"
+[[broker]]
+name = "b"
+[[link]]
+between = ["a", "b"]
+kind = "datagram"
+delay = 0.02
+jitter = 0.01
+loss = 0.1
+rate_bits_per_s = 200e3
+queue_packets = 10
+[[client]]
+name = "p"
+broker = "a"
+publish = [{ rate_messages_per_s = 300.0, body_bytes = 100, attributes = { x = 1 } }]
+[[client]]
+name = "s"
+broker = "b"
+subscribe = [{ where = "x = 1", queue_max = 5, reads_messages_per_s = 20.0 }]
+"""
+
+
+def test_the_counters_and_the_trace_agree_on_everything_that_was_dropped(tmp_path: Path) -> None:
+    """On the wire, in a full queue, by a slow reader, with a link when all ends: the same places, the same counts."""
+    from pyarrow import parquet
+
+    live, run = run_live(parse_scenario(LOSSY), SEED, folder=tmp_path / "run")
+    assert run is not None
+    rows = [row for path in run.folder.glob("trace/dropped/*") for row in parquet.read_table(path).to_pylist()]
+    drops = live.drops()
+    assert Counter((row["node"], row["peer"], row["place"], row["cause"]) for row in rows) == drops
+    wanted = {("a", "pipe", "lost on the wire"), ("a", "pipe", "queue full"), ("s", "reader", "queue full")}
+    assert wanted <= {(node, place, cause) for node, _, place, cause in drops}
+    assert run.info.outcome is not None
+    assert run.info.outcome.summary["dropped"] == len(rows)
+    assert run.info.records is not None
+    assert run.info.records["dropped"] == len(rows)
+    assert run.info.cut_off == ()
+    lost = [row for row in rows if row["cause"] == "lost on the wire"]
+    assert {row["publisher"] for row in lost if row["kind"] == "Publication"} == {"p"}, "which messages is known too"

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.kernel.trace_files import kind_name
 from penstock.pipeline.checks import CHECKS, LEVELS, Evidence, checks
+from penstock.pipeline.extent import Finding, Lost, unjudged_checks
 from penstock.pipeline.metrics import losses, pack_deliveries
 from penstock.pipeline.read import RunFolder, RunHead, Tables
 from penstock.pipeline.schema import checked, table_ddl
@@ -18,22 +19,38 @@ from penstock.services import record_kinds
 Rows = list[tuple[Any, ...]]
 GOOD: dict[str, Rows] = {
     "subscribed": [("a", 0.0, "s", 0, "x > 1")],
-    "published": [("a", 1.0, "p", "p", 1, 1, "{}", 0), ("a", 2.0, "p", "p", 1, 2, "{}", 0)],
+    "published": [("a", 1.0, "p", "p", 1, 1, "{}", 0, 0.0), ("a", 2.0, "p", "p", 1, 2, "{}", 0, 0.0)],
     "delivered": [("a", 1.5, "s", 0, "p", 1, 1), ("a", 2.5, "s", 0, "p", 1, 2)],
     "dropped": [("a", 1.0, "n", "pipe", "loss", "m", 4, "Publication", "p", 1, 1, 1)],
 }
 
 
-def found(spark: SparkSession, added: dict[str, Rows], unwanted: Rows = [], *, complete: bool = True) -> Rows:  # noqa: B006  # nobody changes it
+LOSSES = (
+    Finding("a", "incomplete run", 1, "read up to 9.0 s"),
+    Finding("a", "a part file was left out", 1, "counted/part-00001.parquet"),
+    Finding("a", "a part file was left out", 1, "counted/part-00003.parquet"),
+    Finding("a", "a process was killed", 1, "the records of m end at 2.0 s"),
+    Finding("a", "records are missing", 7, "the marks say 7 dropped, the trace has 0"),
+    Finding("a", "there are too many records", 3, "run.json says 1 counted, the trace has 4"),
+)
+
+
+def found(
+    spark: SparkSession,
+    added: dict[str, Rows],
+    unwanted: Rows = [],  # noqa: B006  # nobody changes it
+    losses_found: tuple[Finding, ...] = (),
+    unjudged: frozenset[str] = frozenset(),
+) -> Rows:
     tables = {
         kind_name(kind): spark.createDataFrame(
             GOOD.get(kind_name(kind), []) + added.get(kind_name(kind), []), table_ddl(kind)
         )
         for kind in record_kinds()
     }
-    runs = (RunFolder("a", Path("a"), RunHead("a", 1, complete)),)
+    runs = (RunFolder("a", Path("a"), RunHead("a", 1, True), unjudged_checks=unjudged),)
     evidence = Evidence(
-        Tables(tables, runs=runs),
+        Tables(tables, runs=runs, findings=losses_found),
         pack_deliveries(tables["delivered"]),
         tables["published"],
         spark.createDataFrame(unwanted, losses.FALSE_POSITIVES),
@@ -45,31 +62,33 @@ def test_a_good_trace_gives_no_rows(spark: SparkSession) -> None:
     assert found(spark, {}) == []
 
 
+WRONG: dict[str, Rows] = {
+    "delivered": [
+        ("a", 3.0, "s", 0, "p", 1, 7),  # no publication
+        ("a", 3.1, "s", 0, "q", 1, 7),
+        ("a", 3.9, "s", 0, "p", 1, 3),  # before its publication
+        ("a", 5.0, "s", 8, "p", 1, 1),  # no subscription
+        ("a", 5.1, "s", 8, "p", 1, 2),
+        ("a", 5.0, "t", 0, "p", 1, 1),  # before the subscription
+        ("a", 2.6, "s", 0, "p", 1, 2),  # again
+    ],
+    "published": [
+        ("a", 4.0, "p", "p", 1, 3, "{}", 0, 0.0),
+        ("a", 2.0, "q", "q", 1, 1, "{}", 0, 0.0),
+        ("a", 2.0, "q", "q", 1, 1, "{}", 0, 0.0),  # the identity again
+        ("a", 1.0, "q", "q", 1, 2, "{}", 0, 0.0),  # later, at an earlier time
+        ("a", 9.0, "n", "r", 1, 1, "{}", 0, 0.0),  # by somebody else
+    ],
+    "subscribed": [("a", 6.0, "t", 0, "x > 1")],
+    "dropped": [("a", 1.0, "n", "egress", " ", "m", 4, "Publication", "p", 1, 1, 1)],
+    "limit_reached": [("a", 1.0, "n", "interests", 10), ("a", 2.0, "n", "interests", 10)],
+    "input_refused": [("a", 1.0, "n", "m", "no packet of ours")],
+}
+UNWANTED_ROWS: Rows = [("a", "p", 1, 2, "s", 0, 2.5)]
+
+
 def test_every_check_finds_what_it_is_for(spark: SparkSession) -> None:
-    added: dict[str, Rows] = {
-        "delivered": [
-            ("a", 3.0, "s", 0, "p", 1, 7),  # no publication
-            ("a", 3.1, "s", 0, "q", 1, 7),
-            ("a", 3.9, "s", 0, "p", 1, 3),  # before its publication
-            ("a", 5.0, "s", 8, "p", 1, 1),  # no subscription
-            ("a", 5.1, "s", 8, "p", 1, 2),
-            ("a", 5.0, "t", 0, "p", 1, 1),  # before the subscription
-            ("a", 2.6, "s", 0, "p", 1, 2),  # again
-        ],
-        "published": [
-            ("a", 4.0, "p", "p", 1, 3, "{}", 0),
-            ("a", 2.0, "q", "q", 1, 1, "{}", 0),
-            ("a", 2.0, "q", "q", 1, 1, "{}", 0),  # the identity again
-            ("a", 1.0, "q", "q", 1, 2, "{}", 0),  # later, at an earlier time
-            ("a", 9.0, "n", "r", 1, 1, "{}", 0),  # by somebody else
-        ],
-        "subscribed": [("a", 6.0, "t", 0, "x > 1")],
-        "dropped": [("a", 1.0, "n", "egress", " ", "m", 4, "Publication", "p", 1, 1, 1)],
-        "limit_reached": [("a", 1.0, "n", "interests", 10), ("a", 2.0, "n", "interests", 10)],
-        "input_refused": [("a", 1.0, "n", "m", "no packet of ours")],
-    }
-    unwanted = [("a", "p", 1, 2, "s", 0, 2.5)]
-    rows = found(spark, added, unwanted, complete=False)
+    rows = found(spark, WRONG, UNWANTED_ROWS, LOSSES)
     assert {row[1]: row[2] for row in rows} == LEVELS
     assert {row[1]: (row[3], row[4]) for row in rows} == {
         "a delivery without a publication": (2, "p 1 7 to s"),
@@ -84,8 +103,19 @@ def test_every_check_finds_what_it_is_for(spark: SparkSession) -> None:
         "dropped without a cause": (1, "n, egress"),
         "a limit was reached": (2, "n, interests: 10"),
         "bad input was refused": (1, "n, from m: no packet of ours"),
-        "incomplete run": (1, "it crashed or is still going"),
+        "incomplete run": (1, "read up to 9.0 s"),
+        "a part file was left out": (2, "counted/part-00001.parquet"),
+        "a process was killed": (1, "the records of m end at 2.0 s"),
+        "records are missing": (7, "the marks say 7 dropped, the trace has 0"),
+        "there are too many records": (3, "run.json says 1 counted, the trace has 4"),
     }
+
+
+def test_what_is_only_lost_is_not_held_against_the_network(spark: SparkSession) -> None:
+    unjudged = unjudged_checks([Lost("published", 0.0, 9.0), Lost("subscribed", 0.0, 9.0), Lost("counted", 0.0, 9.0)])
+    assert len(unjudged) == 4
+    rows = found(spark, WRONG, UNWANTED_ROWS, unjudged=frozenset(unjudged))
+    assert {row[1] for row in rows} == LEVELS.keys() - unjudged - {finding.check for finding in LOSSES}
 
 
 @pytest.mark.parametrize("level", ["fail", "warn"])

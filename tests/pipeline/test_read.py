@@ -85,7 +85,7 @@ def test_an_incomplete_run_is_read_and_marked(spark: SparkSession, tmp_path: Pat
     folder = make_run(tmp_path / "a" / "7", counts(1), complete=False)
     tables = read_runs(spark, [folder])
     assert tables.counted.count() == 1
-    assert tables.warnings == (f"{folder}: incomplete run (it crashed or is still going)",)
+    assert tables.warnings == (f"{folder}: incomplete run (it crashed or is still going), read up to 0.0 s",)
 
 
 @pytest.mark.parametrize("harm", ["cut short", "emptied", "overwritten"])

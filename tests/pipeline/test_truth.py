@@ -34,7 +34,7 @@ def judged(
     grace: float = 0.0,
 ) -> set[tuple[Any, ...]]:
     """Published: run, time, publisher, count, attributes. Found: run, publisher, count, client, subscription, due."""
-    rows = [(run, time, who, who, 1, count, json.dumps(said), 0) for run, time, who, count, said in published]
+    rows = [(run, time, who, who, 1, count, json.dumps(said), 0, 0.0) for run, time, who, count, said in published]
     found = truth(
         table(spark, Published, rows),
         table(spark, Subscribed, subscribed),

@@ -46,6 +46,11 @@ EAGER_PACKETS = 128  # effects since the ports last wrote: write now instead of 
 CLOCK_OFFSET = time.time() - time.monotonic()  # wall clock when this process began, and monotonic since
 
 
+def node_time() -> float:
+    """The time of all nodes in this process."""
+    return CLOCK_OFFSET + time.monotonic()
+
+
 class LivePort(Protocol):
     """One end of a link: where packets for it are gathered and written."""
 
@@ -93,6 +98,8 @@ class LiveHost:
         self._flush_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._counted: dict[Link, tuple[int, int]] = {}
+        self._late: dict[Link, dict[int, tuple[asyncio.TimerHandle, Sequence[Packet]]]] = {}  # see `receive_after`
+        self._late_number = 0
 
     # Life.
 
@@ -134,6 +141,10 @@ class LiveHost:
         self._counted.pop(link, None)
         for packet, lane in port.close():
             self.note(dropped("egress", cause, port.peer, lane, packet))
+        for timer, packets in self._late.pop(link, {}).values():
+            timer.cancel()
+            for packet in packets:
+                self.note(dropped("pipe", "link down", port.peer, packet.travels_in(), packet))
         self.apply(self._machine.link_changed(link, up=False, now=self.now()))
 
     def receive(self, link: Link, packets: Sequence[Packet]) -> None:
@@ -148,17 +159,16 @@ class LiveHost:
 
         What is still on its way when the link fails is lost, and recorded.
         """
-        if delay > 0.0:
-            self._loop.call_later(delay, self._receive_late, self.ports.get(link), link, packets)
-        else:
+        if delay <= 0.0:
             self.receive(link, packets)
+        elif link in self.ports:
+            self._late_number += 1
+            timer = self._loop.call_later(delay, self._receive_late, link, self._late_number)
+            self._late.setdefault(link, {})[self._late_number] = (timer, packets)
 
-    def _receive_late(self, port: LivePort | None, link: Link, packets: Sequence[Packet]) -> None:
-        if port is not None and self.ports.get(link) is port:
-            self.receive(link, packets)
-        elif port is not None:
-            for packet in packets:
-                self.note(dropped("pipe", "link down", port.peer, packet.travels_in(), packet))
+    def _receive_late(self, link: Link, number: int) -> None:
+        _, packets = self._late[link].pop(number)
+        self.receive(link, packets)
 
     def link_ready(self, link: Link, room_bytes: int) -> None:
         """A port can take more."""

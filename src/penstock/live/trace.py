@@ -24,7 +24,7 @@ from time import monotonic
 from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import LimitReached, Record, Trace
 from penstock.kernel.trace_files import TraceFiles
-from penstock.live.host import CLOCK_OFFSET
+from penstock.live.host import node_time
 
 log = logging.getLogger("penstock.trace")
 
@@ -90,7 +90,7 @@ class LiveTrace:
 
     def _now(self) -> float:
         """As the hosts stamp records: none that is yet to come is earlier."""
-        return CLOCK_OFFSET + monotonic() - self._began
+        return node_time() - self._began
 
     def _work(self) -> None:
         flushed = monotonic()

@@ -17,7 +17,7 @@ A run without marks, which an older version left, says nothing about itself; of 
 and after it. A writer that was killed while the run went on has lost everything after its mark.
 
 Records that should be there are counted in `run.json`, or for a run that is not complete in the marks. If there are
-fewer, that is a failed check, and no number of the run is to be believed.
+fewer, that is a failed check, and the kind counts as lost as a whole.
 """
 
 from __future__ import annotations
@@ -90,7 +90,29 @@ def reached(marks: Sequence[Mark], *, complete: bool) -> float:
     return nextafter(max(ends), inf) if ends else -inf
 
 
-def lost_records(parts: Iterable[Part], marks: Iterable[Mark], *, complete: bool) -> list[Lost]:
+def miscounted(
+    parts: Iterable[Part], marks: Iterable[Mark], records: dict[str, int] | None, *, complete: bool
+) -> list[tuple[str, int, int]]:
+    """The kinds of which there are not as many records as there should be: how many those are, and how many there are.
+
+    `records` are those that `run.json` counts. A writer that was killed, or still writes, may have put more on disk
+    than it has said. Of a kind with a part that is left out nobody knows how many there are.
+    """
+    parts, marks = list(parts), list(marks)
+    expected = (records or {}) if complete else sum((Counter(mark.rows) for mark in marks), Counter())
+    exact = complete and records is not None and all(mark.closed for mark in marks)
+    there: Counter[str] = Counter()
+    for part in parts:
+        there[part.kind] += part.rows
+    kinds = set(expected) | (set(there) if exact else set())
+    kinds -= {part.kind for part in parts if part.problem is not None}
+    pairs = [(kind, expected.get(kind, 0), there[kind]) for kind in sorted(kinds)]
+    return [(kind, said, has) for kind, said, has in pairs if has < said or (exact and has > said)]
+
+
+def lost_records(
+    parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
+) -> list[Lost]:
     """What is not there of a run, as far as it is read."""
     lost = []
     for own in _by_writer(parts).values():
@@ -100,6 +122,8 @@ def lost_records(parts: Iterable[Part], marks: Iterable[Mark], *, complete: bool
                 after = [good for good in own[place:] if good.problem is None and good.rows]
                 begin = _times(before[-1].path)[1] if before else -inf
                 lost.append(Lost(part.kind, begin, _times(after[0].path)[0] if after else inf))
+    wrong = miscounted(parts, marks, records, complete=complete)
+    lost += [Lost(kind, -inf, inf) for kind, said, has in wrong if has < said]
     if complete:
         cut_off = [mark for mark in marks if not mark.closed]
         lost += [Lost(kind, -inf if mark.until is None else mark.until, inf) for mark in cut_off for kind in mark.rows]
@@ -125,26 +149,17 @@ def unjudged_checks(lost: Iterable[Lost]) -> set[str]:
 def find_losses(
     run: str, parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
 ) -> list[Finding]:
-    """What the checks say about records that are not there; `records` are those that `run.json` counts."""
+    """What the checks say about records that are not there."""
     bad = [part for part in parts if part.problem is not None]
     found = [Finding(run, LEFT_OUT, 1, f"{part.kind}/{part.path.name}, {part.problem}") for part in bad]
-    cut_off = [mark for mark in marks if not mark.closed] if complete else []
-    for mark in cut_off:
-        example = f"the records of {mark.writer or 'the run'} end at {seconds(mark.until)}"
-        found.append(Finding(run, CUT_OFF, 1, example))
-    if complete:
-        expected, who = records or {}, "run.json says"
-    else:
-        expected, who = dict(sum((Counter(mark.rows) for mark in marks), Counter())), "the marks say"
-    there: Counter[str] = Counter()
-    for part in parts:
-        there[part.kind] += part.rows
-    exact = complete and records is not None and not cut_off
-    for kind in sorted((expected.keys() | (there.keys() if exact else set())) - {part.kind for part in bad}):
-        said, has = expected.get(kind, 0), there[kind]
-        if has < said or (exact and has > said):
-            example = f"{who} {said:,} {kind}, the trace has {has:,}"
-            found.append(Finding(run, MISSING if has < said else TOO_MANY, abs(said - has), example))
+    for mark in marks:
+        if complete and not mark.closed:
+            example = f"the records of {mark.writer or 'the run'} end at {seconds(mark.until)}"
+            found.append(Finding(run, CUT_OFF, 1, example))
+    who = "run.json says" if complete else "the marks say"
+    for kind, said, has in miscounted(parts, marks, records, complete=complete):
+        example = f"{who} {said:,} {kind}, the trace has {has:,}"
+        found.append(Finding(run, MISSING if has < said else TOO_MANY, abs(said - has), example))
     return found
 
 

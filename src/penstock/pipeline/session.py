@@ -19,6 +19,7 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from penstock.errors import SparkUnavailable
 from penstock.pipeline.java import cache_folder, find_java, shim_home
@@ -38,6 +39,11 @@ rootLogger.appenderRef.stderr.ref = stderr
 # Spark would raise the level of a shell to WARN, and say so, if its logger had no level of its own.
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = error
+# A task that fails is raised where the job was asked for, and said there in a line; here it would fill a screen.
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
@@ -121,8 +127,8 @@ def prepare_environment(*, local: bool) -> None:
 
 
 def log_settings() -> Path:
-    """The log4j file for every Java process that we start."""
-    path = cache_folder() / "log4j2.properties"
+    """The log4j file for every Java process that we start; each version of it has a name of its own."""
+    path = cache_folder() / f"log4j2-{crc32(LOG4J.encode()):08x}.properties"
     if not path.exists() or path.read_text() != LOG4J:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.write_text(LOG4J)

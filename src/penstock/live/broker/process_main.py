@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,7 @@ from msgspec import Struct
 from penstock.errors import NotPossibleHere
 from penstock.live.broker.plan import plan_for
 from penstock.live.broker.server import BrokerServer
+from penstock.live.broker.status import drops_status
 from penstock.live.event_loop import run, warn_of_failed_accepts
 from penstock.live.process_name import call_process
 from penstock.live.trace import open_trace
@@ -67,6 +69,7 @@ async def serve(orders: Orders, reader: asyncio.StreamReader) -> int:
     await stop.wait()
     parent.cancel()
     await server.stop()
+    _say({"drops": drops_status(server.host)})
     return 0
 
 
@@ -86,7 +89,7 @@ async def _until_end(reader: asyncio.StreamReader) -> None:
         pass
 
 
-def _say(answer: dict[str, str]) -> None:
+def _say(answer: dict[str, Any]) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -80,11 +80,16 @@ def broker_status(server: StatusSource) -> dict[str, Any]:
         "refused": host.refusals,
         "trace": server.trace.status() if server.trace is not None else None,
         "stray_datagrams": server.endpoint.strangers,
-        "drops": [
-            {"peer": peer, "place": place, "cause": cause, "packets": packets}
-            for (peer, place, cause), packets in sorted(host.drops.items())
-        ],
+        "drops": drops_status(host),
     }
+
+
+def drops_status(host: LiveHost) -> list[dict[str, Any]]:
+    """What ended at this node, as plain data."""
+    return [
+        {"peer": peer, "place": place, "cause": cause, "packets": packets}
+        for (peer, place, cause), packets in sorted(host.drops.items())
+    ]
 
 
 def _port_status(server: StatusSource, link: Link) -> dict[str, Any]:

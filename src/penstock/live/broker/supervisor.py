@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -51,6 +52,7 @@ class Brokers:
         verbose: bool = False,
     ) -> None:
         self.addresses = dict(addresses)
+        self.drops: dict[str, list[dict[str, Any]]] = {}  # what each broker had dropped when it ended
         self._scenario = scenario
         self._via = via or {}
         self._before = before or {}
@@ -126,19 +128,27 @@ class Brokers:
         self._stopping = True
         for watcher in self._watchers.values():
             watcher.cancel()
-        living = [process for process in self._processes.values() if process.returncode is None]
-        for process in living:
+        living = {name: process for name, process in self._processes.items() if process.returncode is None}
+        for process in living.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_WITHIN):
-                await asyncio.gather(*(process.wait() for process in living))
+                await asyncio.gather(*(self._ended(name, process) for name, process in living.items()))
         except TimeoutError:
-            for process in living:
+            for process in living.values():
                 with suppress(ProcessLookupError):
                     process.kill()
-            await asyncio.gather(*(process.wait() for process in living))
+            await asyncio.gather(*(process.wait() for process in living.values()))
         await asyncio.gather(*self._watchers.values(), return_exceptions=True)
+
+    async def _ended(self, name: str, process: asyncio.subprocess.Process) -> None:
+        """Wait for the end of a process, and hear its last words."""
+        assert process.stdout is not None
+        words = await process.stdout.read()
+        await process.wait()
+        with suppress(msgspec.DecodeError):
+            self.drops[name] = msgspec.json.decode(words, type=dict[str, list[dict[str, Any]]])["drops"]
 
     async def _ready(self, name: str, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None

@@ -5,19 +5,30 @@ the simulator. Jitter is not quite: there the delay wanders slowly and parallel 
 order; here brokers have no parallel workers, so each datagram has a delay of its own within plus and minus the jitter,
 and overtaking happens on the link. An emulator can only add to a delay, so the brokers add the link's delay less the
 jitter, and the emulator up to twice the jitter; TCP gets the brokers' part alone.
+
+What a link loses is counted and written to the trace packet by packet, as the simulator does it, in the name of the
+broker that sent it: no broker sees it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 
 from msgspec.structs import replace
 
+from penstock.errors import InvalidPacket
+from penstock.kernel.trace import Dropped, Trace, dropped_record
 from penstock.live.emulation.link_emulator import Impairment, LinkEmulator
+from penstock.live.host import node_time
 from penstock.live.wire.addresses import Address
+from penstock.live.wire.udp import HEAD_BYTES
+from penstock.overlay.egress import dropped
 from penstock.scenario.spec import LinkSpec, Scenario
+from penstock.services import codec
 
 
 def needs_emulator(link: LinkSpec) -> bool:
@@ -31,7 +42,9 @@ class EmulatedLinks:
     `scenario` is what the brokers must be given, and `via` says whom they dial instead: (dialer, dialled) -> address.
     """
 
-    def __init__(self, scenario: Scenario, addresses: Mapping[str, Address], seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, addresses: Mapping[str, Address], seed: int, *, trace: Trace | None = None
+    ) -> None:
         self.scenario = replace(scenario, link=tuple(map(_shortened, scenario.link)))
         self.via: dict[tuple[str, str], Address] = {}
         self.emulators = {
@@ -44,6 +57,11 @@ class EmulatedLinks:
             for link in scenario.link
             if needs_emulator(link)
         }
+        for (dialer, dialled), emulator in self.emulators.items():
+            emulator.forth.on_drop = partial(self._dropped, dialer, dialled)
+            emulator.back.on_drop = partial(self._dropped, dialled, dialer)
+        self._drops: Counter[tuple[str, str, str, str]] = Counter()
+        self._trace = trace
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> EmulatedLinks:
@@ -59,14 +77,24 @@ class EmulatedLinks:
         await self._stack.aclose()
 
     def drops(self) -> dict[tuple[str, str, str, str], int]:
-        """(sender, receiver, place, cause) -> datagrams that did not get through."""
-        found = {}
-        for (dialer, dialled), emulator in self.emulators.items():
-            for sender, receiver, path in ((dialer, dialled, emulator.forth), (dialled, dialer, emulator.back)):
-                found[sender, receiver, "pipe", "lost on the wire"] = path.lost
-                found[sender, receiver, "pipe", "emulator full"] = path.overflowed
-                found[sender, receiver, "pipe", "nobody there yet"] = path.astray
-        return {place: count for place, count in found.items() if count}
+        """(sender, receiver, place, cause) -> packets that did not get through."""
+        return dict(self._drops)
+
+    def _dropped(self, sender: str, receiver: str, cause: str, data: bytes) -> None:
+        """A datagram that this broker sent ended on the wire."""
+        for record in _records(receiver, cause, data):
+            self._drops[sender, record.peer, record.place, record.cause] += 1
+            if self._trace is not None:
+                self._trace.write(node_time(), sender, record)
+
+
+def _records(receiver: str, cause: str, data: bytes) -> list[Dropped]:
+    """A record for each packet in a datagram."""
+    try:
+        packets = codec().decode_batch(memoryview(data)[HEAD_BYTES:])
+    except InvalidPacket:
+        return [dropped_record("pipe", cause, receiver, 0, "datagram", None, 1)]
+    return [dropped("pipe", cause, receiver, packet.travels_in(), packet) for packet in packets]
 
 
 def _shortened(link: LinkSpec) -> LinkSpec:

@@ -19,14 +19,15 @@ What becomes of a datagram is drawn from the random numbers of its path, three f
 whatever the settings and however late the loop is: the n-th datagram has the same fate in every run.
 
 State: for each path where it leads and a heap of datagrams that wait. Bounds: WAITING_MAX and WAITING_BYTES_MAX; what
-is over is dropped and counted. A connection that is made again only renews where the paths lead.
+is over is dropped. Every datagram that does not get through is told to `on_drop`, with the cause. A connection that is
+made again only renews where the paths lead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -82,6 +83,7 @@ class EmulatedPath(asyncio.DatagramProtocol):
     """One direction: a UDP socket that takes datagrams, and sends on what is left of them."""
 
     def __init__(self, fates: Fates) -> None:
+        self.on_drop: Callable[[str, bytes], None] = lambda cause, data: None
         self.port = 0
         self.leads_to: tuple[str, int] | None = None
         self.came = self.lost = self.passed = self.overtaken = self.overflowed = self.astray = 0
@@ -100,6 +102,8 @@ class EmulatedPath(asyncio.DatagramProtocol):
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        for *_, data in self._waiting:
+            self.on_drop("link down", data)
         self._waiting.clear()
         if self._transport is not None:
             self._transport.close()
@@ -112,10 +116,13 @@ class EmulatedPath(asyncio.DatagramProtocol):
         wait = self._fates.next()
         if wait is None:
             self.lost += 1
+            self.on_drop("lost on the wire", data)
         elif self.leads_to is None:
             self.astray += 1
+            self.on_drop("nobody there yet", data)
         elif len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(data) > WAITING_BYTES_MAX:
             self.overflowed += 1
+            self.on_drop("emulator full", data)
         elif wait == 0.0 and not self._waiting:
             self._send(self.came, data)
         else:

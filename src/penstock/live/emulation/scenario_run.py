@@ -54,6 +54,7 @@ class Tally:
     delays: list[float] = field(default_factory=list)  # of what it got, from publish() on
     per_second: Counter[int] = field(default_factory=Counter)
     deliveries: list[tuple[int, str, int]] = field(default_factory=list)  # (subscription, publisher, count)
+    drops: dict[tuple[str, str, str], int] = field(default_factory=dict)  # (peer, place, cause) -> packets
 
 
 @dataclass
@@ -64,15 +65,17 @@ class LiveResult:
     reports: dict[str, dict[str, Any]]  # what each broker saw at the end
     seconds: float
     wires: dict[tuple[str, str, str, str], int] = field(default_factory=dict)  # what the link emulators dropped
+    ended: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what each broker had dropped when it ended
 
     def drops(self) -> dict[tuple[str, str, str, str], int]:
-        """(broker, peer, place, cause) -> packets; on a wire datagrams, which at a rate carry a packet each."""
-        found = {
-            (name, drop["peer"], drop["place"], drop["cause"]): drop["packets"]
-            for name, report in self.reports.items()
-            for drop in report["drops"]
-        }
-        return dict(sorted({**found, **self.wires}.items()))
+        """(node, peer, place, cause) -> packets, to the end of each node: the same as the records of a trace."""
+        found = Counter(self.wires)
+        for name, tally in self.clients.items():
+            found.update({(name, *place): packets for place, packets in tally.drops.items()})
+        for name, report in self.reports.items():
+            for drop in self.ended.get(name, report["drops"]):
+                found[name, drop["peer"], drop["place"], drop["cause"]] += drop["packets"]
+        return dict(sorted(found.items()))
 
     def links(self) -> dict[tuple[str, str], int]:
         """(sender, receiver) -> bytes carried between brokers."""
@@ -132,14 +135,14 @@ async def drive(
     try:
         async with AsyncExitStack() as stack:
             data = Path(stack.enter_context(TemporaryDirectory(prefix="penstock-")))  # as the simulator's disks: new
-            emulated = await stack.enter_async_context(EmulatedLinks(scenario, addresses, seed))
+            emulated = await stack.enter_async_context(EmulatedLinks(scenario, addresses, seed, trace=clients_trace))
             via, network = emulated.via, emulated.scenario
             brokers = Brokers(network, addresses, via=via, trace=folder, data=data, began=began)
             await stack.enter_async_context(brokers)
             await settled(brokers.addresses, scenario)
             result = await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
-            result.wires = emulated.drops()
-            return result
+        result.wires, result.ended = emulated.drops(), brokers.drops
+        return result
     finally:
         if clients_trace is not None:
             clients_trace.close()
@@ -181,6 +184,8 @@ async def drive_clients(
             for task in (*workers, *readers):
                 task.cancel()
         reports = await broker_reports(addresses)
+    for actor in actors:
+        actor.tally.drops = actor.drops()
     return LiveResult({actor.spec.name: actor.tally for actor in actors}, reports, time.monotonic() - began)
 
 
@@ -227,6 +232,10 @@ class _Actor:
     def report(self) -> None:
         """Keep how the subscriptions fared."""
         self.tally.reports = {number: made.report() for number, made in enumerate(self._subscriptions)}
+
+    def drops(self) -> dict[tuple[str, str, str], int]:
+        """What ended at this client, once it is closed."""
+        return self._network.drops()
 
     async def publish(self, start: float) -> None:
         """Publish what the script says, when it says so."""
