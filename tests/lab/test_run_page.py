@@ -27,7 +27,7 @@ IN_THE_TERMINAL = {
     "With and without congestion control": (
         *("publisher", "client", "control", "offered", "withheld", "delivered", "missed", "mean delay", "from leaving"),
     ),
-    "What was dropped where": ("node", "towards", "place", "cause", "packets"),
+    "What was dropped where": ("node", "towards", "place", "cause", "packets", "with a message"),
 }
 
 
@@ -89,6 +89,8 @@ def test_the_page_says_what_the_tables_say(town_run, page) -> None:
     assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == total("drops", "packets")
     for row in page["What the links carried"]:
         assert plain(row["packets"]) == total("link_use", "packets", node=row["from"], peer=row["to"])
+        lost = read_result(town_run.folder, "drops", node=row["from"], peer=row["to"])
+        assert plain(row["messages lost"]) == sum(one["packets"] for one in lost if one["kind"] == "Publication")
     summary = town_run.summary.runs[0]
     assert sum(plain(row["missed"]) for row in clients.values()) == summary["missed"]
     assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == summary["dropped"]

@@ -97,12 +97,14 @@ def show_numbers(numbers: RunNumbers) -> None:
 
     console = Console()
     carried = {(link.sender, link.receiver): link.carried_bytes for link in numbers.links}
-    drawing = draw_network(numbers.scenario, carried, numbers.drops)
+    lost = {(link.sender, link.receiver): link.lost for link in numbers.links}
+    drawing = draw_network(numbers.scenario, carried, lost, "messages")
     if drawing is not None:
         console.print(drawing)
     console.print(clients_table(numbers.clients))
     console.print(due_explained(numbers.scenario), style="bright_black")
-    console.print(drops_table(numbers.drops))
+    drops = [((d.node, d.peer, d.place, d.cause), (d.packets, d.messages)) for d in numbers.drops]
+    console.print(drops_table(drops, ("packets", "messages")))
     if numbers.twins:
         for table in twins_tables(numbers.twins):
             console.print(table)

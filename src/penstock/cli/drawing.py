@@ -6,7 +6,6 @@ character. A link on which something was dropped is red; the others are the gree
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,9 @@ Direction = tuple[str, str]  # from, to
 
 
 def draw_network(
-    scenario: Scenario, carried_bytes: Mapping[Direction, int], drops: Mapping[tuple[str, str, str, str], int]
+    scenario: Scenario, carried_bytes: Mapping[Direction, int], lost_on: Mapping[Direction, int], what: str
 ) -> Text | None:
-    """The map, or None if there are too many brokers for one. `drops` are packets by node, peer, place and cause."""
+    """The map, or None if there are too many brokers for one. `what` is lost: packets, or messages."""
     names = [broker.name for broker in scenario.broker]
     if len(names) > BROKERS_MAX or not scenario.link:
         return None
@@ -35,13 +34,10 @@ def draw_network(
     places = stretched(places, 16, 4, 2 * WIDTH - 16, 4 * HEIGHT - 5)  # with a margin for the names
     canvas = _Canvas()
     busiest = max(carried_bytes.values(), default=0) or 1
-    lost_on = Counter[Direction]()
-    for (node, peer, _, _), packets in drops.items():
-        lost_on[node, peer] += packets
     labels = []
     for link in scenario.link:
         a, b = link.between
-        lost = lost_on[a, b] + lost_on[b, a]
+        lost = lost_on.get((a, b), 0) + lost_on.get((b, a), 0)
         carried = carried_bytes.get((a, b), 0) + carried_bytes.get((b, a), 0)
         style = "red" if lost else "bright_green" if carried > busiest / 3 else "green" if carried else "bright_black"
         canvas.line(places[a], places[b], style)
@@ -54,7 +50,7 @@ def draw_network(
         clients = sum(client.broker == name for client in scenario.client)
         canvas.label(places[name], f" {name} {'•' * min(clients, 5)} ".replace("  ", " "), "bold reverse")
     text = canvas.text()
-    text.append("• a client   green: carried bytes   red: packets lost on the link\n", style="bright_black")
+    text.append(f"• a client   green: carried bytes   red: {what} lost on the link\n", style="bright_black")
     return text
 
 

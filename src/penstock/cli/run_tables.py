@@ -7,7 +7,7 @@ say. Both use the same words: *offered* is a call of publish(), *delivered* a me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.lab.pages.numbers import count, duration, some
@@ -35,13 +35,13 @@ def grid(title: str, left: Sequence[str], right: Sequence[str], last: Sequence[s
     return table
 
 
-def drops_table(drops: Mapping[tuple[str, str, str, str], int]) -> Table | str:
-    """Packets by node, peer, place and cause."""
-    if not drops:
+def drops_table(rows: Sequence[tuple[tuple[str, ...], tuple[int, ...]]], counted: Sequence[str]) -> Table | str:
+    """(node, peer, place and cause) and what was `counted` there."""
+    if not rows:
         return "nothing was dropped"
-    table = grid("what was dropped where", ("node", "towards", "place", "cause"), ("packets",))
-    for place, packets in drops.items():
-        table.add_row(*place, count(packets))
+    table = grid("what was dropped where", ("node", "towards", "place", "cause"), counted)
+    for place, numbers in rows:
+        table.add_row(*place, *map(count, numbers))
     return table
 
 

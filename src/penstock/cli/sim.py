@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,10 @@ def show(scenario: Scenario, result: RunResult) -> None:
     from penstock.lab.pages.numbers import duration, some
 
     console = Console()
-    drawing = draw_network(scenario, result.links, result.drops)
+    lost = Counter[tuple[str, str]]()
+    for (node, peer, _, _), packets in result.drops.items():
+        lost[node, peer] += packets
+    drawing = draw_network(scenario, result.links, lost, "packets")
     if drawing is not None:
         console.print(drawing)
     counted = ("offered", "delivered", "median", "99 %")
@@ -113,7 +117,7 @@ def show(scenario: Scenario, result: RunResult) -> None:
             sparkline(rates) if tally.delivered else "",
         )
     console.print(clients)
-    console.print(drops_table(result.drops))
+    console.print(drops_table([(place, (packets,)) for place, packets in result.drops.items()], ("packets",)))
     say_how_it_went(scenario, result)
 
 

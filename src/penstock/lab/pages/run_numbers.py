@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.kernel.packet import Packet
 from penstock.lab.pages.twins import Pair, bottleneck, narrow_ways, twins
 from penstock.pipeline.results import read_result
 from penstock.scenario.spec import Scenario
+from penstock.services import services
 
 Row = dict[str, Any]
 Direction = tuple[str, str]  # from, to
@@ -60,8 +62,20 @@ class ClientNumbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DropNumbers:
+    """Packets that ended at one place for one cause, and how many of them carried a message."""
+
+    node: str
+    peer: str
+    place: str
+    cause: str
+    packets: int
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinkNumbers:
-    """One direction of a link between brokers."""
+    """One direction of a link between brokers; `lost` counts copies of messages, not packets of control."""
 
     sender: str
     receiver: str
@@ -123,7 +137,7 @@ class RunNumbers:
     rates: dict[str, tuple[int, ...]]  # published, delivered, missed in each second
     clients: list[ClientNumbers]
     links: list[LinkNumbers]
-    drops: dict[tuple[str, str, str, str], int]  # node, towards, place, cause -> packets
+    drops: list[DropNumbers]
     twins: list[PairNumbers]
     narrow: list[PairNumbers]
     checks: list[Row]
@@ -132,11 +146,12 @@ class RunNumbers:
     @property
     def dropped(self) -> int:
         """Packets that ended on the way."""
-        return sum(self.drops.values())
+        return sum(drop.packets for drop in self.drops)
 
-    def lost_on(self, sender: str, receiver: str) -> int:
-        """Packets that were dropped on their way over one direction of a link."""
-        return sum(n for (node, peer, _, _), n in self.drops.items() if (node, peer) == (sender, receiver))
+    @property
+    def dropped_messages(self) -> int:
+        """Those of them that carried a message."""
+        return sum(drop.messages for drop in self.drops)
 
 
 def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = ()) -> RunNumbers:
@@ -215,8 +230,8 @@ def _client(tables: _Tables, scenario: Scenario, name: str) -> ClientNumbers:
 def _links(tables: _Tables, scenario: Scenario) -> list[LinkNumbers]:
     """Both directions of every link."""
     lost = Counter[Direction]()
-    for (node, peer, _, _), packets in _drops(tables).items():
-        lost[node, peer] += packets
+    for drop in _drops(tables):
+        lost[drop.node, drop.peer] += drop.messages
     found = []
     for link in scenario.link:
         for sender, receiver in (link.between, link.between[::-1]):
@@ -233,11 +248,23 @@ def _links(tables: _Tables, scenario: Scenario) -> list[LinkNumbers]:
     return found
 
 
-def _drops(tables: _Tables) -> dict[tuple[str, str, str, str], int]:
-    found: dict[tuple[str, str, str, str], int] = defaultdict(int)
+def _drops(tables: _Tables) -> list[DropNumbers]:
+    carrying = message_kinds()
+    found: dict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in tables.rows("drops"):
-        found[row["node"], row["peer"], row["place"], row["cause"]] += row["packets"]
-    return dict(sorted(found.items()))
+        numbers = found[row["node"], row["peer"], row["place"], row["cause"]]
+        numbers[0] += row["packets"]
+        numbers[1] += row["packets"] if row["kind"] in carrying else 0
+    return [
+        DropNumbers(node=node, peer=peer, place=place, cause=cause, packets=packets, messages=messages)
+        for (node, peer, place, cause), (packets, messages) in sorted(found.items())
+    ]
+
+
+def message_kinds() -> set[str]:
+    """The names of the packets that carry a message; all others are control."""
+    kinds = [kind for service in services() for kind in service.packets]
+    return {kind.__name__ for kind in kinds if kind.carried is not Packet.carried}
 
 
 def _pairs(tables: _Tables, scenario: Scenario, pairs: Iterable[Pair]) -> list[PairNumbers]:

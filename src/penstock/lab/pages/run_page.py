@@ -45,7 +45,7 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
         _tiles(numbers),
         "<h2>The network</h2>",
         "<p>Each card is a broker with its clients and what they want. The thicker a link, the more bytes it carried in"
-        " both directions; red ones lost as many packets as they say.</p>",
+        " both directions; red ones lost as many messages as they say.</p>",
         f"<figure>{network_map(numbers)}</figure>",
         *_transport_part(numbers.twins),
         *_congestion_part(numbers.narrow),
@@ -59,6 +59,8 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
         "<h2>What the links carried</h2>",
         links_table(numbers),
         "<h2>What was dropped where</h2>",
+        "<p>Every packet that ended on the way, with place and cause. Those without a message are control: what brokers"
+        " tell each other, and tell again.</p>",
         drops_table(numbers) if numbers.drops else "<p>Nothing was dropped.</p>",
         "<h2>Checks</h2>",
         _checks(numbers),
@@ -84,7 +86,7 @@ def _tiles(numbers: RunNumbers) -> str:
         ("published", count(numbers.published), f"{count(numbers.withheld)} more were withheld"),
         ("delivered", count(numbers.delivered), "once for each client that wanted it"),
         ("missed", count(numbers.missed), f"{share(numbers.missed, numbers.due) or '0 %'} of {count(numbers.due)} due"),
-        ("packets dropped", count(numbers.dropped), "all with place and cause"),
+        ("packets dropped", count(numbers.dropped), f"{count(numbers.dropped_messages)} of them with a message"),
         ("checks", f"<span class={style_of}>{verdict}</span>", f"{warned} warning{'s' if warned != 1 else ''}"),
     ]
     return (
@@ -241,13 +243,16 @@ def links_table(numbers: RunNumbers) -> str:
         )
         for link in numbers.links
     ]
-    return table(("from", "to", "rate", "packets", "carried", "lost"), rows, numbers=range(2, 6))
+    return table(("from", "to", "rate", "packets", "carried", "messages lost"), rows, numbers=range(2, 6))
 
 
 def drops_table(numbers: RunNumbers) -> str:
     """Packets by place and cause."""
-    rows = [(*map(escape, place), count(packets)) for place, packets in numbers.drops.items()]
-    return table(("node", "towards", "place", "cause", "packets"), rows, numbers=[4])
+    rows = [
+        (*map(escape, (drop.node, drop.peer, drop.place, drop.cause)), count(drop.packets), count(drop.messages))
+        for drop in numbers.drops
+    ]
+    return table(("node", "towards", "place", "cause", "packets", "with a message"), rows, numbers=[4, 5])
 
 
 def _checks(numbers: RunNumbers) -> str:
