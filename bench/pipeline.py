@@ -76,6 +76,7 @@ def write_trace(folder: Path, deliveries: int) -> None:
             "count": count[place],
             "attributes": pa.array(["{}"] * len(place)),
             "body_bytes": np.full(len(place), 300),
+            "waited": np.zeros(len(place)),
         },
     )
     message = np.repeat(np.arange(len(sent)), CLIENTS_PER_MESSAGE)
@@ -202,8 +203,9 @@ def polars_asks(folder: Path) -> dict[str, Callable[[], Answer]]:
 
 
 def spark_asks(folder: Path) -> dict[str, Callable[[], Answer]]:
-    from penstock.pipeline.metrics import delay_percentiles, delivered_per_second, fifo_violations
     from penstock.pipeline.pack_files import packed_deliveries, packed_publications
+
+    from penstock.pipeline.metrics import delay_percentiles, delivered_per_second, fifo_violations
     from penstock.pipeline.read import read_runs
     from penstock.pipeline.session import spark_session
 

@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write tests/simulation/transcripts anew instead of comparing",
     )
+    parser.addoption(
+        "--trace-seeds",
+        metavar="FIRST:END",
+        help="compare the pipeline with DuckDB on the random traces of these seeds instead of a dozen",
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

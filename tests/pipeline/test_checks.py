@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.kernel.trace_files import kind_name
-from penstock.pipeline.checks import CHECKS, LEVELS, Evidence, checks
+from penstock.pipeline.checks import CHECKS, LEVELS, checks
 from penstock.pipeline.extent import Finding, Lost, unjudged_checks
-from penstock.pipeline.metrics import losses, pack_deliveries
+from penstock.pipeline.metrics import losses
 from penstock.pipeline.read import RunFolder, RunHead, Tables
 from penstock.pipeline.schema import checked, table_ddl
 from penstock.services import record_kinds
@@ -49,13 +49,9 @@ def found(
         for kind in record_kinds()
     }
     runs = (RunFolder("a", Path("a"), RunHead("a", 1, True), unjudged_checks=unjudged),)
-    evidence = Evidence(
-        Tables(tables, runs=runs, findings=losses_found),
-        pack_deliveries(tables["delivered"]),
-        tables["published"],
-        spark.createDataFrame(unwanted, losses.FALSE_POSITIVES),
-    )
-    return sorted(tuple(row) for row in checked(checks(evidence), CHECKS, "checks").collect())
+    given = Tables(tables, runs=runs, findings=losses_found)
+    result = checks(given, spark.createDataFrame(unwanted, losses.FALSE_POSITIVES))
+    return sorted(tuple(row) for row in checked(result, CHECKS, "checks").collect())
 
 
 def test_a_good_trace_gives_no_rows(spark: SparkSession) -> None:

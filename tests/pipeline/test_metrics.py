@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from penstock.cli.sim import percentile
 from penstock.kernel.trace import Counted, Delivered, Dropped, Published, Record
@@ -33,7 +34,7 @@ def delivered(spark: SparkSession, rows: Rows) -> DataFrame:
 
 def published(spark: SparkSession, rows: Rows) -> DataFrame:
     """Rows of run, time, publisher, count; incarnation 1 unless it follows."""
-    full = [(r[0], r[1], r[2], r[2], r[4] if len(r) > 4 else 1, r[3], "{}", 0) for r in rows]
+    full = [(r[0], r[1], r[2], r[2], r[4] if len(r) > 4 else 1, r[3], "{}", 0, 0.0) for r in rows]
     return table(spark, Published, full)
 
 
@@ -119,11 +120,11 @@ GOT: Rows = [
 
 def test_delays(spark: SparkSession) -> None:
     assert found(metrics.delays(delivered(spark, GOT), published(spark, SENT)), delay.DELAYS) == [
-        ("a", "p", "s", 0, 1, 1, 1.0, 1.25, 0.25),
-        ("a", "p", "s", 0, 1, 2, 2.0, 2.5, 0.5),
-        ("a", "p", "s", 0, 2, 1, 2.0, 3.0, 1.0),
-        ("a", "q", "t", 0, 1, 1, 2.5, 3.0, 0.5),
-        ("b", "p", "s", 0, 1, 1, 0.0, 2.0, 2.0),
+        ("a", "p", "s", 0, 1, 1, 1.0, 1.25, 0.25, 0.0, 0.25),
+        ("a", "p", "s", 0, 1, 2, 2.0, 2.5, 0.5, 0.0, 0.5),
+        ("a", "p", "s", 0, 2, 1, 2.0, 3.0, 1.0, 0.0, 1.0),
+        ("a", "q", "t", 0, 1, 1, 2.5, 3.0, 0.5, 0.0, 0.5),
+        ("b", "p", "s", 0, 1, 1, 0.0, 2.0, 2.0, 0.0, 2.0),
     ]
 
 
@@ -147,19 +148,47 @@ def test_delays(spark: SparkSession) -> None:
 def test_delay_percentiles(by: tuple[str, ...], expected: Rows, spark: SparkSession) -> None:
     result = metrics.delay_percentiles(delivered(spark, GOT), published(spark, SENT), by)
     rows = found(result, delay.percentiles_ddl(by))
-    assert [row[: len(want)] for row, want in zip(rows, expected, strict=True)] == expected
+    keys = 1 + len(by)
+    for since in ("publish", "sent"):  # nothing waited, so both are the same
+        own = [row[:keys] + row[keys + 1 :] for row in rows if row[keys] == since]
+        assert [row[: len(want)] for row, want in zip(own, expected, strict=True)] == expected
+
+
+def test_delays_since_publish_count_what_a_message_waited(spark: SparkSession) -> None:
+    sent = published(spark, SENT).withColumn("waited", F.when(F.col("count") == 2, 0.75).otherwise(0.0))
+    got = delivered(spark, GOT)
+    rows = metrics.delay_percentiles(got, sent).select("run", "client", "since", "mean", "maximum").collect()
+    means = sorted(tuple(row) for row in rows)
+    assert means == [
+        ("a", "s", "publish", 2.5 / 3, 1.25),
+        ("a", "s", "sent", 1.75 / 3, 1.0),
+        ("a", "t", "publish", 0.5, 0.5),
+        ("a", "t", "sent", 0.5, 0.5),
+        ("b", "s", "publish", 2.0, 2.0),
+        ("b", "s", "sent", 2.0, 2.0),
+    ]
+    assert found(metrics.delay_histogram(got, sent, 1.0), delay.histogram_ddl()) == [
+        ("a", "publish", 0.0, 2),
+        ("a", "publish", 1.0, 2),
+        ("a", "sent", 0.0, 3),
+        ("a", "sent", 1.0, 1),
+        ("b", "publish", 2.0, 1),
+        ("b", "sent", 2.0, 1),
+    ]
 
 
 def test_delay_histogram(spark: SparkSession) -> None:
     got, sent = delivered(spark, GOT), published(spark, SENT)
-    assert found(metrics.delay_histogram(got, sent, 0.5), delay.histogram_ddl()) == [
-        ("a", 0.0, 1),
-        ("a", 0.5, 2),
-        ("a", 1.0, 1),
-        ("b", 2.0, 1),
-    ]
+    counted = [("a", 0.0, 1), ("a", 0.5, 2), ("a", 1.0, 1), ("b", 2.0, 1)]
+    assert found(metrics.delay_histogram(got, sent, 0.5), delay.histogram_ddl()) == sorted(
+        (run, since, low, many) for run, low, many in counted for since in ("publish", "sent")
+    )
     pairs = found(metrics.delay_histogram(got, sent, 10.0, ("publisher", "client")), delay.histogram_ddl(delay.PAIR))
-    assert pairs == [("a", "p", "s", 0.0, 3), ("a", "q", "t", 0.0, 1), ("b", "p", "s", 0.0, 1)]
+    assert pairs[::2] == [
+        ("a", "p", "s", "publish", 0.0, 3),
+        ("a", "q", "t", "publish", 0.0, 1),
+        ("b", "p", "s", "publish", 0.0, 1),
+    ]
 
 
 def test_without_deliveries_or_publications_there_are_no_delays(spark: SparkSession) -> None:
@@ -300,16 +329,6 @@ def test_jain_s_index(spark: SparkSession) -> None:
 # All together.
 
 
-def test_packs_may_be_shared_and_change_nothing(spark: SparkSession) -> None:
-    got, sent = delivered(spark, GOT), published(spark, SENT)
-    packs = metrics.pack_deliveries(got)
-    assert found(metrics.fifo_violations(packs), order.VIOLATIONS) == found(
-        metrics.fifo_violations(got), order.VIOLATIONS
-    )
-    ddl = delay.percentiles_ddl()
-    assert found(metrics.delay_percentiles(packs, sent), ddl) == found(metrics.delay_percentiles(got, sent), ddl)
-
-
 def test_many_random_deliveries_against_plain_python(spark: SparkSession) -> None:
     draw = random.Random(5)
     rows = [
@@ -342,7 +361,7 @@ def test_the_numbers_of_the_town_are_those_of_the_simulator(spark: SparkSession,
     rows = metrics.delay_percentiles(tables.delivered, tables.published, ("client",)).collect()
     tallies = {name: tally for name, tally in result.clients.items() if tally.delivered}
     assert {row["client"]: row["deliveries"] for row in rows} == {n: t.delivered for n, t in tallies.items()}
-    for row in rows:
+    for row in (row for row in rows if row["since"] == "publish"):
         delays = tallies[row["client"]].delays
         assert (row["p50"], row["p99"]) == (percentile(delays, 0.5), percentile(delays, 0.99))
         assert (row["minimum"], row["maximum"]) == (min(delays), max(delays))

@@ -44,7 +44,7 @@ def repairs(spark: SparkSession, rows: Rows) -> DataFrame:
 
 
 def published(spark: SparkSession) -> DataFrame:
-    return table(spark, Published, [("a", float(n), "p", "p", 1, n, "{}", 0) for n in range(1, 6)])
+    return table(spark, Published, [("a", float(n), "p", "p", 1, n, "{}", 0, 0.0) for n in range(1, 6)])
 
 
 def recovered(spark: SparkSession) -> DataFrame:

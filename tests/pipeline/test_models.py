@@ -216,6 +216,7 @@ def test_3_2_3_neither_power_law_nor_gamma_fits_unequal_brokers_as_well() -> Non
     assert model.skewness > 0.8
     assert model.hypoexponential_distance < 0.02
     assert model.hypoexponential_distance < model.gamma_distance
+    assert model.pareto_distance is not None
     assert model.hypoexponential_distance < model.pareto_distance / 3
 
 
@@ -234,6 +235,14 @@ def test_3_2_4_a_spike_at_zero_means_unequal_brokers() -> None:
 
 def test_skewness_of_equal_phases() -> None:
     assert models.skewness(delays([1.0] * 4, 200_000)) == pytest.approx(2.0 / np.sqrt(4), abs=0.03)
+
+
+def test_clocks_that_disagree_leave_only_the_power_law_out() -> None:
+    delays = np.random.default_rng(4).gamma(2.0, 0.01, 2000) - 0.005
+    assert delays.min() < 0.0
+    model = models.fit_pair(delays, phases=2)
+    assert (model.pareto_exponent, model.pareto_distance) == (None, None)
+    assert model.gamma_distance < 0.05
 
 
 def test_a_pair_needs_delays_that_differ() -> None:

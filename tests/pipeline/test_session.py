@@ -130,3 +130,10 @@ def test_importing_the_pipeline_does_not_import_spark() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager"])
+def test_a_task_that_fails_leaves_the_terminal_to_whoever_asked_for_the_job(name: str, spark: SparkSession) -> None:
+    manager = spark._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
+    assert not manager.getLogger(name).isErrorEnabled()
+    assert manager.getLogger("org.apache.spark.storage.BlockManager").isErrorEnabled()

@@ -71,7 +71,7 @@ def _is_sound(constraint: Constraint) -> bool:
             ends = [end for end in (constraint.low, constraint.high) if end is not None]
             return bool(ends) and all(map(_is_value, ends)) and len(set(map(value_class, ends))) == 1
         case Like():
-            return len(constraint.escape) == 1
+            return len(constraint.escape) <= 1
     return True
 
 

@@ -58,11 +58,11 @@ class Range(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Like(Struct, frozen=True, array_like=True, tag=5):
-    """name [NOT] LIKE pattern: `%` any run of characters, `_` any one; `escape` makes the next one literal."""
+    """name [NOT] LIKE pattern: `%` any run of characters, `_` any one; an `escape` makes the next one literal."""
 
     name: str
     pattern: str
-    escape: str = "\\"
+    escape: str = ""
     negated: bool = False
 
 

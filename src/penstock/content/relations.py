@@ -303,7 +303,7 @@ def _neighbours(value: Value, steps: int) -> Iterator[Value]:
 def _texts_like(constraint: Like) -> Iterator[str]:
     pattern = compile_like(constraint.pattern, constraint.escape)
     if constraint.negated:
-        yield from ("", "a", "b", pattern.canonical + "x")
+        yield from ("", "a", "b", pattern.canonical[0] + "x")
         return
     for hole in "axz\0":
         for between in ("", hole, hole * 2):

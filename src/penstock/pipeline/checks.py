@@ -117,7 +117,6 @@ def _used(tables: ArrowTables) -> pa.Table:
 
 def _subscriptions(tables: ArrowTables) -> pa.Table:
     """Deliveries beside their subscriptions: each needs one that was made before."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     key = ["run", "node", "subscription"]

@@ -24,9 +24,6 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.metric import Metric, Plan
 from penstock.pipeline.parcels import PARCELS, Sender, batches_of, conform, joined, open_parcels, plain
-from penstock.pipeline.schema import table_ddl
-from penstock.services import record_kinds
-from penstock.kernel.trace_files import kind_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 1 << 18  # rows that a task of round 0 works on at a time
 BUCKET_BYTES = 32 << 20  # of trace files for each task of a later round: three million deliveries
 TASKS_PER_CORE = 2  # a file more or less for one task is then no great matter
-TASK_BYTES_MIN = 1 << 20  # a task with less than this costs more than it saves
+TASK_BYTES_MIN, TASK_BYTES_MAX = 1 << 20, 64 << 20  # less costs more than it saves; more is long to do again
 RESULT = "result "
 
 
@@ -65,13 +62,14 @@ def compute(
     files = [file for file in part_files_of(tables) if file.kind in plan.sources]
     size = sum(file.bytes for file in files)
     cores = spark.sparkContext.defaultParallelism
-    groups = _shares(files, max(1, min(TASKS_PER_CORE * cores, size // TASK_BYTES_MIN)))
+    groups = _shares(files, max(cores, min(TASKS_PER_CORE * cores, size // TASK_BYTES_MIN), size // TASK_BYTES_MAX))
     buckets = max(cores, -(-size // BUCKET_BYTES))
     tasks = spark.range(0, len(groups), numPartitions=max(1, len(groups)))
     parcels = tasks.mapInArrow(partial(_file_round, plan, groups, buckets), PARCELS)
     ddls = {RESULT + name: plan.ddls[name] for name in plan.wanted}
     found = open_parcels(_further_rounds(parcels, plan, buckets).toArrow(), ddls)
-    return {metric.name: _added_up(found[RESULT + metric.name], metric) for metric in plan.metrics if metric.name in plan.wanted}
+    chosen = [metric for metric in plan.metrics if metric.name in plan.wanted]
+    return {metric.name: _added_up(found[RESULT + metric.name], metric) for metric in chosen}
 
 
 def read_kind(tables: Tables, kind: str, columns: Sequence[str]) -> pa.Table:
@@ -90,7 +88,9 @@ def table_of(
     given = {name: ", ".join(f"`{column}` {kind}" for column, kind in table.dtypes) for name, table in frames.items()}
     plan = Plan([*helpers, metric], [metric.name], given)
     spark = next(iter(frames.values())).sparkSession
-    buckets = tasks or max(spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    buckets = tasks or max(
+        spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    )
     final = metric.name if plan.last == 0 else None
     ddl = metric.ddl if final else PARCELS
     parts = [
@@ -109,6 +109,11 @@ def table_of(
 
 def kind_ddls() -> dict[str, str]:
     """The columns of every kind of record."""
+    # Not above: workers, who know what they read from their plan, would import brokers and clients for nothing.
+    from penstock.kernel.trace_files import kind_name
+    from penstock.pipeline.schema import table_ddl
+    from penstock.services import record_kinds
+
     return {kind_name(kind): table_ddl(kind) for kind in record_kinds()}
 
 
@@ -194,21 +199,10 @@ class _Task:
         if not metric.together:
             yield from ({name: made[name]} for name in metric.reads if name in made and made[name].num_rows)
             return
-        tables = {name: mail.get(self._address(metric, name), made.get(name)) for name in metric.reads}
-        if any(table.num_rows for table in tables.values() if table is not None):
-            yield {name: table for name, table in tables.items() if table is not None}
-
-    def _address(self, metric: Metric, table: str) -> str:
-        return next(
-            (
-                one.address
-                for one in self._plan.shipments
-                if one.to_round == self._round
-                and one.table == table
-                and one.keys == tuple(metric.together.get(table, ()))
-            ),
-            "",
-        )
+        shipped = {name: self._plan.shipment(metric, name) for name in metric.reads}
+        tables = {name: mail[one.address] if one else made[name] for name, one in shipped.items()}
+        if any(table.num_rows for table in tables.values()):
+            yield tables
 
     def _sent_on(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
         for one in self._plan.shipments:
@@ -219,9 +213,9 @@ class _Task:
 
 def _table_round(plan: Plan, name: str, buckets: int, final: str | None, batches: Batches) -> Iterator[pa.RecordBatch]:
     """Round 0 over the rows of a DataFrame."""
-    task, ddl = _Task(plan, 0, buckets, final), plan.ddls[name]
     import pyarrow as pa
 
+    task, ddl = _Task(plan, 0, buckets, final), plan.ddls[name]
     for chunk in _chunks(pa.Table.from_batches([batch]) for batch in batches):
         yield from task.work({name: joined([conform(chunk, ddl)], ddl)}, {})
 

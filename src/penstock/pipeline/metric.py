@@ -64,7 +64,7 @@ class Plan:
     """Which metric works in which round, and what is sent from one to another."""
 
     def __init__(self, metrics: Iterable[Metric], wanted: Iterable[str], given: Mapping[str, str]) -> None:
-        """`given` tables are there to begin with, each with its DDL; `metrics` come after those that they read."""
+        """`given` tables are there to begin with, each with its DDL. Metrics that nobody needs are left out."""
         self.given = dict(given)
         self.wanted = frozenset(wanted)
         self.metrics = _needed([one for one in metrics if one.name not in given], self.wanted)
@@ -104,8 +104,10 @@ class Plan:
         """The metrics that work in a round, in order."""
         return [metric for metric in self.metrics if in_round in self._places[metric.name].rounds]
 
-    def shipped(self, metric: Metric, table: str) -> Shipment:
-        """The shipment that a metric waits for."""
+    def shipment(self, metric: Metric, table: str) -> Shipment | None:
+        """What brings together the rows that a metric reads; None where they are together already."""
+        if self._meets(metric, table):
+            return None
         keys, rounds = tuple(metric.together[table]), self._places[metric.name].rounds
         return next(one for one in self.shipments if (one.table, one.keys) == (table, keys) and one.to_round in rounds)
 
@@ -145,9 +147,16 @@ def _if_kept(grouped: frozenset[str] | None, metric: Metric) -> frozenset[str] |
 
 
 def _needed(metrics: Sequence[Metric], wanted: frozenset[str]) -> tuple[Metric, ...]:
-    """The wanted ones and those that they read, in order."""
-    needed = set(wanted)
-    for metric in reversed(metrics):
-        if metric.name in needed:
-            needed |= set(metric.reads)
-    return tuple(metric for metric in metrics if metric.name in needed)
+    """The wanted ones and those that they read, each after all that it reads."""
+    by_name, found = {metric.name: metric for metric in metrics}, dict[str, Metric]()
+
+    def add(name: str) -> None:
+        if name in by_name and name not in found:
+            for table in by_name[name].reads:
+                add(table)
+            found[name] = by_name[name]
+
+    for metric in metrics:
+        if metric.name in wanted:
+            add(metric.name)
+    return tuple(found.values())

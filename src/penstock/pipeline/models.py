@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -88,8 +89,8 @@ class PairModel:
     gamma_shape: float
     gamma_scale: float
     gamma_distance: float
-    pareto_exponent: float
-    pareto_distance: float
+    pareto_exponent: float | None  # None where a delay is not above zero: two clocks that disagree
+    pareto_distance: float | None
 
 
 def fit_pair(delays: ArrayLike, *, phases: int, constant: float | None = None) -> PairModel:
@@ -107,7 +108,8 @@ def fit_pair(delays: ArrayLike, *, phases: int, constant: float | None = None) -
     scale = difference_scale.scale_of(differences)
     phase_fit = hypoexponential.fit(variable, phases)
     phase_goodness = goodness(variable, lambda x: hypoexponential.cdf(x, phase_fit.rates))
-    gamma, pareto = fit_gamma(variable), fit_pareto(ordered)
+    gamma = fit_gamma(variable)
+    pareto = fit_pareto(ordered) if ordered.min() > 0.0 else None
     return PairModel(
         samples=ordered.size,
         constant=constant,
@@ -122,8 +124,8 @@ def fit_pair(delays: ArrayLike, *, phases: int, constant: float | None = None) -
         gamma_shape=gamma.shape,
         gamma_scale=gamma.scale,
         gamma_distance=goodness(variable, lambda x: gamma_cdf(x, gamma)).distance,
-        pareto_exponent=pareto.exponent,
-        pareto_distance=goodness(ordered, lambda x: pareto_cdf(x, pareto)).distance,
+        pareto_exponent=None if pareto is None else pareto.exponent,
+        pareto_distance=None if pareto is None else goodness(ordered, partial(pareto_cdf, fit=pareto)).distance,
     )
 
 
@@ -230,10 +232,11 @@ def samples(known: Sequence[str] = ()) -> Metric:
     """The delays of each pair in the order of publication; of a message that came several times, the least."""
 
     def work(tables: ArrowTables) -> pa.Table:
-        import pyarrow as pa
 
         keys, rows = grouped(tables["delays"], PAIR, [*_ORDER, "delay", *known])
-        rows = rows.take(np.lexsort((rows["delay"], rows["count"], rows["incarnation"], rows["published_at"], rows.number)))
+        rows = rows.take(
+            np.lexsort((rows["delay"], rows["count"], rows["incarnation"], rows["published_at"], rows.number))
+        )
         again = np.zeros(len(rows), dtype=bool)
         again[1:] = rows.number[1:] == rows.number[:-1]
         for name in ("incarnation", "count"):
@@ -258,7 +261,8 @@ def _differences(tables: ArrowTables) -> pa.Table:
 
 def _difference_scales(tables: ArrowTables) -> pa.Table:
     keys, rows = grouped(tables["samples"], PAIR, ["delay"])
-    pairs = [(group, begin, end) for group, (begin, end) in enumerate(zip(rows.starts, rows.ends)) if end - begin > 1]
+    spans = enumerate(zip(rows.starts, rows.ends, strict=True))
+    pairs = [(group, begin, end) for group, (begin, end) in spans if end - begin > 1]
     scales = [difference_scale.scale_of(np.diff(rows["delay"][begin:end])) for _, begin, end in pairs]
     many = [end - begin - 1 for _, begin, end in pairs]
     numbers = np.array([group for group, *_ in pairs], dtype=np.int64)

@@ -108,11 +108,11 @@ def conform(table: pa.Table, ddl: str) -> pa.Table:
     """The columns of the DDL that the table has, in its order, numbers with its types, texts as numbers into a list."""
     import pyarrow as pa
 
-    schema, columns = arrow_schema(ddl), {}
+    schema, columns, text = arrow_schema(ddl), {}, pa.dictionary(pa.int32(), pa.string())
     for name in (field.name for field in schema if field.name in table.column_names):
         column, wanted = table[name], schema.field(name).type
         if pa.types.is_dictionary(column.type):
-            column = column.cast(pa.dictionary(pa.int32(), pa.string())) if column.type != _TEXT() else column
+            column = column if column.type == text else column.cast(text)
         elif pa.types.is_string(wanted) and name not in LONG_TEXTS:
             column = column.cast(wanted).dictionary_encode()
         elif column.type != wanted:
@@ -151,12 +151,6 @@ def arrow_schema(ddl: str) -> pa.Schema:
     }
     pairs = [column.strip().rsplit(" ", 1) for column in ddl.split(",")]
     return pa.schema([(name.strip("`"), types[type_]) for name, type_ in pairs])
-
-
-def _TEXT() -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.dictionary(pa.int32(), pa.string())
 
 
 def _narrowed(table: pa.Table) -> pa.Table:

@@ -6,7 +6,8 @@ was chosen there stays.
 
 Jobs over one run are small, so there are few shuffle partitions and no web page; adaptive execution joins and splits
 them where a job turns out larger. `fast=True` compiles less (C1 only) and collects garbage serially: Spark is then
-ready in half the time, but long jobs take half as long again. It is for tests and small jobs.
+ready in half the time, but long jobs take half as long again. It is for tests and small jobs. Either way Java starts
+from an archive of classes, once there is one (see `java`).
 
 Spark's own chatter is switched off at the source, by a log4j file of ours: nothing below an error reaches stderr.
 """
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from penstock.errors import SparkUnavailable
-from penstock.pipeline.java import cache_folder, find_java, shim_home
+from penstock.pipeline.java import archive_options, cache_folder, find_java, shim_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ LOCAL = "local[*]"
 SHUFFLE_PARTITIONS = 4  # two tasks for each of two cores; see facts in docs/benchmarks.md
 DRIVER_MEMORY = "2g"  # locally the driver does all the work; ten million deliveries fit
 FAST_BYTES_MAX = 32 << 20  # of trace: three million deliveries; below this the fast start wins
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 LOG4J = """# Made by Penstock: errors only, on stderr.
 rootLogger.level = error
@@ -87,6 +88,7 @@ def java_in_use() -> str:
 
 def _start(master: str | None, fast: bool, settings: dict[str, str]) -> SparkSession:
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkUnavailable(
@@ -99,7 +101,11 @@ def _start(master: str | None, fast: bool, settings: dict[str, str]) -> SparkSes
     builder = SparkSession.builder.appName("penstock")
     if master or not submitted:
         builder = builder.master(master or LOCAL)
-    for name, value in {**_settings(fast), **settings}.items():
+    chosen = _settings(fast)
+    if not submitted and (master or LOCAL).startswith("local"):
+        versions = f"{java_in_use()}, Spark {pyspark.__version__} in {pyspark.__path__}"
+        chosen["spark.driver.extraJavaOptions"] += f" {archive_options(versions)}"
+    for name, value in {**chosen, **settings}.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
@@ -120,6 +126,8 @@ def prepare_environment(*, local: bool) -> None:
         java = find_java()
         os.environ["JAVA_HOME"] = str(shim_home(java))
         os.environ["PENSTOCK_JAVA"] = str(java)
+    # The small Java program that puts Spark's command together is done before a compiler would pay.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", FAST_START)
     # Without these, workers take whatever `python3` comes first on the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:

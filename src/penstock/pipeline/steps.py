@@ -23,9 +23,9 @@ HISTOGRAM_WIDTH = 0.001  # seconds
 MODEL_PHASES = 3  # a trace does not say how many brokers lie between a pair; three is the paper's first example
 
 STEPS = (
+    losses.MISSED_METRIC,
     losses.FALSE_NEGATIVES_METRIC,
     losses.FALSE_POSITIVES_METRIC,
-    losses.MISSED_METRIC,
     losses.DUPLICATES_METRIC,
     order.VIOLATIONS_METRIC,
     order.VIOLATIONS_PER_SECOND_METRIC,

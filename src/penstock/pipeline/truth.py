@@ -183,12 +183,12 @@ def active_spans(changes: Iterable[tuple[float, str | None]], *, grace: float) -
                 if ends == 0 or active is None:
                     continue
                 ends -= 1
-            if active is not None:
+            if active is not None and active[0] < time:  # one that ends as it begins never was
                 spans.append(_span(spans, active, time, grace))
             active = None if where is None else (time, where)
     if active is not None:
         spans.append(_span(spans, active, inf, grace))
-    return [span for span in spans if span.begin < span.end]
+    return spans
 
 
 def _span(before: list[Span], active: tuple[float, str], end: float, grace: float) -> Span:

@@ -42,7 +42,7 @@ PIECES = st.one_of(st.sampled_from(["%", "_", "a", "b", "ab", "%%", "é"]), ESCA
 def test_like_is_its_definition(text: str, pattern: str) -> None:
     compiled = compile_like(pattern, "!")
     assert compiled.matches(text) is reference(text, pattern, "!")
-    assert compile_like(compiled.canonical).matches(text) is compiled.matches(text)
+    assert compile_like(*compiled.canonical).matches(text) is compiled.matches(text)
     if compiled.matches(text):
         assert text.startswith(compiled.literal_prefix)
     if compiled.literal is not None:
@@ -56,7 +56,7 @@ def test_like_is_its_definition(text: str, pattern: str) -> None:
         ("abc", "abc", "abc", False),
         ("a_c%", "a", None, False),
         ("%abc", "", None, False),
-        ("a\\%b%", "a%b", None, True),
+        ("a\\%", "a\\", None, True),
         ("", "", "", False),
         ("%", "", None, True),
         ("ab%c", "ab", None, False),
@@ -71,12 +71,34 @@ def test_what_a_pattern_says_about_the_beginning(
 
 @pytest.mark.parametrize(
     ("pattern", "escape", "position"),
-    [("ab\\", "\\", 2), ("a\\b", "\\", 1), ("!x", "!", 0), ("a", "", 0), ("a", "!!", 0)],
+    [("ab\\", "\\", 2), ("a\\b", "\\", 1), ("!x", "!", 0), ("a", "!!", 0)],
 )
 def test_a_wrong_escape_is_refused_with_its_place(pattern: str, escape: str, position: int) -> None:
     with pytest.raises(PredicateSyntaxError) as caught:
         compile_like(pattern, escape)
     assert caught.value.position == position
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "canonical"),
+    [
+        ("C:\\%%", "", ("C:\\%", "")),
+        ("5!%", "!", ("5\\%", "\\")),
+        ("5!%\\_", "!", ("5\\%\\\\_", "\\")),
+        ("!!%", "!", ("!%", "")),
+    ],
+)
+def test_one_way_to_write_a_pattern_and_an_escape_only_where_it_is_needed(
+    pattern: str, escape: str, canonical: tuple[str, str]
+) -> None:
+    assert compile_like(pattern, escape).canonical == canonical
+
+
+def test_without_escape_a_backslash_is_a_character_like_any_other() -> None:
+    assert compile_like("C:\\temp\\%").matches("C:\\temp\\x")
+    assert compile_like("50\\%").matches("50\\ and more")
+    assert not compile_like("50\\%").matches("50%")
+    assert compile_like("50\\%", "\\").matches("50%")
 
 
 class CountingText(str):

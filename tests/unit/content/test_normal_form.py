@@ -61,7 +61,7 @@ def written(text: str) -> list[str]:
         ("x > TRUE", []),
         ("x LIKE 'abc'", ["x = 'abc'"]),
         ("x NOT LIKE 'a!%' ESCAPE '!'", ["x <> 'a%'"]),
-        ("x LIKE 'a#_%%' ESCAPE '#'", ["x LIKE 'a\\_%'"]),
+        ("x LIKE 'a#_%%' ESCAPE '#'", ["x LIKE 'a\\_%' ESCAPE '\\'"]),
         ("x LIKE 'a%' AND x NOT LIKE 'a%'", []),
         ("x NOT LIKE '%'", []),
         ("x LIKE 'a%' AND x IN ('ab', 'b')", ["x = 'ab'"]),

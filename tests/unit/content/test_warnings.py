@@ -32,6 +32,13 @@ def test_a_number_in_quotes_that_is_ordered_with_is_a_string(text: str) -> None:
     assert "a number never matches" in found
 
 
+@pytest.mark.parametrize("text", ["note LIKE '50\\%'", "a OR note NOT LIKE 'a\\_b%'", "note LIKE 'C:\\\\x'"])
+def test_a_backslash_that_looks_like_an_escape_is_none(text: str) -> None:
+    (found,) = warnings(parse_predicate(text))
+    assert "add ESCAPE '\\' if it is none" in found
+    assert not warnings(parse_predicate(text + " ESCAPE '\\'"))
+
+
 def test_one_alternative_of_several_is_named_though_others_match() -> None:
     found = warnings(parse_predicate("price < 5 AND (a = 1 OR price = 'x') OR b = 2"))
     assert len(found) == 1

@@ -189,7 +189,7 @@ def _canonical_like(like: Like) -> Constraint:
     pattern = compile_like(like.pattern, like.escape)
     if like.negated and pattern.literal is not None:
         return Differs(like.name, pattern.literal)
-    return Like(like.name, pattern.canonical, negated=like.negated)
+    return Like(like.name, *pattern.canonical, negated=like.negated)
 
 
 def _negation(like: Like) -> Like:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from penstock.content.language.like import DEFAULT_ESCAPE
 from penstock.content.message import Value
 from penstock.content.predicate import Constraint, Differs, Equals, Exists, Like, Missing, OneOf, Range
 
@@ -83,7 +82,7 @@ def constraint_text(constraint: Constraint) -> str:
         case Range():
             return _range_text(name, constraint)
         case Like():
-            escape = "" if constraint.escape == DEFAULT_ESCAPE else f" ESCAPE {value_text(constraint.escape)}"
+            escape = f" ESCAPE {value_text(constraint.escape)}" if constraint.escape else ""
             return f"{name} {'NOT ' * constraint.negated}LIKE {value_text(constraint.pattern)}{escape}"
         case Exists() | Missing():
             return f"{name} IS {'NOT ' * isinstance(constraint, Exists)}NULL"

@@ -14,8 +14,9 @@ Nothing here backtracks, and a hostile pattern such as `%a_a_a%a_a_a%...` costs 
 `match_steps` says what a pattern costs for a text of MEASURED_CHARACTERS, in tenths of a microsecond; longer texts cost
 more in proportion.
 
-The escape character (a backslash unless the text says otherwise) must be followed by `%`, `_` or itself, as in Spark
-SQL: `'C:\\temp'` is refused and not guessed at.
+There is no escape character unless the text names one (`ESCAPE '!'`), as in standard SQL: a backslash is a character
+like any other, as it is in our strings. One that is named must be followed by `%`, `_` or itself; anything else is
+refused and not guessed at.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from functools import lru_cache
 
 from penstock.errors import PredicateSyntaxError
 
-DEFAULT_ESCAPE = "\\"
+NO_ESCAPE = ""
+_CANONICAL_ESCAPE = "\\"
 MEASURED_CHARACTERS = 256
 _RECENT_MAX = 64  # texts: as many as a message may have
 MASK_STEPS = 10  # to find all places of one character in a text
@@ -34,7 +36,7 @@ _Segment = tuple[str | None, ...]
 
 
 class LikePattern:
-    """A compiled pattern. `canonical` writes it with the default escape and without doubled `%`."""
+    """A compiled pattern. `canonical` writes it without doubled `%`, and with an escape only if it needs one."""
 
     __slots__ = (
         "_finders",
@@ -50,7 +52,9 @@ class LikePattern:
 
     def __init__(self, segments: tuple[_Segment, ...]) -> None:
         self.segments = segments
-        self.canonical = "%".join(_written(segment) for segment in segments)
+        needs_escape = any(c in ("%", "_") for segment in segments for c in segment)
+        escape = _CANONICAL_ESCAPE if needs_escape else NO_ESCAPE
+        self.canonical = ("%".join(_written(segment, escape) for segment in segments), escape)
         holes = segments[0].index(_HOLE) if _HOLE in segments[0] else len(segments[0])
         self.literal_prefix = "".join(filter(None, segments[0][:holes]))
         self._first = _Anchored(segments[0])
@@ -179,9 +183,9 @@ def _mask(text: str, character: str) -> int:
 
 
 @lru_cache(maxsize=256)
-def compile_like(pattern: str, escape: str = DEFAULT_ESCAPE) -> LikePattern:
+def compile_like(pattern: str, escape: str = NO_ESCAPE) -> LikePattern:
     """The pattern, ready to match. Raises PredicateSyntaxError, whose caret points into the pattern."""
-    if len(escape) != 1:
+    if len(escape) > 1:
         raise PredicateSyntaxError(escape, 0, f"ESCAPE takes exactly one character, this has {len(escape)}")
     segments: list[_Segment] = []
     segment: list[str | None] = []
@@ -214,8 +218,8 @@ def _escaped(pattern: str, position: int, escape: str) -> str:
     )
 
 
-def _written(segment: _Segment) -> str:
-    return "".join("_" if c is _HOLE else DEFAULT_ESCAPE + c if c in "%_\\" else c for c in segment)
+def _written(segment: _Segment, escape: str) -> str:
+    return "".join("_" if c is _HOLE else escape + c if c in ("%", "_", escape) else c for c in segment)
 
 
 def _literal_runs(segment: _Segment) -> list[tuple[int, str]]:

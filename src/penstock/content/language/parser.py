@@ -24,7 +24,7 @@ from math import isfinite
 from penstock.content.language.budget import Budget
 from penstock.content.language.evaluate import compile_expression, gather, match_steps
 from penstock.content.language.expression import Constant, Expression, Not, conjunction, disjunction
-from penstock.content.language.like import DEFAULT_ESCAPE, compile_like
+from penstock.content.language.like import NO_ESCAPE, compile_like
 from penstock.content.language.normal_form import normal_form
 from penstock.content.language.scanner import Tokens
 from penstock.content.language.syntax_errors import LITERALS, NAMES, unexpected_token
@@ -244,7 +244,7 @@ class _Descent:
 
     def _like(self, left: int) -> Expression:
         string = self._take(_STRING)
-        pattern, escape = str(self._literal(string)), DEFAULT_ESCAPE
+        pattern, escape = str(self._literal(string)), NO_ESCAPE
         if self._kinds[self._at] == "ESCAPE":
             self._at += 1
             given = self._take(_STRING)

@@ -1,9 +1,10 @@
-"""What is probably a mistake in a predicate that means something all the same.
+r"""What is probably a mistake in a predicate that means something all the same.
 
 A value of another class makes a comparison unknown, never an error (see `predicate`). So `price < 5 AND price = 'x'` is
 a predicate; it just matches nothing, for ever and without a word. Whoever writes it should hear of it: on subscribing
 and in `penstock filter explain`. So should whoever writes `price < '120'`: it compares strings, and no number is less
-than a string. Nothing is refused here, and brokers do not ask.
+than a string; and whoever writes `LIKE '50\%'`, where a backslash escapes nothing. Nothing is refused here, and brokers
+do not ask.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ WARNINGS_MAX = 8
 TEXT_SHOWN_MAX = 60  # characters of a constraint
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_ESCAPED = re.compile(r"\\[%_\\]")  # what means an escape in Spark SQL and PostgreSQL
 _Asked = dict[str, Constraint]  # by attribute: a constraint that gives it a class
 
 
@@ -69,6 +71,8 @@ def _clashes(expression: Expression, asked: _Asked) -> Iterator[str]:
         case Equals() | Differs() | OneOf() | Range() | Like() | Exists() | Missing():
             if isinstance(expression, Range) and any(map(_is_quoted_number, (expression.low, expression.high))):
                 yield f"{_shown(expression)} compares strings, so a number never matches: leave out the quotes?"
+            if isinstance(expression, Like) and not expression.escape and _ESCAPED.search(expression.pattern):
+                yield f"in {_shown(expression)} the backslash is an ordinary character: add ESCAPE '\\' if it is none"
             other = asked.get(expression.name)
             classes = _classes(expression)
             if other is not None and classes and classes.isdisjoint(_classes(other)):

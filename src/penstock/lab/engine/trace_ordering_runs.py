@@ -39,8 +39,9 @@ from penstock.lab.engine.trace_ordering import (
     shape_of,
     words_of,
 )
-from penstock.pipeline.metrics.shared import DELIVERY_KEYS, PUBLICATION_LAYOUT, pack_deliveries
-from penstock.pipeline.packs import number_rows, unpack
+from penstock.pipeline.execution import table_of
+from penstock.pipeline.groups import grouped
+from penstock.pipeline.metric import ArrowTables, Metric
 from penstock.transport.config import TransportConfig
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 TASKS_MAX = 32
 DELIVERIES_PER_TASK = 20_000  # in a small run: a second of work for a few instances
 KEYS = ("publisher", "client", "instance")
+_COLUMNS = ("publisher", "node", "time", "count")
 ORDERED_ROWS = (
     "publisher string, client string, instance string, messages bigint, violations bigint, late bigint, latched bigint,"
     " assigned double, held double, unnecessary double, losses bigint, gaps bigint, chance double, refused bigint,"
@@ -82,21 +84,20 @@ def order_run(tables: Tables, instances: Sequence[Instance]) -> DataFrame:
     inputs: Broadcast[TraceInputs] = spark.sparkContext.broadcast(trace_inputs(tables, instances))
     chosen = tuple(instances)
 
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        listed = list(batches)
-        if listed:
-            rows = _order_packs(pa.Table.from_batches(listed), inputs.value, chosen)
-            yield from pa.Table.from_pylist(rows, schema=_SCHEMA).to_batches()
+    def work(given: ArrowTables) -> pa.Table:
+        return pa.Table.from_pylist(_order_pairs(given["delivered"], inputs.value, chosen), schema=_SCHEMA)
 
+    metric = Metric(
+        "ordered_traces", ORDERED_ROWS, {"delivered": _COLUMNS}, work, together={"delivered": ("publisher", "node")}
+    )
     tasks = min(TASKS_MAX, 1 + tables.delivered.count() // DELIVERIES_PER_TASK)
-    packs = pack_deliveries(tables.delivered).repartition(tasks, *DELIVERY_KEYS)
-    return packs.mapInArrow(work, ORDERED_ROWS)
+    return table_of(metric, {"delivered": tables.delivered}, tasks=tasks)
 
 
 def read_pairs(tables: Tables, instances: Sequence[Instance]) -> dict[tuple[str, str], RecordedPair]:
     """All pairs of a small run, here and now."""
-    packs = pack_deliveries(tables.delivered).toArrow()
-    return dict(_pairs(packs, trace_inputs(tables, instances)))
+    rows = tables.delivered.select("run", *_COLUMNS).toArrow()
+    return dict(_pairs(rows, trace_inputs(tables, instances)))
 
 
 def trace_inputs(tables: Tables, instances: Sequence[Instance]) -> TraceInputs:
@@ -105,20 +106,17 @@ def trace_inputs(tables: Tables, instances: Sequence[Instance]) -> TraceInputs:
     return TraceInputs(_publications(tables.published, shapes), _subscriptions(tables.subscribed, shapes))
 
 
-def _order_packs(packs: pa.Table, inputs: TraceInputs, instances: Sequence[Instance]) -> list[dict[str, Any]]:
+def _order_pairs(delivered: pa.Table, inputs: TraceInputs, instances: Sequence[Instance]) -> list[dict[str, Any]]:
     return [
         {"publisher": publisher, "client": client, "instance": name, **outcome._asdict()}
-        for (publisher, client), pair in _pairs(packs, inputs)
+        for (publisher, client), pair in _pairs(delivered, inputs)
         for name, outcome in outcomes(pair, instances)
     ]
 
 
-def _pairs(packs: pa.Table, inputs: TraceInputs) -> Iterator[tuple[tuple[str, str], RecordedPair]]:
-    numbers, first = number_rows(packs, DELIVERY_KEYS)
-    rows = unpack(packs, numbers, PUBLICATION_LAYOUT)
-    ends = np.searchsorted(rows.number, np.arange(len(first)), side="right")
-    keys = packs.select(["publisher", "node"]).take(pa.array(first)).to_pylist()
-    for key, begin, end in zip(keys, [0, *ends[:-1]], ends, strict=True):
+def _pairs(delivered: pa.Table, inputs: TraceInputs) -> Iterator[tuple[tuple[str, str], RecordedPair]]:
+    keys, rows = grouped(delivered, ["run", "publisher", "node"], ["time", "count"])
+    for key, begin, end in zip(keys.to_pylist(), rows.starts, rows.ends, strict=True):
         publisher, client = key["publisher"], key["node"]
         sent = inputs.sent[publisher]
         relevant = {

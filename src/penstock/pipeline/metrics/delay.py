@@ -15,7 +15,7 @@ delay that occurred. It is exact: with the delays of a group in one array, sorti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.execution import table_of
 from penstock.pipeline.groups import Rows, array, grouped, number_rows, ordinal, tally
@@ -172,7 +172,8 @@ def histogram(name: str, width: float, by: Sequence[str] = ()) -> Metric:
         import pyarrow as pa
 
         keys, rows = grouped(tables["delays"], ["run", *by], list(SINCE.values()))
-        same, parts = not len(_that_waited(rows)), {}
+        same = not len(_that_waited(rows))
+        parts: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = {}
         for since, column in SINCE.items():
             if since == "sent" and same:
                 parts[since] = parts["publish"]

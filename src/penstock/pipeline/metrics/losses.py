@@ -14,6 +14,7 @@ from penstock.pipeline.execution import table_of
 from penstock.pipeline.groups import array, grouped, number_rows, ordinal
 from penstock.pipeline.metric import ArrowTables, Metric
 from penstock.pipeline.metrics.shared import MESSAGE, as_client, count_rows, key_table
+from penstock.pipeline.truth import TRUTH_SCHEMA
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
+TRUTH = TRUTH_SCHEMA
 _MESSAGE = "run string, publisher string, incarnation bigint, count bigint, client string, subscription bigint"
 FALSE_NEGATIVES = f"{_MESSAGE}, published_at double"
 FALSE_POSITIVES = f"{_MESSAGE}, delivered_at double"
 MISSED = "run string, publisher string, client string, due bigint, missed bigint"
 DUPLICATES = "run string, publisher string, client string, duplicates bigint"
-DROPS = "run string, node string, peer string, place string, cause string, kind string, packets bigint, destinations bigint"
+DROPS = (
+    "run string, node string, peer string, place string, cause string, kind string, packets bigint, destinations bigint"
+)
 
 
 def false_negatives(truth: DataFrame, delivered: DataFrame) -> DataFrame:

@@ -192,7 +192,9 @@ def _repairs(tables: ArrowTables) -> pa.Table:
     import numpy as np
 
     keys, numbers = _pairs(tables)
-    requests, repairs = (np.bincount(numbers[kind], minlength=len(keys)) for kind in ("request_received", "repair_sent"))
+    requests, repairs = (
+        np.bincount(numbers[kind], minlength=len(keys)) for kind in ("request_received", "repair_sent")
+    )
     hit = tables["request_received"]["hit"].to_numpy(zero_copy_only=False)
     hits = np.bincount(numbers["request_received"][hit], minlength=len(keys))
     return key_table(keys, np.arange(len(keys)), requests=requests, hits=hits, repairs=repairs)
