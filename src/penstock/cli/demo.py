@@ -35,7 +35,7 @@ def demo_command(
 
     Example: penstock demo networks/town.toml
     """
-    from penstock.cli.sim import say_how_it_went, summary
+    from penstock.cli.sim import summary
     from penstock.lab.pages.run_numbers import read_numbers
     from penstock.lab.pages.run_page import write_run_report
     from penstock.pipeline.run import run_pipeline
@@ -63,7 +63,8 @@ def demo_command(
         typer.echo(json.dumps({**summary(result), **found}))
     else:
         show_numbers(numbers)
-        say_how_it_went(scenario, result)
+        if simulated:
+            _show_checkers(scenario, result)
         typer.echo(f"Spark {spark.version}, {java_in_use()}; measures as Parquet in {folder / 'metrics'}")
         typer.echo(f"open {report} in a browser")
     if result.problems or measured.failed:
@@ -87,6 +88,14 @@ def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
     return as_run(scenario, seed, result)
 
 
+def _show_checkers(scenario: Scenario, result: RunResult) -> None:
+    from rich.console import Console
+
+    from penstock.cli.sim import checkers_say
+
+    Console().print(f"{checkers_say(scenario, result)}; seed {result.seed}, digest {result.digest}")
+
+
 def show_numbers(numbers: RunNumbers) -> None:
     """The run in the terminal: what the page shows, but for the curves."""
     from rich.console import Console
@@ -103,8 +112,11 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(drawing)
     console.print(clients_table(numbers.clients))
     console.print(due_explained(numbers.scenario), style="bright_black")
-    drops = [((d.node, d.peer, d.place, d.cause), (d.packets, d.messages)) for d in numbers.drops]
+    drops = [((d.node, d.peer, d.place, d.cause), (d.packets, d.messages)) for d in numbers.drops if d.messages]
     console.print(drops_table(drops, ("packets", "messages")))
+    control = sum(drop.packets for drop in numbers.drops if not drop.messages)
+    if control:
+        console.print(f"and elsewhere {control:,} packets of control, which the page lists", style="bright_black")
     if numbers.twins:
         for table in twins_tables(numbers.twins):
             console.print(table)

@@ -118,21 +118,18 @@ def show(scenario: Scenario, result: RunResult) -> None:
         )
     console.print(clients)
     console.print(drops_table([(place, (packets,)) for place, packets in result.drops.items()], ("packets",)))
-    say_how_it_went(scenario, result)
-
-
-def say_how_it_went(scenario: Scenario, result: RunResult) -> None:
-    """How long it took, and in virtual time what the checkers say."""
-    from rich.console import Console
-
-    console = Console()
     if not result.digest:
         console.print(f"{result.wall_seconds:.0f} s in real time: {result.link_packets:,} packets on links")
         return
-    verdict = "[red]failed[/]" if result.problems else "[green]all hold[/]"
-    console.print(f"checks {', '.join(scenario.check)}: {verdict}")
+    console.print(checkers_say(scenario, result))
     console.print(
         f"{result.virtual_seconds:.0f} s of the network's time in {result.wall_seconds:.1f} s:"
         f" {result.events:,} events, {result.link_packets:,} packets on links;"
         f" seed {result.seed}, digest {result.digest}"
     )
+
+
+def checkers_say(scenario: Scenario, result: RunResult) -> str:
+    """What came of the checks that the file names; for simulated runs alone."""
+    verdict = "[red]failed[/]" if result.problems else "[green]all hold[/]"
+    return f"checks {', '.join(scenario.check)}: {verdict}"

@@ -62,7 +62,11 @@ def _card(summary: Summary) -> str:
     style = "holds" if held == len(gated) else "fails"
     goals = [criterion for criterion in summary["criteria"] if criterion["kind"] == "goal"]
     more = f" · {sum(goal['pass'] for goal in goals)} of {len(goals)} goals of ours" if goals else ""
-    verdict = f"<span class={style}>{held} of {len(gated)} hold</span>" if gated else "<span class=note>no gate</span>"
+    verdict = (
+        f"<span class={style}>{held} of {len(gated)} hold</span>"
+        if gated
+        else "<span class=note>judged at paper scale alone</span>"
+    )
     return (
         f"<li>{summary.get('thumbnail', '')}"
         f"<h3><a href={escape(summary['experiment'])}.html>{escape(summary['title'])}</a></h3>"
