@@ -15,7 +15,7 @@ from penstock.lab.pages.card_layout import place_cards
 from penstock.lab.pages.experiment_page import comparable
 from penstock.lab.pages.html import figures_html, legend, series_of
 from penstock.lab.pages.papers import PAPERS, cited, with_names, with_titles
-from penstock.lab.pages.thumbnail import thumbnail
+from penstock.lab.pages.thumbnail import best_thumbnail, thumbnail
 
 
 def curve(values: list[float], compared: str = "") -> Figure:
@@ -74,6 +74,13 @@ def test_a_figure_has_a_small_one(spec, symbol: str) -> None:
     assert f"<{symbol}" in drawn
     assert "var(--" in drawn
     assert "nan" not in drawn
+
+
+def test_of_several_figures_the_last_that_is_not_flat_is_shown() -> None:
+    rising, flat = curve([1.0, 2.0]).spec, curve([0.0, 0.0]).spec
+    assert best_thumbnail([rising, flat]) == thumbnail(rising)
+    assert best_thumbnail([flat]) == thumbnail(flat)
+    assert best_thumbnail([]) == ""
 
 
 def test_no_two_cards_of_a_map_overlap_and_all_are_within_its_width() -> None:

@@ -18,7 +18,7 @@ from penstock.lab.pages.html import counts_explained, figures_html, page, table
 from penstock.lab.pages.index_page import index_page
 from penstock.lab.pages.papers import with_names, with_titles
 from penstock.lab.pages.style import on_one_scale
-from penstock.lab.pages.thumbnail import thumbnail
+from penstock.lab.pages.thumbnail import best_thumbnail
 from penstock.lab.pages.verdicts import bound_text, shown, verdict, verdict_style
 
 
@@ -35,9 +35,8 @@ def write_reports(results: Sequence[Result], folder: Path) -> Path:
 
 def _summary(result: Result) -> dict[str, Any]:
     """What the index shows of an experiment."""
-    stamps = [stamp for stamp in (thumbnail(figure.spec) for figure in result.figures) if stamp]
     head = {"title": result.experiment.title, "source": result.experiment.source}
-    return {**head, **result.as_json(), "thumbnail": stamps[-1] if stamps else ""}
+    return {**head, **result.as_json(), "thumbnail": best_thumbnail(figure.spec for figure in result.figures)}
 
 
 def experiment_page(result: Result) -> str:

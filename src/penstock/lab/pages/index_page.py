@@ -93,7 +93,7 @@ def _holds(summary: Summary) -> bool:
 def _papers(sources: list[str]) -> str:
     items = "".join(
         f"<li><cite>{escape(paper.title)}</cite>. {escape(paper.authors)}; {escape(paper.what)}."
-        f" <span class=note>Here: {escape(paper.short)}.</span></li>"
+        f" <span class=note>Here: {escape(paper.short)}</span></li>"
         for paper in cited(sources)
     )
     return f"<h2>The papers</h2><ul>{items}</ul>" if items else ""

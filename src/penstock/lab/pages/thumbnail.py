@@ -5,7 +5,8 @@ It is drawn from the same data as the figure itself, thinned out, and in the col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import asinh
 from typing import Any
 
@@ -14,9 +15,18 @@ from penstock.lab.pages.style import BLUE, VARIABLES
 WIDTH, HEIGHT, EDGE = 280.0, 80.0, 4.0
 POINTS_MAX = 70  # of a curve
 CLOUD_MAX = 200
+BAR_WIDTH = 30.0  # at most
+
+_FLAT = re.compile(rf'<line[^>]*>(<polyline points="(\d+,{HEIGHT - EDGE:.1f} ?)+"[^>]*>)+</svg>')
 
 Scale = Callable[[float], float]
 Rows = Sequence[Mapping[str, Any]]
+
+
+def best_thumbnail(specs: Iterable[Mapping[str, Any]]) -> str:
+    """Of several figures the last one that is no flat line: where two are compared, the one with what is tried."""
+    found = [stamp for spec in specs if (stamp := thumbnail(spec))]
+    return next((stamp for stamp in reversed(found) if not _FLAT.search(stamp)), found[-1] if found else "")
 
 
 def thumbnail(spec: Mapping[str, Any]) -> str:
@@ -58,7 +68,8 @@ def _bars(rows: Rows, encoding: Mapping[str, Any], mark: Mapping[str, Any]) -> s
     y, colour = _scale(rows, encoding["y"], HEIGHT), _colour(mark.get("color", BLUE))
     if encoding["x"].get("type") == "nominal":
         step = (WIDTH - 2 * EDGE) / len(rows)
-        boxes = [(EDGE + step * (n + 0.15), step * 0.7, y(row[up])) for n, row in enumerate(rows)]
+        wide = min(BAR_WIDTH, step * 0.7)
+        boxes = [(EDGE + step * (n + 0.5) - wide / 2, wide, y(row[up])) for n, row in enumerate(rows)]
     else:
         x = _scale([*rows, *({field: row[f"{field}_end"]} for row in rows)], encoding["x"], WIDTH, zero=False)
         boxes = [(x(row[field]), max(0.8, x(row[f"{field}_end"]) - x(row[field])), y(row[up])) for row in rows]
