@@ -10,7 +10,7 @@ The questions, each from the files to a small answer in Python:
     delays   the median and the 99th percentile of the delay of each publisher-client pair (nearest rank)
     rates    how many messages each client received in each second
 
-The contenders: `spark` is Penstock's own pipeline (`penstock.pipeline.metrics`), DuckDB and polars are asked in their
+The contenders: `spark` is Penstock's own pipeline (`penstock.pipeline.steps`), DuckDB and polars are asked in their
 own languages. Each lives in a process of its own with two threads, and they take turns at each question, so a noisy
 neighbour hits all of them; the median counts. Every answer is compared with DuckDB's; a difference ends the run.
 Start-up is measured apart, and so is the first time a question is asked (Spark compiles then).
@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from penstock.kernel.trace import Delivered, Published
@@ -203,28 +204,25 @@ def polars_asks(folder: Path) -> dict[str, Callable[[], Answer]]:
 
 
 def spark_asks(folder: Path) -> dict[str, Callable[[], Answer]]:
-    from penstock.pipeline.pack_files import packed_deliveries, packed_publications
-
-    from penstock.pipeline.metrics import delay_percentiles, delivered_per_second, fifo_violations
     from penstock.pipeline.read import read_runs
     from penstock.pipeline.session import spark_session
+    from penstock.pipeline.steps import results_of
 
     spark = spark_session(f"local[{THREADS}]")
     tables = read_runs(spark, [folder])
 
-    def order() -> Answer:
-        found = fifo_violations(packed_deliveries(spark, tables.runs))
-        return sorted_answer(found.drop("run").toArrow(), ("publisher", "client"))
+    def ask(result: str, columns: Sequence[str], *keys: str) -> Answer:
+        table = results_of(spark, tables, [result])[result]
+        if "since" in table.column_names:
+            table = table.filter(pc.equal(table["since"], "sent"))
+        return sorted_answer(table.select(columns), keys)
 
-    def delays() -> Answer:
-        found = delay_percentiles(packed_deliveries(spark, tables.runs), packed_publications(spark, tables.runs))
-        return sorted_answer(found.select("publisher", "client", "p50", "p99").toArrow(), ("publisher", "client"))
-
-    def rates() -> Answer:
-        found = delivered_per_second(tables.delivered)
-        return sorted_answer(found.drop("run").toArrow(), ("client", "second"))
-
-    return {"order": order, "delays": delays, "rates": rates}
+    pair = ("publisher", "client")
+    return {
+        "order": lambda: ask("fifo_violations", [*pair, "received", "violations"], *pair),
+        "delays": lambda: ask("delay_percentiles", [*pair, "p50", "p99"], *pair),
+        "rates": lambda: ask("delivered_per_second", ["client", "second", "delivered"], "client", "second"),
+    }
 
 
 CONTENDERS: dict[str, Callable[[Path], dict[str, Callable[[], Answer]]]] = {

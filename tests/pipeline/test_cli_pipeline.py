@@ -157,7 +157,7 @@ def test_through_spark_submit_and_without_java_on_the_path(run: Path, tmp_path: 
         timeout=300,
         cwd=tmp_path,
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr + done.stdout
     summary = json.loads(done.stdout)
     assert list(results(run)) == ["fifo_violations"]
     assert summary["java"] == "the Java of spark-submit"

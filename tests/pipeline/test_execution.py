@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from penstock.kernel.trace import Delivered, Published, Subscribed
 from penstock.kernel.trace_files import TraceFiles
 from penstock.pipeline import execution, metrics
-from penstock.pipeline.metric import Plan
+from penstock.pipeline.metric import MetricPlan
 from penstock.pipeline.metrics import delay, fairness, losses, order, per_second
 from penstock.pipeline.read import read_runs
 from penstock.pipeline.steps import STEPS, results_of
@@ -59,9 +59,9 @@ def test_a_run_without_records_has_empty_results(spark: SparkSession, tmp_path: 
     }
 
 
-def plan(*wanted: str) -> Plan:
+def plan(*wanted: str) -> MetricPlan:
     metrics_ = [*delay.HELPERS, *STEPS]
-    return Plan(metrics_, wanted, execution.kind_ddls() | {"truth": losses.FALSE_NEGATIVES + ", due boolean"})
+    return MetricPlan(metrics_, wanted, execution.kind_ddls() | {"truth": losses.FALSE_NEGATIVES + ", due boolean"})
 
 
 def test_only_what_is_needed_is_read_and_sent() -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.parcels import Sender, conform, open_parcels, split
+from penstock.pipeline.parcels import ParcelSender, conform, open_parcels, split
 
 DDL = "run string, who string, number bigint, time double, attributes string"
 ROWS = st.lists(
@@ -37,7 +37,7 @@ def rows_of(found: pa.Table) -> Rows:
 def test_what_is_sent_comes_out_again(rows: Rows, cut: int) -> None:
     arrived: dict[int, list[pa.RecordBatch]] = {}
     for task, part in enumerate((rows[:cut], rows[cut:])):
-        for parcel in Sender(task, 3).to_keys(conform(table(part), DDL), ("who",), 1, "x"):
+        for parcel in ParcelSender(task, 3).to_keys(conform(table(part), DDL), ("who",), 1, "x"):
             arrived.setdefault(parcel["bucket"][0].as_py(), []).append(parcel)
     seen: Rows = []
     for parcels in arrived.values():
@@ -57,7 +57,7 @@ def test_the_bucket_of_a_key_does_not_depend_on_what_is_beside_it() -> None:
 
 
 def test_nothing_is_an_empty_table_with_the_right_columns() -> None:
-    sender = Sender(0, 2)
+    sender = ParcelSender(0, 2)
     assert list(sender.to_keys(table([]), ("who",), 1, "x")) == list(sender.to_end(table([]), 1, "x")) == []
     parcels = pa.Table.from_batches(sender.to_end(table([("r", "a", 1, 0.0, "")]), 1, "y"))
     found = open_parcels(parcels, {"x": DDL, "y": DDL})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +85,31 @@ def test_the_shim_drops_one_argument_and_passes_all_others_on(tmp_path: Path, mo
     given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$x", "--add-modules=other"]
     said = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == ["<-cp>", "<a b>", "<>", "<$x>", "<--add-modules=other>"]
+
+
+def test_an_archive_of_classes_is_written_once_whole_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "cache_folder", lambda: tmp_path)
+    shim = shim_home(find_java()) / "bin" / "java"
+
+    def start() -> str:
+        """What Java says when it is started with these options: its version, and not a word about archives."""
+        options = shlex.split(java.archive_options("Java 17, Spark 4"))
+        done = subprocess.run([shim, *options, "-version"], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0
+        return done.stdout + re.sub(r"(?m)^(openjdk|OpenJDK|Picked up).*\n", "", done.stderr)
+
+    assert "ArchiveClassesAtExit" in java.archive_options("Java 17, Spark 4")
+    assert start() == ""
+    (archive,) = tmp_path.glob("classes-*")
+    assert archive.name.endswith(f"-{archive.stat().st_size}.jsa")
+    assert str(archive) in java.archive_options("Java 17, Spark 4")
+    assert str(archive) not in java.archive_options("Java 21, Spark 4")
+    archive.chmod(0o644)
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-100_000] + bytes(100_000))  # damaged: passed over by Java
+    assert start() == ""
+    archive.write_bytes(whole[: len(whole) // 2])  # half of it: passed over by us, and written anew
+    assert "ArchiveClassesAtExit" in java.archive_options("Java 17, Spark 4")
 
 
 def test_the_cache_falls_back_to_where_one_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

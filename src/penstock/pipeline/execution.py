@@ -3,7 +3,7 @@
     results = compute(spark, tables, metrics, wanted)    # every result as an Arrow table, for the pipeline
     frame = table_of(metric, {"delivered": delivered})   # one metric as DataFrame -> DataFrame, for everybody
 
-Both follow a `Plan`. The tasks of round 0 see the rows of the trace as they come, a bounded part at a time: read
+Both follow a `MetricPlan`. The tasks of round 0 see the rows of the trace as they come, a bounded part at a time: read
 straight from the part files, of which Spark only says who reads which (its own reader takes columns apart into rows and
 puts them together again, which costs more than all the rest), or handed over by Spark. What must meet is sent on in
 parcels, and the tasks of each further round work on all parcels of their bucket. Results come out as parcels as well:
@@ -22,8 +22,8 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.metric import Metric, Plan
-from penstock.pipeline.parcels import PARCELS, Sender, batches_of, conform, joined, open_parcels, plain
+from penstock.pipeline.metric import Metric, MetricPlan
+from penstock.pipeline.parcels import PARCELS, ParcelSender, batches_of, conform, joined, open_parcels, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ def compute(
     spark: SparkSession, tables: Tables, metrics: Iterable[Metric], wanted: Iterable[str]
 ) -> dict[str, pa.Table]:
     """The wanted results over all runs that have been read."""
-    plan = Plan(metrics, wanted, kind_ddls())
+    plan = MetricPlan(metrics, wanted, kind_ddls())
     files = [file for file in part_files_of(tables) if file.kind in plan.sources]
     size = sum(file.bytes for file in files)
     cores = spark.sparkContext.defaultParallelism
@@ -86,7 +86,7 @@ def table_of(
     from pyspark.sql import functions as F
 
     given = {name: ", ".join(f"`{column}` {kind}" for column, kind in table.dtypes) for name, table in frames.items()}
-    plan = Plan([*helpers, metric], [metric.name], given)
+    plan = MetricPlan([*helpers, metric], [metric.name], given)
     spark = next(iter(frames.values())).sparkSession
     buckets = tasks or max(
         spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -140,7 +140,7 @@ def _shares(files: Sequence[PartFile], tasks: int) -> list[list[PartFile]]:
     return shares
 
 
-def _further_rounds(parcels: DataFrame, plan: Plan, buckets: int, only: Metric | None = None) -> DataFrame:
+def _further_rounds(parcels: DataFrame, plan: MetricPlan, buckets: int, only: Metric | None = None) -> DataFrame:
     """All rounds after the first; the last one gives rows of the `only` metric, if there is one, and else parcels."""
     for number in range(1, plan.last + 1):
         final = only.name if only is not None and number == plan.last else None
@@ -167,12 +167,12 @@ def _added_up(table: pa.Table, metric: Metric) -> pa.Table:
 class _Task:
     """The work of one task in one round."""
 
-    def __init__(self, plan: Plan, number: int, buckets: int, final: str | None) -> None:
+    def __init__(self, plan: MetricPlan, number: int, buckets: int, final: str | None) -> None:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         self._plan, self._round, self._final = plan, number, final
-        self._sender = Sender(context.partitionId() if context else 0, buckets)
+        self._sender = ParcelSender(context.partitionId() if context else 0, buckets)
         self._metrics = plan.working(number)
 
     def work(self, made: dict[str, pa.Table], mail: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -211,7 +211,9 @@ class _Task:
                 yield from self._sender.to_keys(part, one.keys, one.to_round, one.address)
 
 
-def _table_round(plan: Plan, name: str, buckets: int, final: str | None, batches: Batches) -> Iterator[pa.RecordBatch]:
+def _table_round(
+    plan: MetricPlan, name: str, buckets: int, final: str | None, batches: Batches
+) -> Iterator[pa.RecordBatch]:
     """Round 0 over the rows of a DataFrame."""
     import pyarrow as pa
 
@@ -221,7 +223,7 @@ def _table_round(plan: Plan, name: str, buckets: int, final: str | None, batches
 
 
 def _file_round(
-    plan: Plan, groups: Sequence[Sequence[PartFile]], buckets: int, batches: Batches
+    plan: MetricPlan, groups: Sequence[Sequence[PartFile]], buckets: int, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """Round 0 over the part files of each task."""
     task = _Task(plan, 0, buckets, None)
@@ -233,7 +235,7 @@ def _file_round(
 
 
 def _parcel_round(
-    plan: Plan, number: int, buckets: int, final: str | None, batches: Batches
+    plan: MetricPlan, number: int, buckets: int, final: str | None, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
     """A later round over the parcels of each task."""
     import pyarrow.compute as pc

@@ -8,10 +8,10 @@ rows it must see together:
                         joined; `totals` says which columns are then added up
     some columns        rows of a run that are equal in these columns come into one task
 
-A `Plan` puts metrics into *rounds*. In round 0 tasks see the rows as they come, so metrics that need nothing together
-work there; for the others, rows are sent on to the task of their key, and meet in a later round. Rows that meet already
-are not sent again: percentiles of each pair are computed where the delays of a publisher are. A plan for all metrics of
-the pipeline has three rounds, whatever their number, and Spark runs them as one job (see `execution`).
+A `MetricPlan` puts metrics into *rounds*. In round 0 tasks see the rows as they come, so metrics that need nothing
+together work there; for the others, rows are sent on to the task of their key, and meet in a later round. Rows that
+meet already are not sent again: percentiles of each pair are computed where the delays of a publisher are. A plan for
+all metrics of the pipeline has three rounds, whatever their number, and Spark runs them as one job (see `execution`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Shipment:
         return f"{self.table} by {' '.join(self.keys)}"
 
 
-class Plan:
+class MetricPlan:
     """Which metric works in which round, and what is sent from one to another."""
 
     def __init__(self, metrics: Iterable[Metric], wanted: Iterable[str], given: Mapping[str, str]) -> None:

@@ -29,7 +29,7 @@ PARCELS = "bucket int, round int, address string, place bigint, data binary"
 PLACES_PER_TASK = 1 << 32
 
 
-class Sender:
+class ParcelSender:
     """Makes the parcels of one task, in order."""
 
     def __init__(self, task: int, buckets: int) -> None:
