@@ -7,7 +7,7 @@ is wrong with it is found by `FAULTS`, a script that looks at every element. Scr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,15 @@ from penstock.lab.pages.run_page import write_run_report
 
 SCREENSHOTS = Path(__file__).parents[2] / "runs" / "screenshots"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 400)]
+LOOKS = (("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400))
 DRAWN = "document.querySelector('.plot') === null || document.body.dataset.drawn === 'yes'"
+
+BAD = """<body data-drawn=yes style="color:#777;background:#888">pale
+<div style="width:50px;overflow:hidden;white-space:nowrap">much too long for its box</div>
+<p style="width:2000px;color:#000;background:#fff">wide</p><div class=plot><svg></svg></div>
+<svg width=100 height=20><text x=90 y=15>outside</text></svg>
+<svg class=map width=99 height=50><g><rect width=30 height=20 /><text y=15>a long name</text></g>
+<rect x=20 width=30 height=20 /></svg><script>throw new Error("broken")</script>"""
 
 FAULTS = """() => {
   const faults = [];
@@ -115,26 +122,46 @@ def pages(browser: Any, town_run, smoke_results, tmp_path_factory: pytest.TempPa
     }
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("name", ["run", "index", "experiment"])
-def test_a_page_can_be_read(browser: Any, pages: dict[str, Path], name: str, scheme: str, width: int) -> None:
-    faults, asked = look(browser, pages[name], scheme, width, SCREENSHOTS / f"{name}-{scheme}-{width}.png")
+def test_a_page_can_be_read(browser: Any, pages: dict[str, Path], name: str) -> None:
+    faults, asked = look(browser, pages[name], SCREENSHOTS / name)
     assert faults == []
     assert asked == [pages[name].as_uri()], "a page needs no network"
 
 
-def look(browser: Any, page: Path, scheme: str, width: int, picture: Path) -> tuple[list[str], list[str]]:
-    """What is wrong with a page, and what it asked for; leaves a picture of it."""
-    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme) as context:
+def test_what_is_wrong_with_a_page_is_found(browser: Any, tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text(BAD)
+    faults, _ = look(browser, page, tmp_path / "bad", LOOKS[:1])
+    said = "\n".join(faults)
+    for fault in ("scrolls sideways", 'cut off: DIV. "much', 'outside: P. "wide', "a plot is empty", "hard to read"):
+        assert fault in said
+    for fault in ('outside its drawing: text. "outside', 'outside its card: text. "a long', "labels touch", "broken"):
+        assert fault in said
+
+
+def look(
+    browser: Any, page: Path, pictures: Path, looks: Sequence[tuple[str, int]] = LOOKS
+) -> tuple[list[str], list[str]]:
+    """What is wrong with a page in any of its looks, and what it asked for; leaves pictures of it.
+
+    It is loaded once. Each look differs from the one before in light and dark, so the page draws all its plots anew.
+    """
+    faults: list[str] = []
+    asked: list[str] = []
+    pictures.parent.mkdir(parents=True, exist_ok=True)
+    with browser.new_context() as context:
         tab = context.new_page()
-        complaints: list[str] = []
-        asked: list[str] = []
-        tab.on("console", lambda message: complaints.append(f"console: {message.text}"))
-        tab.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        tab.on("console", lambda message: faults.append(f"console: {message.text}"))
+        tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
         tab.on("request", lambda request: asked.append(request.url))
-        tab.goto(page.as_uri())
-        tab.wait_for_function(DRAWN)
-        faults = complaints + tab.evaluate(FAULTS)
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        tab.screenshot(path=picture, full_page=True)
+        for number, (scheme, width) in enumerate(looks):
+            tab.set_viewport_size({"width": width, "height": 900})
+            tab.evaluate("delete document.body.dataset.drawn")
+            tab.emulate_media(color_scheme=scheme)
+            if number == 0:
+                tab.goto(page.as_uri())
+            tab.wait_for_function(DRAWN)
+            faults += [f"{scheme}, {width} px: {fault}" for fault in tab.evaluate(FAULTS)]
+            tab.screenshot(path=f"{pictures}-{scheme}-{width}.png", full_page=True)
     return faults, [url for url in asked if not url.startswith(("data:", "blob:"))]
