@@ -15,12 +15,12 @@ from msgspec import structs
 
 import penstock
 from live_help import RawClient, a_broker, dropped, known, run, subscriptions, until, url
-from penstock.cli.demo import twins
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Identity, Message, Value
 from penstock.errors import InvalidMessage
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Record
+from penstock.lab.pages.twins import twins
 from penstock.live.client.network import Network
 from penstock.live.client.subscription import Report
 from penstock.live.emulation.scenario_run import drive_clients

@@ -222,7 +222,7 @@ def curves(caption: str, named: dict[str, Floats], y_title: str) -> Figure:
         for second, value in enumerate(values)
     ]
     spec = lines(rows, x="second", y="rate", series=list(named), x_title="time (s)", y_title=y_title)
-    return Figure(caption=caption, spec=spec)
+    return Figure(caption=caption, spec=spec, compared=y_title)
 
 
 def message_rates(caption: str, view: View) -> Figure:
