@@ -47,6 +47,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("screenshots of the pages: runs/screenshots")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups; later it would overlook them without a word
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or item.path.name in SPARK_FILES:
