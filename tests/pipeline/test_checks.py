@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.kernel.trace_files import kind_name
 from penstock.pipeline.checks import CHECKS, LEVELS, checks
-from penstock.pipeline.extent import Finding, Lost, unjudged_checks
+from penstock.pipeline.extent import CheckFinding, LostRecords, unjudged_checks
 from penstock.pipeline.metrics import losses
 from penstock.pipeline.read import RunFolder, RunHead, Tables
 from penstock.pipeline.schema import checked, table_ddl
@@ -26,12 +26,12 @@ GOOD: dict[str, Rows] = {
 
 
 LOSSES = (
-    Finding("a", "incomplete run", 1, "read up to 9.0 s"),
-    Finding("a", "a part file was left out", 1, "counted/part-00001.parquet"),
-    Finding("a", "a part file was left out", 1, "counted/part-00003.parquet"),
-    Finding("a", "a process was killed", 1, "the records of m end at 2.0 s"),
-    Finding("a", "records are missing", 7, "the marks say 7 dropped, the trace has 0"),
-    Finding("a", "there are too many records", 3, "run.json says 1 counted, the trace has 4"),
+    CheckFinding("a", "incomplete run", 1, "read up to 9.0 s"),
+    CheckFinding("a", "a part file was left out", 1, "counted/part-00001.parquet"),
+    CheckFinding("a", "a part file was left out", 1, "counted/part-00003.parquet"),
+    CheckFinding("a", "a process was killed", 1, "the records of m end at 2.0 s"),
+    CheckFinding("a", "records are missing", 7, "the marks say 7 dropped, the trace has 0"),
+    CheckFinding("a", "there are too many records", 3, "run.json says 1 counted, the trace has 4"),
 )
 
 
@@ -39,7 +39,7 @@ def found(
     spark: SparkSession,
     added: dict[str, Rows],
     unwanted: Rows = [],  # noqa: B006  # nobody changes it
-    losses_found: tuple[Finding, ...] = (),
+    losses_found: tuple[CheckFinding, ...] = (),
     unjudged: frozenset[str] = frozenset(),
 ) -> Rows:
     tables = {
@@ -108,7 +108,9 @@ def test_every_check_finds_what_it_is_for(spark: SparkSession) -> None:
 
 
 def test_what_is_only_lost_is_not_held_against_the_network(spark: SparkSession) -> None:
-    unjudged = unjudged_checks([Lost("published", 0.0, 9.0), Lost("subscribed", 0.0, 9.0), Lost("counted", 0.0, 9.0)])
+    unjudged = unjudged_checks(
+        [LostRecords("published", 0.0, 9.0), LostRecords("subscribed", 0.0, 9.0), LostRecords("counted", 0.0, 9.0)]
+    )
     assert len(unjudged) == 4
     rows = found(spark, WRONG, UNWANTED_ROWS, unjudged=frozenset(unjudged))
     assert {row[1] for row in rows} == LEVELS.keys() - unjudged - {finding.check for finding in LOSSES}

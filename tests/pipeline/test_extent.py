@@ -15,7 +15,15 @@ from pyspark.sql import SparkSession
 from penstock.kernel.trace import Delivered
 from penstock.kernel.trace_files import TraceFiles
 from penstock.kernel.trace_marks import Mark
-from penstock.pipeline.extent import Finding, Lost, Part, find_losses, lost_records, reached, unjudged_stretches
+from penstock.pipeline.extent import (
+    CheckFinding,
+    LostRecords,
+    Part,
+    find_losses,
+    lost_records,
+    reached,
+    unjudged_stretches,
+)
 from penstock.pipeline.read import find_runs, part_files
 from penstock.pipeline.results import read_result
 from penstock.pipeline.run import run_pipeline
@@ -66,7 +74,7 @@ def test_a_run_is_read_up_to_the_earliest_mark() -> None:
 def test_what_is_lost_is_not_judged() -> None:
     assert unjudged_stretches(inf, [], 2.0) == ()
     assert unjudged_stretches(9.0, [], 2.0) == ((7.0, inf),)
-    lost = [Lost("delivered", 4.0, 6.0), Lost("published", 1.0, 2.0), Lost("subscribed", 7.0, 8.0)]
+    lost = [LostRecords("delivered", 4.0, 6.0), LostRecords("published", 1.0, 2.0), LostRecords("subscribed", 7.0, 8.0)]
     assert unjudged_stretches(inf, lost, 2.0) == ((2.0, 6.0), (7.0, inf))
 
 
@@ -93,29 +101,29 @@ def test_a_lost_part_covers_the_time_between_its_neighbours(
             trace.write(float(number), "n", Delivered(0, "p", 1, number))
         other.write(3.3, "n", Delivered(0, "p", 1, 99))  # says nothing about the parts of somebody else
     found = lost_records(parts_of(tmp_path, bad), [], None, complete=True)
-    assert found == [Lost("delivered", *stretch) for stretch in lost]
+    assert found == [LostRecords("delivered", *stretch) for stretch in lost]
 
 
 def test_records_are_counted() -> None:
     part, closed = Part(Path("part-00000.parquet"), "delivered", 7), Mark(writer="", closed=True)
 
-    def found(records: dict[str, int] | None, *marks: Mark, complete: bool = True) -> list[Finding]:
+    def found(records: dict[str, int] | None, *marks: Mark, complete: bool = True) -> list[CheckFinding]:
         return find_losses("r", [part], marks, records, complete=complete)
 
     assert found({"delivered": 7}, closed) == []
     assert found(None) == [], "an older version did not count"
-    missing = Finding("r", "records are missing", 1, "run.json says 8 delivered, the trace has 7")
+    missing = CheckFinding("r", "records are missing", 1, "run.json says 8 delivered, the trace has 7")
     assert found({"delivered": 8}, closed) == [missing]
-    gone = Finding("r", "records are missing", 1_200, "run.json says 1,200 published, the trace has 0")
+    gone = CheckFinding("r", "records are missing", 1_200, "run.json says 1,200 published, the trace has 0")
     assert found({"delivered": 7, "published": 1_200}, closed) == [gone]
-    too_many = Finding("r", "there are too many records", 7, "run.json says 0 delivered, the trace has 7")
+    too_many = CheckFinding("r", "there are too many records", 7, "run.json says 0 delivered, the trace has 7")
     assert found({}, closed) == [too_many]
     killed = Mark(writer="north", until=2.5, rows={"delivered": 5})
     assert found({"delivered": 5}, killed) == [
-        Finding("r", "a process was killed", 1, "the records of north end at 2.5 s")
+        CheckFinding("r", "a process was killed", 1, "the records of north end at 2.5 s")
     ]
     assert found(None, killed, complete=False) == [], "it may have put more on disk than it has marked"
-    fewer = Finding("r", "records are missing", 2, "the marks say 9 delivered, the trace has 7")
+    fewer = CheckFinding("r", "records are missing", 2, "the marks say 9 delivered, the trace has 7")
     assert found(None, Mark(writer="", until=1.0, rows={"delivered": 9}), complete=False) == [fewer]
 
 

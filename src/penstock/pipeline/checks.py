@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.execution import table_of
-from penstock.pipeline.extent import CUT_OFF, INCOMPLETE, LEFT_OUT, MISSING, TOO_MANY, UNWANTED, Finding
+from penstock.pipeline.extent import CUT_OFF, INCOMPLETE, LEFT_OUT, MISSING, TOO_MANY, UNWANTED, CheckFinding
 from penstock.pipeline.groups import array, grouped, ordinal
 from penstock.pipeline.metric import ArrowTables, Metric
 from penstock.pipeline.metrics.delay import MATCHED
@@ -77,11 +77,11 @@ def checks_metric(runs: Sequence[RunFolder]) -> Metric:
     return Metric("checks", CHECKS, reads, work, totals={"count": "sum", "example": "min"})
 
 
-def findings_table(findings: Sequence[Finding]) -> pa.Table:
+def findings_table(findings: Sequence[CheckFinding]) -> pa.Table:
     """What was found as the runs were read: which are incomplete, and which records are not there."""
     import pyarrow as pa
 
-    rows: dict[tuple[str, str], Finding] = {}
+    rows: dict[tuple[str, str], CheckFinding] = {}
     for one in findings:
         other = rows.get((one.run, one.check), one._replace(times=0))
         example = min(one.example, other.example)

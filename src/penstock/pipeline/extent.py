@@ -47,7 +47,7 @@ UNWANTED = "a delivery that nobody had asked for"
 _NOT_JUDGED_WITHOUT = {"published": {_NO_PUBLICATION, UNWANTED}, "subscribed": {_NO_SUBSCRIPTION, _EARLY, UNWANTED}}
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """What a check has found in a run."""
 
     run: str
@@ -72,7 +72,7 @@ class Part:
         return (found[1] or "") if found else self.path.name
 
 
-class Lost(NamedTuple):
+class LostRecords(NamedTuple):
     """Records of a kind that are not there: those of some time."""
 
     kind: str
@@ -112,7 +112,7 @@ def miscounted(
 
 def lost_records(
     parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
-) -> list[Lost]:
+) -> list[LostRecords]:
     """What is not there of a run, as far as it is read."""
     lost = []
     for own in _by_writer(parts).values():
@@ -121,16 +121,18 @@ def lost_records(
                 before = [good for good in own[:place] if good.problem is None and good.rows]
                 after = [good for good in own[place:] if good.problem is None and good.rows]
                 begin = _times(before[-1].path)[1] if before else -inf
-                lost.append(Lost(part.kind, begin, _times(after[0].path)[0] if after else inf))
+                lost.append(LostRecords(part.kind, begin, _times(after[0].path)[0] if after else inf))
     wrong = miscounted(parts, marks, records, complete=complete)
-    lost += [Lost(kind, -inf, inf) for kind, said, has in wrong if has < said]
+    lost += [LostRecords(kind, -inf, inf) for kind, said, has in wrong if has < said]
     if complete:
         cut_off = [mark for mark in marks if not mark.closed]
-        lost += [Lost(kind, -inf if mark.until is None else mark.until, inf) for mark in cut_off for kind in mark.rows]
+        lost += [
+            LostRecords(kind, -inf if mark.until is None else mark.until, inf) for mark in cut_off for kind in mark.rows
+        ]
     return lost
 
 
-def unjudged_stretches(until: float, lost: Iterable[Lost], under_way: float) -> tuple[tuple[float, float], ...]:
+def unjudged_stretches(until: float, lost: Iterable[LostRecords], under_way: float) -> tuple[tuple[float, float], ...]:
     """The times in which nothing that was published is due."""
     found = {(until - under_way, inf)} if until < inf else set()
     for kind, begin, end in lost:
@@ -141,25 +143,25 @@ def unjudged_stretches(until: float, lost: Iterable[Lost], under_way: float) -> 
     return tuple(sorted(found))
 
 
-def unjudged_checks(lost: Iterable[Lost]) -> set[str]:
+def unjudged_checks(lost: Iterable[LostRecords]) -> set[str]:
     """The checks that would find fault with what is only lost."""
     return {check for one in lost for check in _NOT_JUDGED_WITHOUT.get(one.kind, ())}
 
 
 def find_losses(
     run: str, parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
-) -> list[Finding]:
+) -> list[CheckFinding]:
     """What the checks say about records that are not there."""
     bad = [part for part in parts if part.problem is not None]
-    found = [Finding(run, LEFT_OUT, 1, f"{part.kind}/{part.path.name}, {part.problem}") for part in bad]
+    found = [CheckFinding(run, LEFT_OUT, 1, f"{part.kind}/{part.path.name}, {part.problem}") for part in bad]
     for mark in marks:
         if complete and not mark.closed:
             example = f"the records of {mark.writer or 'the run'} end at {seconds(mark.until)}"
-            found.append(Finding(run, CUT_OFF, 1, example))
+            found.append(CheckFinding(run, CUT_OFF, 1, example))
     who = "run.json says" if complete else "the marks say"
     for kind, said, has in miscounted(parts, marks, records, complete=complete):
         example = f"{who} {said:,} {kind}, the trace has {has:,}"
-        found.append(Finding(run, MISSING if has < said else TOO_MANY, abs(said - has), example))
+        found.append(CheckFinding(run, MISSING if has < said else TOO_MANY, abs(said - has), example))
     return found
 
 

@@ -32,7 +32,7 @@ from penstock.kernel.trace_marks import Mark, read_marks
 from penstock.pipeline.extent import (
     INCOMPLETE,
     UNDER_WAY,
-    Finding,
+    CheckFinding,
     Part,
     find_losses,
     lost_records,
@@ -88,7 +88,7 @@ class Tables:
     kinds: dict[str, DataFrame]  # table -> its rows, as far as somebody has asked for them
     runs: tuple[RunFolder, ...]
     warnings: tuple[str, ...] = ()  # what a person should know: incomplete runs, files left out
-    findings: tuple[Finding, ...] = ()  # the same and more, for the checks
+    findings: tuple[CheckFinding, ...] = ()  # the same and more, for the checks
     files: dict[str, dict[Path, str]] = field(default_factory=dict)  # for each kind its good part files and their runs
     spark: SparkSession | None = None  # reads what nobody has asked for yet
 
@@ -114,7 +114,7 @@ def read_runs(
     """The tables of these runs; raises InvalidRun for a folder that holds none, or a part file that is damaged."""
     runs = find_runs(folders, grace=grace)
     warnings = [f"{run.folder}: {_incomplete(run)}" for run in runs if not run.head.complete]
-    findings = [Finding(run.run, INCOMPLETE, 1, _incomplete(run)) for run in runs if not run.head.complete]
+    findings = [CheckFinding(run.run, INCOMPLETE, 1, _incomplete(run)) for run in runs if not run.head.complete]
     good: dict[str, dict[Path, str]] = {kind_name(kind): {} for kind in record_kinds()}
     judged = []
     for run in runs:
