@@ -141,7 +141,7 @@ def test_every_table_is_that_of_duckdb(spark: SparkSession, tmp_path: Path, requ
             for seed in seeds:
                 check = check_models if name == "pair_models" else differences
                 wrong = check(ours[name][seed], theirs[name][seed])
-                replay = f"pytest {Path(__file__).name} --trace-seeds {seeds.start}:{seeds.stop}"
+                replay = f"pytest tests/pipeline/{Path(__file__).name} --trace-seeds {seeds.start}:{seeds.stop}"
                 assert not wrong, f"{name} of seed {seed}: {len(wrong)} rows, {wrong[:3]}; again: {replay}"
                 filled[name] += len(theirs[name][seed])
     if not given:
