@@ -33,7 +33,7 @@ check: setup  ## format, lint, types, tidiness
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_tidy.py
 
-format: setup  ## put all files into the house's format
+format: setup  ## format all files, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

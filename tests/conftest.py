@@ -41,6 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the browser test has left its pictures, if it ran."""
+    if any("test_pages_in_browser" in report.nodeid for report in terminalreporter.stats.get("passed", ())):
+        terminalreporter.write_line("screenshots of the pages: runs/screenshots")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or item.path.name in SPARK_FILES:

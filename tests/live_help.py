@@ -1,25 +1,19 @@
-"""Helpers for tests with real sockets: brokers on free ports of this machine, and waiting for what must happen.
+"""Helpers for tests with real sockets: what `penstock.testing` has no reason to offer to others.
 
-Nothing here sleeps for a guessed time: `until` looks again and again until a condition holds, and fails at a deadline
-that no healthy machine comes near.
+The brokers of `penstock.testing.embedded_network` to look inside, and a peer that does not behave.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from penstock.live.broker.plan import BrokerPlan, assign_addresses, plan_for
 from penstock.live.broker.server import BrokerServer, ServerConfig
-from penstock.live.emulation.emulated_links import EmulatedLinks
-from penstock.live.emulation.scenario_run import settled
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import ConnectionConfig
 from penstock.live.wire.frames import Close, FrameDecoder, Handshake, encode_frame, encode_handshake
@@ -28,9 +22,13 @@ from penstock.overlay.broker import Broker
 from penstock.overlay.packets import Attach, Subscribe
 from penstock.overlay.routing import Routing
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
+from penstock.testing import embedded_network
+from penstock.testing import until as until_it_holds
+from penstock.testing.shape import Shape
 
 T = TypeVar("T")
 DEADLINE = 30.0
+until = partial(until_it_holds, within=DEADLINE)
 IMPATIENT = ConnectionConfig(handshake_within=0.4, keepalive=0.1, silence_max=0.5)
 
 
@@ -44,28 +42,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(bounded())
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = DEADLINE) -> None:
-    """Return as soon as the condition holds."""
-    async with asyncio.timeout(within):
-        while True:
-            found = holds()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.003)
-
-
 @asynccontextmanager
 async def a_broker(
-    config: ServerConfig | None = None, *, node: NodeConfig | None = None, **plan: Any
+    config: ServerConfig | None = None, *, node: NodeConfig | None = None
 ) -> AsyncIterator[BrokerServer]:
-    """One broker on a free port."""
-    given = {"name": "solo", "listen": Address("127.0.0.1", 0), "config": node or NodeConfig(), **plan}
-    server = BrokerServer(BrokerPlan(**given), config)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
+    """One broker, to look inside."""
+    async with embedded_network(("solo",), config=config, node=node) as network:
+        yield network.servers["solo"]
 
 
 def a_line(*names: str, **link: Any) -> Scenario:
@@ -75,39 +58,10 @@ def a_line(*names: str, **link: Any) -> Scenario:
 
 
 @asynccontextmanager
-async def a_network(
-    scenario: Scenario, config: ServerConfig | None = None, *, node: NodeConfig | None = None
-) -> AsyncIterator[dict[str, BrokerServer]]:
-    """All brokers of a scenario in this process, linked."""
-    async with an_emulated_network(scenario, config, node=node) as (servers, _):
-        yield servers
-
-
-@asynccontextmanager
-async def an_emulated_network(
-    scenario: Scenario, config: ServerConfig | None = None, *, seed: int = 7, node: NodeConfig | None = None
-) -> AsyncIterator[tuple[dict[str, BrokerServer], EmulatedLinks]]:
-    """The same, and the link emulators that make its datagram links lose and reorder as the scenario says."""
-    addresses = assign_addresses(scenario, base_port=None)
-    servers: dict[str, BrokerServer] = {}
-    async with EmulatedLinks(scenario, addresses, seed) as emulated:
-        try:
-            for name in addresses:
-                seen = {other: emulated.via.get((name, other), address) for other, address in addresses.items()}
-                plan = plan_for(emulated.scenario, name, seen)
-                servers[name] = BrokerServer(dataclasses.replace(plan, config=node or plan.config), config)
-            for server in servers.values():
-                await server.start()
-            await settled(addresses, scenario)
-            yield servers, emulated
-        finally:
-            for server in servers.values():
-                await server.stop()
-
-
-def with_links(scenario: Scenario, **changes: Any) -> Scenario:
-    """The scenario with all its links changed."""
-    return replace(scenario, link=tuple(replace(link, **changes) for link in scenario.link))
+async def a_network(brokers: Shape, **settings: Any) -> AsyncIterator[dict[str, BrokerServer]]:
+    """An embedded network, to look inside."""
+    async with embedded_network(brokers, **settings) as network:
+        yield network.servers
 
 
 def url(server: BrokerServer) -> str:

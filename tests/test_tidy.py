@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import penstock
+import penstock.testing
 from penstock import errors
 from penstock.kernel.packet import CLIENT
 from penstock.services import settings_types
@@ -48,7 +49,7 @@ IMPORTS: dict[str, tuple[str, ...]] = {
         *("kernel/randomness", "kernel/delay_laws"),
     ),
     "pipeline/source": ("live/client",),
-    "testing": ("services", "overlay"),
+    "testing": ("live",),
     "lab": ("sim", "live", "pipeline"),
     "cli": ("lab", "dashboard"),
     "__init__": ("live", "scenario"),
@@ -57,8 +58,9 @@ IMPORTS: dict[str, tuple[str, ...]] = {
 
 # Who may import these libraries, as beginnings of module names.
 OUTSIDE: dict[str, tuple[str, ...]] = {
-    "asyncio": ("live/", "dashboard/", "cli/"),
+    "asyncio": ("live/", "dashboard/", "cli/", "testing/"),
     "pyspark": ("pipeline/", "lab/engine/sweep"),
+    "pytest": ("testing/plugin",),
     "socket": ("live/", "dashboard/", "cli/"),
     "threading": ("live/", "dashboard/", "cli/", "pipeline/"),
     "typer": ("cli/",),
@@ -71,7 +73,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 
 PURE = (
     *("content/", "kernel/", "overlay/", "transport/", "streams/", "pricing/", "retrieval/", "scenario/"),
-    *("services", "testing"),
+    *("services", "testing/pump"),
 )
 BANNED_MODULES = ("time", "datetime", "secrets", "uuid", "os")
 BANNED_CALLS = ("hash", "print", "input", "eval", "exec", "id")
@@ -118,9 +120,17 @@ PUBLIC = [
     "connect_blocking",
 ]
 
+PUBLIC_FOR_TESTS = [  # of penstock.testing
+    *("BlockingEmbeddedNetwork", "EmbeddedNetwork", "embedded_network", "embedded_network_blocking"),
+    *("all_received", "all_received_blocking", "nothing_received", "nothing_received_blocking"),
+    *("ready", "ready_blocking", "received", "received_blocking", "until"),
+    *("AMPLE_BYTES", "STEPS_MAX", "ClientMachine", "Flight", "Pump", "a_broker", "a_client", "a_message", "attach"),
+    *("broker_name", "broker_network", "publish"),
+]
+
 # --- Heavy imports that a broker must not wait for.
 
-HEAVY = ("lark", "networkx", "numba", "pyspark", "rich", "typer")
+HEAVY = ("lark", "networkx", "numba", "pyspark", "pytest", "rich", "typer")
 
 
 def tree(path: Path) -> ast.Module:
@@ -281,7 +291,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 TEXTS = [
     path
-    for folder in ("src", "tests", "bench", "docs", "fuzz", "networks")
+    for folder in ("src", "tests", "bench", "docs", "examples", "fuzz", "networks")
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".md", ".toml", ".lark") and path != Path(__file__)
 ]
@@ -310,6 +320,7 @@ def test_the_words_are_the_fields() -> None:
 def test_the_public_names_are_pinned() -> None:
     assert sorted(getattr(penstock, "__all__", [])) == sorted(PUBLIC)
     assert all(hasattr(penstock, name) for name in PUBLIC)
+    assert sorted(penstock.testing.__all__) == sorted(PUBLIC_FOR_TESTS)
 
 
 def test_all_that_a_user_gives_or_gets_has_a_public_name_and_hints_that_resolve() -> None:
@@ -369,6 +380,7 @@ def test_the_tree_of_errors_is_drawn_as_it_grows() -> None:
         "penstock.overlay.codec",
         "penstock.overlay.node",
         "penstock.sim.run",
+        "penstock.testing",
     ],
 )
 def test_heavy_imports_are_lazy(module: str) -> None:

@@ -9,6 +9,7 @@
 `connect_blocking` is the same without `await`. With `connect(..., transport=True)` at the publisher a subscription can
 ask for order and recovery (`subscribe(..., ordered=True, recover=True)`). Every type that these take or return is named
 here. Errors that Penstock raises on purpose are in `penstock.errors`; those that a client meets are named here too.
+`penstock.testing` has brokers for your own tests.
 Nothing is imported before it is used.
 """
 
@@ -106,8 +107,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name == "errors":
-        return import_module("penstock.errors")
+    if name in ("errors", "testing"):
+        return import_module(f"penstock.{name}")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"penstock has no '{name}'; the names for users are {', '.join(__all__)}")

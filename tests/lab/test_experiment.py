@@ -7,7 +7,8 @@ import pytest
 from penstock.errors import UnknownExperiment
 from penstock.lab.engine.experiment import Criterion, Experiment, Finding, Result
 from penstock.lab.engine.registry import experiments, find
-from penstock.lab.pages.experiment_page import bound_text, shown, verdict, write_reports
+from penstock.lab.pages.experiment_page import write_reports
+from penstock.lab.pages.verdicts import bound_text, shown, verdict
 
 
 def finding(value, *, gated=True, **fields):
@@ -76,7 +77,7 @@ def test_verdicts_and_numbers_are_said_as_a_person_says_them():
     assert verdict(finding(2, low=1)) == "holds"
     assert verdict(finding(0, low=1, kind="goal")) == "fails (goal)"
     assert verdict(finding(0, low=1, gated=False, scales=("paper",))) == "only at paper scale"
-    assert bound_text(finding(0, low=1, high=3)) == "1 to 3"
+    assert bound_text(1, 3) == "1 to 3"
     assert (shown(31234.5), shown(0.012345), shown(math.nan)) == ("31,234", "0.01235", "not measured")
 
 

@@ -1,38 +1,136 @@
-"""The report of a run shows what the pipeline has written beside it, and says what to do where it has not."""
+"""Terminal, page and tables of a run say the same, and where the tables are not there yet, how to make them."""
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
+from lab_help import TOWN
+from penstock.cli.demo import show_numbers
 from penstock.errors import InvalidRun
-from penstock.lab.engine.simulated_runs import simulate_into
-from penstock.lab.engine.view import View
-from penstock.lab.pages.run_page import _percentiles_table, _rates_figure, write_run_report
-from penstock.pipeline import metrics
+from penstock.lab.pages.numbers import bit_rate, duration, share, size
+from penstock.lab.pages.run_numbers import RunNumbers, read_numbers
+from penstock.lab.pages.run_page import run_page
+from penstock.lab.pages.twins import Pair, bottleneck
 from penstock.pipeline.results import read_result
-from penstock.pipeline.run import run_pipeline
 from penstock.scenario.reader import read_scenario
 
-TOWN = Path(__file__).parents[2] / "networks" / "town.toml"
+# Which columns of which table of the page stand in which table of the terminal, in their order there.
+IN_THE_TERMINAL = {
+    "Who got what, and how fast": ("client", "at", "offered", "due", "delivered", "missed", "median", "99 %"),
+    "With and without the transport": (
+        *("client", "transport", "due", "delivered", "missed", "late", "recovered", "mean delay", "held"),
+    ),
+    "With and without congestion control": (
+        *("publisher", "client", "control", "offered", "withheld", "delivered", "missed", "mean delay", "from leaving"),
+    ),
+    "What was dropped where": ("node", "towards", "place", "cause", "packets", "with a message"),
+}
 
 
-def test_the_page_has_the_numbers_of_the_traces(spark: SparkSession, tmp_path: Path) -> None:
-    scenario, folder = read_scenario(TOWN), tmp_path / "town"
-    simulate_into(folder, scenario, 7)
+@pytest.fixture(scope="module")
+def numbers(town_run) -> RunNumbers:
+    return read_numbers(town_run.folder, town_run.scenario)
+
+
+@pytest.fixture(scope="module")
+def page(numbers: RunNumbers) -> dict[str, list[dict[str, str]]]:
+    """The tables of the page under their headings; of two columns of one name the first counts."""
+    found = {}
+    body = run_page(numbers, "penstock demo").partition("<script")[0]
+    for part in body.split("<h2>")[1:]:
+        heading, _, rest = part.partition("</h2>")
+        for table in re.findall(r"<table>.*?</table>", rest, re.S):
+            names = re.findall(r"<th[^>]*>([^<]*)</th>", re.findall(r"<tr>(<th.*?)</tr>", table, re.S)[0])
+            rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>(<td.*?)</tr>", table)]
+            cells = [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in rows]
+            found[heading] = [dict(reversed(list(zip(names, row, strict=True)))) for row in cells]
+    return found
+
+
+def test_the_terminal_says_what_the_page_says(
+    numbers: RunNumbers, page, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show_numbers(numbers)
+    text = capsys.readouterr().out
+    said = [line.split() for line in text.splitlines()]
+    for heading, columns in IN_THE_TERMINAL.items():
+        assert page[heading]
+        for row in page[heading]:
+            if row.get("with a message") == "0":
+                continue  # drops of control alone are summed up in the terminal
+            words = " ".join(row[column] for column in columns).split()
+            assert any(line[: len(words)] == words for line in said), (heading, words)
+    control = sum(int(row["packets"]) for row in page["What was dropped where"] if row["with a message"] == "0")
+    assert f"and elsewhere {control:,} packets of control" in text
+    assert "…" not in text, "everything fits into 80 columns"
+
+
+def test_the_page_says_what_the_tables_say(town_run, page) -> None:
+    def total(name: str, column: str, **wanted: str) -> int:
+        return sum(row[column] for row in read_result(town_run.folder, name, **wanted))
+
+    def plain(text: str) -> int:
+        return int(text.replace(",", "") or 0)
+
+    clients = {row["client"]: row for row in page["Who got what, and how fast"]}
+    assert list(clients) == [client.name for client in town_run.scenario.client]
+    for name, row in clients.items():
+        assert plain(row["delivered"]) == total("delivered_per_second", "delivered", client=name)
+        assert plain(row["missed"]) == total("missed", "missed", client=name)
+        assert plain(row["due"]) == total("missed", "due", client=name)
+        withheld = total("withheld", "withheld", publisher=name)
+        assert plain(row["offered"]) == withheld + total("published_per_second", "published", publisher=name)
+        delays = read_result(town_run.folder, "delay_percentiles_per_client", client=name)
+        assert row["median"] in [duration(one["p50"]) for one in delays] or not delays
+    for row in page["What was dropped where"]:
+        where = {"node": row["node"], "peer": row["towards"], "place": row["place"], "cause": row["cause"]}
+        assert plain(row["packets"]) == total("drops", "packets", **where)
+    assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == total("drops", "packets")
+    for row in page["What the links carried"]:
+        assert plain(row["packets"]) == total("link_use", "packets", node=row["from"], peer=row["to"])
+        lost = read_result(town_run.folder, "drops", node=row["from"], peer=row["to"])
+        assert plain(row["messages lost"]) == sum(one["packets"] for one in lost if one["kind"] == "Publication")
+    summary = town_run.summary.runs[0]
+    assert sum(plain(row["missed"]) for row in clients.values()) == summary["missed"]
+    assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == summary["dropped"]
+
+
+def test_what_is_compared_has_one_scale_and_the_capacity_in_it(numbers: RunNumbers) -> None:
+    text = run_page(numbers, "penstock demo")
+    assert text.count("capacity of the link") >= 2
+    assert "quota" in text
+    for pair in numbers.narrow:
+        assert pair.narrowest is not None
+        sender, receiver, capacity = pair.narrowest
+        assert sender == "south"
+        assert receiver in ("harbour", "island")
+        assert 50 < capacity < 62, "500 kbit/s in messages of a little more than 1,000 bytes"
+    assert [pair.careful for pair in numbers.narrow] == [False, True]
+    assert {quota > 0 for pair in numbers.narrow if pair.careful for _, _, quota in pair.quotas} >= {True}
+
+
+def test_a_run_without_tables_says_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(InvalidRun, match="penstock pipeline run"):
-        write_run_report(folder, scenario, "penstock demo")
-    run_pipeline(spark, [folder])
-    page = write_run_report(folder, scenario, "penstock demo").read_text()
-    view = View(spark, folder, scenario)
-    tables = view.tables
-    by_client = metrics.delay_percentiles(tables.delivered, tables.published, by=("client",)).toArrow().to_pylist()
-    assert _percentiles_table(by_client) in page
-    curves = _rates_figure(read_result(folder, "rates"), int(scenario.duration)).spec
-    assert curves is not None
-    for name, values in (("delivered", view.delivered_per_second()), ("missed", view.missed_per_second)):
-        drawn = [row["rate"] for row in curves["data"]["values"] if row["series"] == name]
-        assert drawn == values.tolist()
-    view.close()
+        read_numbers(tmp_path, read_scenario(TOWN))
+
+
+def test_the_narrowest_link_is_on_the_cheapest_way() -> None:
+    town = read_scenario(TOWN)
+    found = bottleneck(town, Pair("archive", "warehouse", False))
+    assert found is not None
+    assert found[:2] == ("south", "harbour")
+    assert bottleneck(town, Pair("trader", "apprentice", True)) is None, "they are at one broker"
+
+
+def test_numbers_are_written_as_a_person_reads_them() -> None:
+    assert [duration(s) for s in (None, 0.0, 0.01234, 0.99949, 0.9996, 1.3)] == [
+        *("", "0 ms", "12.3 ms", "999 ms", "1.00 s", "1.30 s"),
+    ]
+    assert [size(n) for n in (0, 999, 1000, 1_530_000)] == ["0 B", "999 B", "1 kB", "1.53 MB"]
+    assert [bit_rate(n) for n in (500, 500e3, 10e6)] == ["500 bit/s", "500 kbit/s", "10 Mbit/s"]
+    assert [share(1, 3), share(0, 5), share(5, 5), share(1, 0)] == ["33 %", "0 %", "100 %", ""]

@@ -7,56 +7,36 @@ import json
 
 import pytest
 
+from lab_help import SMOKE
 from penstock.lab.engine.registry import find
 from penstock.lab.engine.runner import run_experiments
 from penstock.lab.pages.experiment_page import write_reports
 
-NAMES = ("delay-cdf-hypoexponential-fit", "bdrp-fifo-violations-over-time", "delay-histogram-all-deliveries")
 
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("lab")
-
-
-@pytest.fixture(scope="module")
-def results(spark, root):
-    chosen = [find(name) for name in NAMES]
-    return run_experiments(
-        chosen,
-        scale="smoke",
-        seeds=[1],
-        runs_root=root,
-        spark=lambda: spark,
-        processes=2,
-        progress=lambda what, share: None,
-    )
-
-
-@pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
-def test_the_criteria_of_the_paper_hold_at_smoke_scale(results, number):
-    found = results[number]
+@pytest.mark.parametrize("number", range(len(SMOKE)), ids=SMOKE)
+def test_the_criteria_of_the_paper_hold_at_smoke_scale(smoke_results, number):
+    found = smoke_results[number]
     failed = [f"{f.criterion.name}: {f.value}" for f in found.findings if f.gated and not f.passed]
     assert found.holds(), failed
 
 
-def test_a_run_is_made_once_and_found_again(results, spark, root):
-    before = {path: path.stat().st_mtime_ns for path in root.rglob("run.json")}
+def test_a_run_is_made_once_and_found_again(smoke_results, spark, lab_root):
+    before = {path: path.stat().st_mtime_ns for path in lab_root.rglob("run.json")}
     run_experiments(
-        [find(NAMES[0])],
+        [find(SMOKE[0])],
         scale="smoke",
         seeds=[1],
-        runs_root=root,
+        runs_root=lab_root,
         spark=lambda: spark,
         processes=1,
         progress=lambda what, share: None,
     )
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("run.json")} == before
+    assert {path: path.stat().st_mtime_ns for path in lab_root.rglob("run.json")} == before
 
 
-def test_the_report_needs_no_network(results, tmp_path):
-    index = write_reports(results, tmp_path)
-    for name in NAMES:
+def test_the_report_needs_no_network(smoke_results, tmp_path):
+    index = write_reports(smoke_results, tmp_path)
+    for name in SMOKE:
         page = (tmp_path / f"{name}.html").read_text()
         assert "data-spec=" in page
         assert len(page) > 500_000, "the drawing library is in the page itself"

@@ -16,7 +16,6 @@ from penstock.live.wire.addresses import free_ports
 
 TWO_BROKERS = """
 name = "pair"
-duration = 1
 [[broker]]
 name = "east"
 [[broker]]
@@ -154,6 +153,19 @@ def test_nothing_received_in_time_is_3(network: dict[str, str]) -> None:
     code, out, err = call("sub", "never = 1", "--wait", "0.1", "--url", network["east"])
     assert (code, out) == (3, "")
     assert "nothing received within 0.1 s" in err
+
+
+def test_ctrl_c_ends_a_publisher_with_130_and_its_report(network: dict[str, str]) -> None:
+    sub = start("sub", "kind = 'endless'", "--count", "3", "--wait", "30", "--raw", PENSTOCK_URL=network["west"])
+    line(sub, "subscribed")
+    endless = ["--count", "1000000", "--rate", "100", "--congestion", "--report", "--json", "it goes on"]
+    pub = start("pub", "-a", "kind=endless", *endless, PENSTOCK_URL=network["west"])
+    assert finish(sub)[:2] == (0, "it goes on\n" * 3)
+    pub.send_signal(signal.SIGINT)
+    code, out, err = finish(pub)
+    assert code == 130
+    assert json.loads(out)["published"] >= 3
+    assert json.loads(err.splitlines()[-1]) == {"flows": []}
 
 
 def test_ctrl_c_ends_a_subscriber_with_130(network: dict[str, str]) -> None:

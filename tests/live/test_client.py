@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock
-from live_help import a_broker, a_line, a_network, dropped, known, run, subscriptions, until, url
+from live_help import a_broker, a_network, dropped, known, run, subscriptions, until, url
 from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, PenstockError, Unreachable
 from penstock.kernel.trace import Published, Record
-from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
-from penstock.live.wire.addresses import Address, free_ports
+from penstock.live.wire.addresses import free_ports
 from penstock.overlay.broker import Broker
 from penstock.overlay.config import BrokerConfig
+from penstock.testing import embedded_network
 
 
 def test_the_example_of_the_readme() -> None:
@@ -43,7 +43,7 @@ def test_the_example_of_the_readme() -> None:
 def test_messages_cross_brokers_and_each_subscription_gets_its_own() -> None:
     async def crossing() -> None:
         async with (
-            a_network(a_line("a", "b", "c", kind="reliable")) as brokers,
+            a_network(("a", "b", "c")) as brokers,
             penstock.connect(url(brokers["a"])) as here,
             penstock.connect(url(brokers["c"])) as there,
             there.subscribe("n < 5") as low,
@@ -129,24 +129,22 @@ def test_addresses_are_tried_in_turn_and_the_last_error_names_them_all() -> None
 
 def test_a_client_finds_its_broker_again_subscribes_by_itself_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async def again() -> None:
-        (port,) = free_ports(1)
-        plan = BrokerPlan(name="solo", listen=Address("127.0.0.1", port))
-        first = BrokerServer(plan)
-        await first.start()
-        async with penstock.connect(url(first)) as network, network.subscribe("n >= 0") as messages:
+        async with (
+            embedded_network() as brokers,
+            penstock.connect(brokers.url) as network,
+            network.subscribe("n >= 0") as messages,
+        ):
             await network.publish({"n": 1})
             assert (await anext(messages)).attributes == {"n": 1}
-            await first.stop()
+            await brokers.stop("broker")
             await until(lambda: not network.connected)
             with pytest.raises(NotConnected, match="publish again"):
                 await network.publish({"n": 2})
-            second = BrokerServer(plan)
-            await second.start()
-            await until(lambda: second.node.machine(Broker).subscriptions_of(0) == 1)
+            await brokers.start("broker")
+            await until(lambda: subscriptions(brokers.servers["broker"]) == 1)
             sent = await network.publish({"n": 3})
             assert (await anext(messages)).identity == sent
             assert messages.report().reconnects == 1
-        await second.stop()
 
     with caplog.at_level(logging.WARNING):
         run(again())
@@ -156,7 +154,7 @@ def test_a_client_finds_its_broker_again_subscribes_by_itself_and_says_so(caplog
 
 def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
     async def moves() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
             async with penstock.connect(both) as network, network.subscribe("n = 1") as messages:
                 assert network.address == brokers["a"].address
@@ -170,7 +168,7 @@ def test_a_client_moves_to_the_other_broker_of_its_url() -> None:
 
 def test_a_refusal_when_subscribing_again_reaches_the_reader() -> None:
     async def refused_later() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             brokers["b"].node.machine(Broker)._config = BrokerConfig(subscriptions_per_client_max=1)
             both = f"penstock://{brokers['a'].address},{brokers['b'].address}"
             async with (
@@ -328,7 +326,7 @@ def test_all_that_was_published_before_closing_arrives() -> None:
 def test_a_full_megabyte_goes_through_beside_small_ones() -> None:
     async def large() -> None:
         async with (
-            a_network(a_line("a", "b", kind="reliable")) as brokers,
+            a_network(("a", "b")) as brokers,
             penstock.connect(url(brokers["a"])) as here,
             penstock.connect(url(brokers["b"])) as there,
             there.subscribe("n >= 0") as messages,

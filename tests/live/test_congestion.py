@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import penstock
 from live_help import a_broker, run, until, url
-from penstock.cli.demo import narrow_ways
 from penstock.cli.main import app
 from penstock.content.message import Identity, Message, make_message
 from penstock.errors import InvalidOption, NotConnected, NotPossibleHere
@@ -24,6 +23,7 @@ from penstock.kernel.machine import Accepted, Refused, Withheld
 from penstock.kernel.reader_queue import READING_EVERY
 from penstock.kernel.service import Reading
 from penstock.kernel.trace import Counted, Delivered, Record
+from penstock.lab.pages.twins import narrow_ways
 from penstock.lab.setups.dumbbell import WIRE_BYTES, DumbbellPair, Stretch, dumbbell
 from penstock.live.client.network import Network
 from penstock.live.client.subscription import Sink, Subscription

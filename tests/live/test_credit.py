@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
-from live_help import RawClient, a_broker, a_line, a_network, known, run, until, url
+from live_help import RawClient, a_broker, a_network, known, run, until, url
 from penstock.content.message import Identity, Message, make_message
 from penstock.errors import NotConnected
 from penstock.kernel.link import Link
@@ -193,9 +193,8 @@ def test_a_new_connection_begins_unheld_with_a_new_window() -> None:
 
 def test_a_held_lane_between_brokers_stops_there_and_everything_else_goes_on() -> None:
     async def held() -> None:
-        line = a_line("a", "b", kind="reliable", queue_packets=10_000)
         async with (
-            a_network(line, node=holding()) as brokers,
+            a_network(("a", "b"), queue_packets=10_000, node=holding()) as brokers,
             penstock.connect(url(brokers["a"]), name="writer") as writer,
             penstock.connect(url(brokers["b"]), name="reader") as reader,
             reader.subscribe("priced = TRUE") as dear,
@@ -229,9 +228,8 @@ def test_a_full_queue_holds_those_behind_it_up_to_the_publisher_and_loses_nothin
     """The last link is held; what waits for it at the broker before is the publisher's whole window."""
 
     async def held() -> None:
-        line = a_line("a", "b", kind="reliable", queue_packets=10_000)
         async with (
-            a_network(line, node=holding()) as brokers,
+            a_network(("a", "b"), queue_packets=10_000, node=holding()) as brokers,
             penstock.connect(url(brokers["a"]), name="writer") as writer,
             penstock.connect(url(brokers["b"]), name="reader") as reader,
             reader.subscribe("priced = TRUE") as dear,
@@ -324,9 +322,8 @@ def test_what_a_port_had_gathered_is_lost_in_its_own_lane() -> None:
 
 def test_a_broker_that_stops_does_not_wait_for_credit_that_cannot_come() -> None:
     async def stopped() -> None:
-        line = a_line("a", "b", kind="reliable", queue_packets=10_000)
         async with (
-            a_network(line, node=holding()) as brokers,
+            a_network(("a", "b"), queue_packets=10_000, node=holding()) as brokers,
             penstock.connect(url(brokers["a"]), name="writer") as writer,
             penstock.connect(url(brokers["b"]), name="reader") as reader,
             reader.subscribe("priced = TRUE"),

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import penstock
-from live_help import a_broker, a_line, a_network, known, run, subscriptions, until, url
+from live_help import a_broker, a_network, known, run, subscriptions, until, url
 from penstock.cli.report import _drawn_slowed
 from penstock.errors import NotConnected
 from penstock.live.broker.server import BrokerServer
@@ -79,7 +79,7 @@ async def report(place: BrokerServer, *options: str) -> str:
 
 def test_the_report_names_who_is_slow_at_another_broker_and_leaves_no_traces() -> None:
     async def there() -> dict[str, Any]:
-        async with a_network(a_line("east", "west", kind="reliable")) as brokers, slowed(brokers["west"]):
+        async with a_network(("east", "west")) as brokers, slowed(brokers["west"]):
             await until(lambda: listened_for(brokers["west"]))
             encodings = len(brokers["west"].node.machine(Routing).own)
             await known(brokers["east"], encodings)

@@ -7,16 +7,14 @@ import logging
 import pytest
 
 import penstock
-from live_help import IMPATIENT, RawClient, a_broker, a_line, a_network, dropped, run, subscriptions, until, url
+from live_help import IMPATIENT, RawClient, a_broker, a_network, dropped, run, subscriptions, until, url
 from penstock.content.message import INBOX
 from penstock.errors import Unreachable
-from penstock.live.broker.plan import Neighbour
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.wire.frames import Handshake, encode_frame, encode_handshake
 from penstock.overlay.packets import Attach, Publish
 from penstock.overlay.routing import Routing
-from penstock.scenario.spec import LinkSpec
-from penstock.testing import a_message
+from penstock.testing import a_message, embedded_network
 
 
 def as_client(name: str, secret: bytes = b"") -> bytes:
@@ -83,7 +81,7 @@ def test_a_name_is_free_again_when_its_client_has_fallen_silent() -> None:
 @pytest.mark.parametrize(("name", "reason"), [("b", "a broker's"), ("a", "a broker's"), ("~carl", "begin with '~'")])
 def test_names_that_are_no_clients(name: str, reason: str) -> None:
     async def refused() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             raw = await called(brokers["a"], as_client(name))
             assert reason in await raw.close_reason()
 
@@ -135,7 +133,7 @@ def test_who_calls_under_the_name_of_a_living_neighbour_does_not_replace_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def calls() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             b = brokers["b"]  # "a" dials it
             changes = neighbour_changes(b)
             callers = []
@@ -154,7 +152,7 @@ def test_who_calls_under_the_name_of_a_living_neighbour_does_not_replace_it(
 
 def test_nobody_calls_under_the_name_of_a_neighbour_that_we_dial() -> None:
     async def calls() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             caller = await called(brokers["a"], as_broker("b", 1))
             assert "takes no calls from it" in await caller.close_reason()
 
@@ -163,9 +161,9 @@ def test_nobody_calls_under_the_name_of_a_neighbour_that_we_dial() -> None:
 
 def test_a_neighbour_whose_old_connection_is_dead_gets_in() -> None:
     async def restarts() -> None:
-        spec = LinkSpec(between=("a", "b"), kind="reliable")
-        neighbour = Neighbour("a", 0, spec, None)
-        async with a_broker(ServerConfig(takeover_after=0.2), name="b", broker=1, neighbours=(neighbour,)) as b:
+        async with embedded_network(("a", "b"), config=ServerConfig(takeover_after=0.2)) as network:
+            await network.stop("a")  # others call under its name
+            b = network.servers["b"]
             silent = await called(b, as_broker("a", 0))  # it says nothing more
             await until(lambda: 0 in b.host.ports)
             second = await called(b, as_broker("a", 0))

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import penstock
-from live_help import a_line, an_emulated_network, known, run, until, url
+from live_help import a_line, known, run, until, url
 from penstock.kernel.randomness import generator
 from penstock.live.broker.applied import not_applied
 from penstock.live.emulation import link_emulator as emulation
@@ -17,6 +17,7 @@ from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.live.emulation.link_emulator import REORDER_WAIT, EmulatedPath, Fates, Impairment, LinkEmulator
 from penstock.live.wire.addresses import Address
 from penstock.scenario.spec import LinkSpec, Scenario
+from penstock.testing import embedded_network
 
 
 def fates(impairment: Impairment, count: int, seed: int = 1) -> list[float | None]:
@@ -78,7 +79,8 @@ def test_a_link_emulator_without_impairment_changes_nothing_in_either_direction(
 
     async def both_ways() -> None:
         scenario = a_line("a", "b", rate_bits_per_s=50e6, delay=0.002, jitter=1e-9)
-        async with an_emulated_network(scenario) as (brokers, found):
+        async with embedded_network(scenario) as network:
+            brokers, found = network.servers, network.emulated
             (emulator,) = found.emulators.values()
             for here, there in (("a", "b"), ("b", "a")):
                 async with (
@@ -103,12 +105,12 @@ def test_a_cut_link_emulator_is_dialled_again_and_the_link_heals() -> None:
     async def cut() -> None:
         scenario = a_line("a", "b", rate_bits_per_s=50e6, loss=1e-12)
         async with (
-            an_emulated_network(scenario) as (brokers, found),
-            penstock.connect(url(brokers["b"])) as taker,
+            embedded_network(scenario) as network,
+            penstock.connect(network.urls["b"]) as taker,
             taker.subscribe("n >= 0") as messages,
-            penstock.connect(url(brokers["a"])) as giver,
+            penstock.connect(network.urls["a"]) as giver,
         ):
-            (emulator,) = found.emulators.values()
+            brokers, (emulator,) = network.servers, network.emulated.emulators.values()
             await known(brokers["a"], 1)
             emulator.cut()
             await until(lambda: emulator.connections == 2)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import penstock
 from live_help import a_line
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidScenario, PenstockError
@@ -62,9 +63,25 @@ def test_a_url_may_name_several_brokers() -> None:
     assert parse_url("127.0.0.1:7421") == [Address("127.0.0.1", 7421)]
     assert parse_url(" localhost ") == [Address("localhost", 7420)]
     assert parse_url("a:1,b") == [Address("a", 1), Address("b", 7420)]
-    for wrong in ("http://a:1", "penstock://", "penstock://,", ""):
+    assert parse_url("penstock://a:1,penstock://b") == [Address("a", 1), Address("b", 7420)]
+    for wrong in ("http://a:1", "penstock://a,http://b", "penstock://", "penstock://,", ""):
         with pytest.raises(PenstockError, match="write penstock://"):
             parse_url(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (18420, "write the text '127.0.0.1:18420'"),
+        (Address("b", 7421), "write the text 'b:7421'"),
+        (["a", "b"], "such as 'penstock://127.0.0.1:7420'"),
+    ],
+)
+def test_what_is_no_text_is_no_url_and_the_error_says_how_to_write_it(given: Any, advice: str) -> None:
+    with pytest.raises(PenstockError, match=advice):
+        penstock.connect(given)
+    with pytest.raises(PenstockError, match="a name is a text"):
+        penstock.connect(name=given)
 
 
 def test_free_ports_differ() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from live_help import a_line, a_network, dropped, known, run, until, url
+from live_help import a_network, dropped, known, run, until, url
 from penstock.kernel.packet import Lane
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.wire.datagram_port import DatagramPort
@@ -42,7 +42,7 @@ async def publish_across(brokers: dict[str, BrokerServer], count: int, body_byte
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_link_carries_all_that_it_has_room_for(kind: str) -> None:
     async def carries() -> None:
-        async with a_network(a_line("a", "b", **KINDS[kind])) as brokers:
+        async with a_network(("a", "b"), **KINDS[kind]) as brokers:
             assert await publish_across(brokers, 300, 200) == 300
             port = next(port for port in brokers["a"].host.ports.values() if port.peer == "b")
             assert isinstance(port, DatagramPort if "datagram" in kind else TcpPort)
@@ -54,7 +54,7 @@ def test_every_kind_of_link_carries_all_that_it_has_room_for(kind: str) -> None:
 def test_a_narrow_link_drops_what_its_queue_cannot_hold_and_counts_it(kind: str, place: str) -> None:
     async def narrow() -> None:
         link = {"kind": kind, "rate_bits_per_s": 200e3, "queue_packets": 20}
-        async with a_network(a_line("a", "b", **link)) as brokers:
+        async with a_network(("a", "b"), **link) as brokers:
             received = await publish_across(brokers, 200, 1000)
             assert 20 <= received < 200
             assert dropped(brokers["a"], place=place, cause="queue full") == 200 - received
@@ -64,7 +64,7 @@ def test_a_narrow_link_drops_what_its_queue_cannot_hold_and_counts_it(kind: str,
 
 def test_what_does_not_fit_a_datagram_is_dropped_with_that_cause() -> None:
     async def large() -> None:
-        async with a_network(a_line("a", "b", kind="datagram")) as brokers:
+        async with a_network(("a", "b"), kind="datagram") as brokers:
             assert await publish_across(brokers, 3, 60_001) == 0
             assert dropped(brokers["a"], place="pipe", cause="too large for a datagram") == 3
             brokers["a"].host.drops.clear()
@@ -75,7 +75,7 @@ def test_what_does_not_fit_a_datagram_is_dropped_with_that_cause() -> None:
 
 def test_datagrams_of_strangers_are_counted_and_ignored() -> None:
     async def strangers() -> None:
-        async with a_network(a_line("a", "b", kind="datagram")) as brokers:
+        async with a_network(("a", "b"), kind="datagram") as brokers:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 for data in (b"", b"short", bytes(100), b"\xff" * 2000):
                     sock.sendto(data, brokers["a"].address)
@@ -87,7 +87,7 @@ def test_datagrams_of_strangers_are_counted_and_ignored() -> None:
 
 def test_a_bad_datagram_from_a_neighbour_is_refused_and_the_link_goes_on() -> None:
     async def bad() -> None:
-        async with a_network(a_line("a", "b", kind="datagram")) as brokers:
+        async with a_network(("a", "b"), kind="datagram") as brokers:
             (token,) = brokers["a"].endpoint.ports
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 sock.sendto(token.to_bytes(8, "big") + bytes(8) + b"\xc1nonsense", brokers["a"].address)
@@ -100,7 +100,7 @@ def test_a_bad_datagram_from_a_neighbour_is_refused_and_the_link_goes_on() -> No
 def test_control_overtakes_data_on_a_narrow_link() -> None:
     async def overtakes() -> None:
         link = {"kind": "shaped", "rate_bits_per_s": 200e3, "queue_packets": 1000}
-        async with a_network(a_line("a", "b", **link), ServerConfig(drain_within=0.1)) as brokers:
+        async with a_network(("a", "b"), **link, config=ServerConfig(drain_within=0.1)) as brokers:
             a, b = brokers["a"], brokers["b"]
             async with penstock.connect(url(b)) as there, there.subscribe("n >= 0") as messages:
                 await known(a, 1)
@@ -117,7 +117,7 @@ def test_control_overtakes_data_on_a_narrow_link() -> None:
 def test_a_broker_that_stops_lets_out_what_waits_first() -> None:
     async def drains() -> None:
         link = {"kind": "reliable", "rate_bits_per_s": 2e6, "queue_packets": 1000}
-        async with a_network(a_line("a", "b", **link)) as brokers:
+        async with a_network(("a", "b"), **link) as brokers:
             a, b = brokers["a"], brokers["b"]
             async with penstock.connect(url(b)) as there, there.subscribe("n >= 0") as messages:
                 await known(a, 1)
@@ -139,7 +139,7 @@ def test_control_messages_of_services_come_through_where_data_is_dropped(kind: s
     async def come_through() -> None:
         link = {"kind": kind, "rate_bits_per_s": 200e3, "queue_packets": 20}
         async with (
-            a_network(a_line("a", "b", **link)) as brokers,
+            a_network(("a", "b"), **link) as brokers,
             penstock.connect(url(brokers["b"])) as there,
             there.subscribe("n >= 0") as data,
             there.subscribe("urgent") as urgent,

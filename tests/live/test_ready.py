@@ -9,23 +9,21 @@ from contextlib import AsyncExitStack
 import pytest
 
 import penstock
-from live_help import a_line, a_network, run, until, url
+from live_help import a_network, run, until, url
 from penstock.overlay.packets import Confirmation, ConfirmRequest
 from penstock.overlay.routing import Routing
-from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
+from penstock.testing import embedded_network
 
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a"), ("d", "e")]
 
 
-def a_ring() -> Scenario:
-    links = tuple(LinkSpec(between=pair, delay=0.02) for pair in RING)
-    return Scenario(name="ring", duration=1.0, broker=tuple(BrokerSpec(name=name) for name in "abcde"), link=links)
-
-
 def test_what_is_published_far_away_right_after_subscribing_arrives() -> None:
     async def all_arrive() -> None:
-        async with a_network(a_ring()) as brokers, AsyncExitStack() as stack:
-            far = [await stack.enter_async_context(penstock.connect(url(brokers[name]))) for name in "abcde"]
+        async with (
+            embedded_network(tuple("abcde"), links=RING, kind="datagram", delay=0.02) as brokers,
+            AsyncExitStack() as stack,
+        ):
+            far = [await stack.enter_async_context(penstock.connect(url)) for url in brokers.urls.values()]
             for number in range(6):
                 where = f"round = {number} AND price < 50"
                 async with far[number % 5].subscribe(where) as messages:
@@ -41,9 +39,9 @@ def test_what_is_published_far_away_right_after_subscribing_arrives() -> None:
 def test_a_first_program_of_requests_and_replies_loses_none() -> None:
     async def asks_and_answers() -> None:
         async with (
-            a_network(a_line("a", "b", "c")) as brokers,
-            penstock.connect(url(brokers["a"])) as asker,
-            penstock.connect(url(brokers["c"])) as answerer,
+            embedded_network(("a", "b", "c"), kind="datagram") as brokers,
+            penstock.connect(brokers.urls["a"]) as asker,
+            penstock.connect(brokers.urls["c"]) as answerer,
         ):
 
             async def answer(requests: penstock.Subscription) -> None:
@@ -65,7 +63,10 @@ def test_who_has_not_confirmed_is_named_and_waiting_is_bounded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def one_is_silent() -> None:
-        async with a_network(a_line("a", "b", "c")) as brokers, penstock.connect(url(brokers["a"])) as network:
+        async with (
+            a_network(("a", "b", "c"), kind="datagram") as brokers,
+            penstock.connect(url(brokers["a"])) as network,
+        ):
             routing = brokers["b"].node.machine(Routing)
             await until(lambda: len(brokers["a"].node.machine(Routing).exits()) == 2)
             receive = routing.receive

@@ -234,7 +234,7 @@ def test_memory_stays_bounded_when_a_thousand_clients_connect_and_vanish() -> No
 
 def test_links_that_are_cut_again_and_again_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async def cut() -> None:
-        async with a_network(a_line("a", "b", kind="reliable")) as brokers:
+        async with a_network(("a", "b")) as brokers:
             for _ in range(3):
                 cutting(brokers["b"])()
                 await until(lambda: not up(brokers["a"], "b"))

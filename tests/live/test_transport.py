@@ -14,13 +14,13 @@ import pytest
 from msgspec import structs
 
 import penstock
-from live_help import RawClient, a_broker, a_line, an_emulated_network, dropped, known, run, subscriptions, until, url
-from penstock.cli.demo import twins
+from live_help import RawClient, a_broker, dropped, known, run, subscriptions, until, url
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Identity, Message, Value
 from penstock.errors import InvalidMessage
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Record
+from penstock.lab.pages.twins import twins
 from penstock.live.client.network import Network
 from penstock.live.client.subscription import Report
 from penstock.live.emulation.scenario_run import drive_clients
@@ -34,6 +34,7 @@ from penstock.scenario.reader import read_scenario
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
+from penstock.testing import embedded_network
 from penstock.transport.wire.header import encode_header
 
 SEED = 7
@@ -109,9 +110,10 @@ def test_through_loss_and_reordering_one_gets_everything_in_order_and_its_plain_
                 simulated.setdefault(node, []).append(record.count)
 
     async def live() -> tuple[dict[str, list[int]], Report, int]:
-        async with an_emulated_network(lossy(), seed=SEED) as (servers, emulated):
-            result = await drive_clients(lossy(), SEED, {name: server.address for name, server in servers.items()})
-            (emulator,) = emulated.emulators.values()
+        async with embedded_network(lossy(), seed=SEED) as network:
+            addresses = {name: server.address for name, server in network.servers.items()}
+            result = await drive_clients(lossy(), SEED, addresses)
+            (emulator,) = network.emulated.emulators.values()
         assert emulator.forth.overflowed == emulator.back.overflowed == 0
         assert emulator.connections == 1
         deliveries = {
@@ -149,8 +151,8 @@ def test_who_does_not_use_it_sees_messages_as_they_were_published_and_nothing_el
         # The burst is over before its subscriber has asked for heartbeats, so they are said again and again.
         sends = penstock.TransportConfig(heartbeat_interval=0.05, heartbeat_repeats=100)
         takes = structs.replace(CAREFUL, cache_interval=0.05, requests_max=12)
-        async with an_emulated_network(a_line("a", "b", rate_bits_per_s=50e6, loss=0.1)) as (brokers, _):
-            a, b = brokers["a"], brokers["b"]
+        async with embedded_network(("a", "b"), loss=0.1) as network:
+            a, b = network.servers["a"], network.servers["b"]
             async with (
                 penstock.connect(url(a), name="witness") as witness,
                 witness.subscribe("TRUE") as everything,

@@ -143,7 +143,7 @@ def _show(result: Result) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.lab.pages.experiment_page import bound_text, shown, verdict, verdict_style
+    from penstock.lab.pages.verdicts import bound_text, shown, verdict, verdict_style
 
     title = f"{result.experiment.name}: {result.experiment.title} ({result.experiment.source}, {result.scale})"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
@@ -155,7 +155,7 @@ def _show(result: Result) -> None:
             finding.criterion.name,
             finding.criterion.paper,
             shown(finding.value),
-            bound_text(finding),
+            bound_text(finding.criterion.low, finding.criterion.high),
             f"[{colour}]{verdict(finding)}[/]",
         )
     Console().print(table)

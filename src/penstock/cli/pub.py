@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -77,18 +77,35 @@ def pub_command(
         content = sys.stdin.buffer.read() if body == "-" else (body or "").encode()
         messages = iter([(read_attributes(attributes or []), content)] * count)
     settings = _Transport(linger, congestion) if transport or congestion else None
-    published, place, flows = run_client(_publish(url, name, messages, rate, settings, options))
-    if report:
-        _report(flows, as_json)
-    if as_json:
-        typer.echo(json.dumps({"published": published, "broker": place}))
-    else:
-        typer.echo(f"published {published} message{'s' * (published != 1)} at {place}", err=True)
+    done = _Done()
+    try:
+        run_client(_publish(url, name, messages, rate, settings, options, done))
+    finally:  # whoever has had enough wants to know it too
+        if done.broker:
+            _tell(done, report, as_json)
 
 
 class _Transport(NamedTuple):
     linger: float  # seconds to stay afterwards
     congestion: bool
+
+
+@dataclass
+class _Done:
+    """What has been done so far."""
+
+    broker: str = ""  # at which we were, once we are connected
+    published: int = 0
+    flows: list[FlowReport] = field(default_factory=list)  # who slows us down
+
+
+def _tell(done: _Done, report: bool, as_json: bool) -> None:
+    if report:
+        _report(done.flows, as_json)
+    if as_json:
+        typer.echo(json.dumps({"published": done.published, "broker": done.broker}))
+    else:
+        typer.echo(f"published {done.published} message{'s' * (done.published != 1)} at {done.broker}", err=True)
 
 
 def _report(flows: list[FlowReport], as_json: bool) -> None:
@@ -110,25 +127,28 @@ async def _publish(
     rate: float | None,
     settings: _Transport | None,
     options: dict[str, Any],
-) -> tuple[int, str, list[FlowReport]]:
-    """Publish everything; says how many, where, and who slowed us down in the end."""
+    done: _Done,
+) -> None:
+    """Publish everything; `done` has how many, where, and who slowed us down in the end."""
     import asyncio
 
     from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
-    published = 0
     transport = None
     if settings is not None:
         transport = TransportConfig(heartbeat_interval=HEARTBEAT_INTERVAL, congestion=settings.congestion)
     async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
-        async for attributes, body in _paced(messages, rate):
-            await network.publish(attributes, body, **options)
-            published += 1
-        flows = network.flows()
-        if settings is not None and settings.linger:
-            await asyncio.sleep(settings.linger)
-        return published, str(network.address), network.flows() or flows
+        done.broker = str(network.address)
+        try:
+            async for attributes, body in _paced(messages, rate):
+                await network.publish(attributes, body, **options)
+                done.published += 1
+            done.flows = network.flows()
+            if settings is not None and settings.linger:
+                await asyncio.sleep(settings.linger)
+        finally:
+            done.broker, done.flows = str(network.address), network.flows() or done.flows
 
 
 async def _paced(messages: Iterator[Message], rate: float | None) -> AsyncIterator[Message]:

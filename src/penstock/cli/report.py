@@ -58,7 +58,7 @@ def report_command(
 ) -> None:
     """Ask a broker what it sees, and all publishers who slows them down.
 
-    Publishers that nobody slows down do not answer. After a lost answer they speak again if you listen for 3 seconds.
+    Publishers that nobody slows down do not answer. An answer may be lost; with --listen 3 there is time for a second.
 
     Example: penstock report --url penstock://127.0.0.1:7421
     """

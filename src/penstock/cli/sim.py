@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +14,6 @@ from penstock.cli.progress import progress_bar
 if TYPE_CHECKING:
     from penstock.scenario.spec import Scenario
     from penstock.sim.run import RunResult
-
-BARS = " ▁▂▃▄▅▆▇█"
 
 
 def sim_command(
@@ -63,7 +62,7 @@ def summary(result: RunResult) -> dict[str, Any]:
         "records": result.records,
         "clients": {
             name: {
-                "published": tally.published,
+                "offered": tally.published,
                 "refused": tally.refused,
                 "delivered": tally.delivered,
                 "delay_p50": percentile(tally.delays, 0.5),
@@ -89,20 +88,21 @@ def percentile(values: list[float], share: float) -> float | None:
 
 def show(scenario: Scenario, result: RunResult) -> None:
     """Draw the network and say who got what; a live run has no digest and no checkers."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from penstock.cli.drawing import draw_network
+    from penstock.cli.run_tables import drops_table, grid, sparkline
+    from penstock.lab.pages.numbers import duration, some
 
     console = Console()
-    drawing = draw_network(scenario, result)
+    lost = Counter[tuple[str, str]]()
+    for (node, peer, _, _), packets in result.drops.items():
+        lost[node, peer] += packets
+    drawing = draw_network(scenario, result.links, lost, "packets")
     if drawing is not None:
         console.print(drawing)
-    clients = Table(title="who got what", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("client", "at", "sent", "received", "median", "99 %", "received over time"):
-        justify: Literal["left", "right"] = "left" if heading in ("client", "at", "received over time") else "right"
-        clients.add_column(heading, justify=justify, no_wrap=True)
+    counted = ("offered", "delivered", "median", "99 %")
+    clients = grid("who got what", ("client", "at"), counted, ("delivered over time",))
     homes = {client.name: client.broker for client in scenario.client}
     seconds = int(result.virtual_seconds) + 1
     for name, tally in result.clients.items():
@@ -110,25 +110,18 @@ def show(scenario: Scenario, result: RunResult) -> None:
         clients.add_row(
             name,
             homes[name],
-            str(tally.published or ""),
-            str(tally.delivered or ""),
-            _milliseconds(percentile(tally.delays, 0.5)),
-            _milliseconds(percentile(tally.delays, 0.99)),
+            some(tally.published),
+            some(tally.delivered),
+            duration(percentile(tally.delays, 0.5)),
+            duration(percentile(tally.delays, 0.99)),
             sparkline(rates) if tally.delivered else "",
         )
     console.print(clients)
-    drops = Table(title="what was dropped where", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("node", "towards", "place", "cause"):
-        drops.add_column(heading)
-    drops.add_column("packets", justify="right")
-    for (node, peer, place, cause), packets in result.drops.items():
-        drops.add_row(node, peer, place, cause, str(packets))
-    console.print(drops if result.drops else "nothing was dropped")
+    console.print(drops_table([(place, (packets,)) for place, packets in result.drops.items()], ("packets",)))
     if not result.digest:
         console.print(f"{result.wall_seconds:.0f} s in real time: {result.link_packets:,} packets on links")
         return
-    verdict = "[red]failed[/]" if result.problems else "[green]all hold[/]"
-    console.print(f"checks {', '.join(scenario.check)}: {verdict}")
+    console.print(checkers_say(scenario, result))
     console.print(
         f"{result.virtual_seconds:.0f} s of the network's time in {result.wall_seconds:.1f} s:"
         f" {result.events:,} events, {result.link_packets:,} packets on links;"
@@ -136,13 +129,7 @@ def show(scenario: Scenario, result: RunResult) -> None:
     )
 
 
-def sparkline(counts: list[int], width: int = 22) -> str:
-    """A row of bars, the tallest for the largest count; long rows are summed up into `width` of them."""
-    step = max(1, -(-len(counts) // width))
-    sums = [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
-    top = max(sums, default=0)
-    return "".join(BARS[-(-count * (len(BARS) - 1) // top)] if top else BARS[0] for count in sums)
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.2f} s"
+def checkers_say(scenario: Scenario, result: RunResult) -> str:
+    """What came of the checks that the file names; for simulated runs alone."""
+    verdict = "[red]failed[/]" if result.problems else "[green]all hold[/]"
+    return f"checks {', '.join(scenario.check)}: {verdict}"

@@ -39,7 +39,7 @@ def sub_command(
         bool, typer.Option("--report", help="At the end, how it went: losses, order and delays, on stderr.")
     ] = False,
     congestion: Annotated[
-        bool, typer.Option("--congestion", help="Tell publishers when we cannot keep up; they must listen to it.")
+        bool, typer.Option("--congestion", help="Tell publishers when we cannot keep up; those with --congestion obey.")
     ] = False,
     queue: Annotated[int, typer.Option(help="How many messages may wait if printing is slow.", min=1)] = 10_000,
     name: Annotated[str | None, typer.Option(help="This client's name; made up if left out.")] = None,

@@ -26,18 +26,18 @@ def up_command(
         str,
         typer.Option("--listen", metavar="HOST", help="Where all listen; on loopback by default."),
     ] = "127.0.0.1",
-    trace: Annotated[Path | None, typer.Option(help="Leave a run with the brokers' trace in this folder.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write what brokers record into this folder, as a run.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="A folder for services that store something; without it they are refused.")
     ] = None,
-    restart: Annotated[bool, typer.Option(help="Start a broker that dies again.")] = True,
+    restart: Annotated[bool, typer.Option(help="Restart a broker that dies.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a network of broker processes, and keep it running until Ctrl-C.
 
-    A table says what of the file is applied in real time and what is not. With --json there is a line for each broker,
-    then one for each such setting.
+    A table says which settings of the file apply in real time, and which do not. With --json there is a line for each
+    broker, then one for each setting.
 
     Examples: penstock up; penstock up networks/town.toml
     """
@@ -52,7 +52,7 @@ def up_command(
     if file is None:
         scenario = Scenario(name="one broker", duration=1.0, broker=(BrokerSpec(name="broker"),))
     else:
-        scenario = read_scenario(file)
+        scenario = read_scenario(file, endless=True)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     applied = settings_applied(scenario)
     if not as_json:
@@ -72,7 +72,7 @@ def _show_applied(applied: list[SettingApplied]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("of the file", "applied", "", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table("setting of the file", "applied", "", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in applied:
         table.add_row(row.setting, "[green]yes[/]" if row.applied else "[yellow]no[/]", row.why)
     Console(stderr=True).print(table)

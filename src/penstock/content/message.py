@@ -71,6 +71,10 @@ def make_message(
     reserved: bool = False,
 ) -> Message:
     """A checked message. `reserved=True` is for Penstock's own parts, which may use names that begin with `_`."""
+    if not isinstance(attributes, dict) and not isinstance(attributes, Mapping):  # the first is the usual, and quick
+        raise InvalidMessage(
+            f"the attributes are {type(attributes).__name__}; pass a dict, such as {{'symbol': 'IBM'}}"
+        )
     size = plain_size(identity, attributes, body, limits, reserved)
     if size:
         return Message(identity, dict(attributes), body, size)

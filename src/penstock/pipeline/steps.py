@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline import checks, models
 from penstock.pipeline.execution import compute
+from penstock.pipeline.extent import UNWANTED
 from penstock.pipeline.metrics import delay, fairness, flow, losses, nodes, order, per_second, recovery
 from penstock.pipeline.truth import truth_metric
 
@@ -64,9 +65,20 @@ def results_of(spark: SparkSession, tables: Tables, names: Sequence[str]) -> dic
     wanted = [step for step in STEPS if step.name in names]
     metrics = [truth_metric(spark, tables), *_HELPERS, *STEPS[:-1], *checks.FINDINGS, checks.checks_metric(tables.runs)]
     found = compute(spark, tables, metrics, [step.name for step in wanted])
+    if "false_positives" in found:
+        found["false_positives"] = _judged(found["false_positives"], tables)
     if "checks" in found:
         found["checks"] = _beside(found["checks"], checks.findings_table(tables.findings))
     return {step.name: _sorted(found[step.name]) for step in wanted}
+
+
+def _judged(false_positives: pa.Table, tables: Tables) -> pa.Table:
+    """Without runs whose publications or subscriptions are lost in part: a delivery may have had what is lost."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unjudged = [run.run for run in tables.runs if UNWANTED in run.unjudged_checks]
+    return false_positives.filter(pc.invert(pc.is_in(false_positives["run"], pa.array(unjudged, pa.string()))))
 
 
 def _beside(one: pa.Table, other: pa.Table) -> pa.Table:

@@ -89,7 +89,7 @@ def _row(run: RunFolder, own: dict[str, pa.Table]) -> dict[str, Any]:
     judged = "false_positives" in own and UNWANTED not in run.unjudged_checks
     row["false_positives"] = len(own["false_positives"]) if judged else None
     delays = own["delay_percentiles_per_run"].to_pylist() if "delay_percentiles_per_run" in own else []
-    since = {delay.get("since", "sent"): delay for delay in delays}
+    since = {delay["since"]: delay for delay in delays}
     for name, (begin, column) in _DELAYS.items():
         row[name] = since[begin][column] if begin in since else None
     return {**row, "grace": run.grace, "folder": str(run.folder / METRICS_FOLDER)}

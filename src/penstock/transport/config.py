@@ -27,6 +27,7 @@ LatchName = Literal[
     "normal",
     "two-paths",  # two ways of different constant delay (002 section 6.2)
 ]
+_KINDS: dict[type, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 RECORD_ENTRIES_MAX = 255  # one byte of the header counts them
 RECORD_ENTRIES_TAKEN_MAX = 128  # no publisher has a reason to send more, and a receiver need not look at more
 
@@ -37,7 +38,7 @@ class TransportOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ordered: Annotated[bool, Meta(description="Each publisher's messages in the order in which it sent them.")] = False
     recover: Annotated[bool, Meta(description="Ask for lost messages again.")] = False
     priority: Annotated[
-        float, Meta(gt=0.0, le=1e6, description="Where congestion control shares out: 2 gets twice as much as 1.")
+        float, Meta(gt=0.0, le=1e6, description="With congestion control: 2 gets twice the rate of 1.")
     ] = 1.0
 
 
@@ -129,8 +130,22 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for problem in self._problems():
+        for problem in self._wrong_values() or self._problems():
             raise ValueError(problem)
+
+    def _wrong_values(self) -> list[str]:
+        """Fields whose value is none of its kind, or a number that no time or constant can be; files have no such."""
+        problems = []
+        for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            value, kind = getattr(self, name), type(default)
+            fits = isinstance(value, float | int if kind is float else kind) and isinstance(value, bool) == (
+                kind is bool
+            )
+            if not fits:
+                problems.append(f"{name} is {value!r}; it must be {_KINDS[kind]}")
+            elif kind is float and not (isfinite(value) and value >= 0.0):
+                problems.append(f"{name} is {value:g}; times and constants must be finite and not negative")
+        return problems
 
     def _problems(self) -> list[str]:
         rules = {
@@ -168,11 +183,6 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 self.skew_max, self.cache_interval, self.distance_first, self.session_idle
             )
             > 0.0,
-            "times and constants must be finite and not negative": all(
-                isfinite(value) and value >= 0.0
-                for name in self.__struct_fields__
-                if isinstance(value := getattr(self, name), float)
-            ),
         }
         return [problem for problem, holds in rules.items() if not holds]
 

@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app, main
-from penstock.cli.sim import percentile, sparkline
+from penstock.cli.run_tables import sparkline
+from penstock.cli.sim import percentile
 
 TOWN = Path(__file__).parents[3] / "networks" / "town.toml"
 SMALL = """
@@ -41,7 +42,7 @@ def test_json_is_one_object_on_one_line(small):
     assert shown.exit_code == 0
     found = json.loads(shown.stdout)
     assert shown.stdout.count("\n") == 1
-    assert found["clients"]["listener"]["delivered"] == found["clients"]["talker"]["published"] == 10
+    assert found["clients"]["listener"]["delivered"] == found["clients"]["talker"]["offered"] == 10
     assert found["problems"] == []
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +95,13 @@ def test_everything_at_its_limit_is_taken() -> None:
 def test_the_limits_can_be_set() -> None:
     with pytest.raises(InvalidMessage, match="body_bytes_max is 3"):
         make_message(IDENTITY, {}, b"four", limits=MessageLimits(body_bytes_max=3))
+
+
+@pytest.mark.parametrize("wrong", ["a=1", None, [("a", 1)], 5])
+def test_attributes_that_are_no_mapping_are_refused_with_advice(wrong: Any) -> None:
+    with pytest.raises(InvalidMessage, match=f"the attributes are {type(wrong).__name__}; pass a dict, such as"):
+        make_message(Identity("p", 1, 1), wrong)
+    assert make_message(Identity("p", 1, 1), MappingProxyType({"a": 1})).attributes == {"a": 1}
 
 
 def test_a_body_that_is_text_is_refused_with_advice() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,9 @@ def test_no_repetition_escapes_as_another_error(piece: str) -> None:
 def test_no_parser_library_is_needed() -> None:
     text = "import sys, penstock.content.language.parser as p; p.parse_predicate('a'); sys.exit('lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("given", [None, 5, {"a": 1}, b"a = 1"])
+def test_what_is_no_text_is_refused_with_an_example(given: Any) -> None:
+    with pytest.raises(InvalidPredicate, match=f"the predicate is {type(given).__name__}; pass a WHERE text"):
+        parse_predicate(given)

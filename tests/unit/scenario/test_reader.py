@@ -59,6 +59,14 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
+def test_only_what_runs_for_a_while_must_say_for_how_long(tmp_path: Path) -> None:
+    path = tmp_path / "endless.toml"
+    path.write_text(changed("duration = 10\n", ""))
+    assert [broker.name for broker in read_scenario(path, endless=True).broker] == ["a", "b"]
+    with pytest.raises(InvalidScenario, match="the key 'duration' is missing"):
+        read_scenario(path)
+
+
 def test_a_good_scenario_is_read() -> None:
     scenario = parse_scenario(GOOD.encode())
     assert [broker.name for broker in scenario.broker] == ["a", "b"]

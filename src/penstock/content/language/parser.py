@@ -41,7 +41,7 @@ from penstock.content.predicate import (
     value_class,
     value_key,
 )
-from penstock.errors import PredicateSyntaxError, PredicateTooLarge
+from penstock.errors import InvalidPredicate, PredicateSyntaxError, PredicateTooLarge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,8 @@ def parse_expression(
     text: str, limits: PredicateLimits = DEFAULT_PREDICATE_LIMITS, budget: Budget | None = None
 ) -> Expression:
     """The tree of a text, with every constraint checked."""
+    if not isinstance(text, str):
+        raise InvalidPredicate(f"the predicate is {type(text).__name__}; pass a WHERE text, such as \"symbol = 'IBM'\"")
     if len(text) > limits.characters_max:
         raise PredicateTooLarge(
             f"the predicate has {len(text)} characters; the limit characters_max is {limits.characters_max}:"

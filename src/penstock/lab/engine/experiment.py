@@ -59,10 +59,11 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A Vega-Lite drawing with its caption."""
+    """A Vega-Lite drawing with its caption. Figures with the same word in `compared` have one scale."""
 
     caption: str
     spec: Mapping[str, Any]
+    compared: str = ""
 
 
 class Views(dict[str, "View"]):

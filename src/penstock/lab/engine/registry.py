@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.errors import UnknownExperiment
 from penstock.lab.engine.experiment import Experiment
 
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment there is, in the order of the papers. Imported here because they need numpy and the pipeline."""
+    return {experiment.name: experiment for family in _families().values() for experiment in family}
+
+
+def families() -> dict[str, list[str]]:
+    """The names of the experiments of each family of figures."""
+    return {family: [experiment.name for experiment in those] for family, those in _families().items()}
+
+
+def _families() -> dict[str, Sequence[Experiment]]:
     from penstock.lab.papers import congestion, delays, detection, ordering, recovery, throughput
 
-    families = (throughput, delays, ordering, detection, recovery, congestion)
-    return {experiment.name: experiment for family in families for experiment in family.EXPERIMENTS}
+    found = (throughput, delays, ordering, detection, recovery, congestion)
+    return {family.__name__.rpartition(".")[2]: family.EXPERIMENTS for family in found}
 
 
 def find(name: str) -> Experiment:

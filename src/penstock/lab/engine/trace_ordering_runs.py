@@ -1,7 +1,7 @@
 """All pairs of publisher and client of a run, through many instances of ordering, as one Spark job.
 
     publications --encoded in Python workers--> departures and encodings by publisher, collected and broadcast
-    deliveries   --packed (pipeline.packs)----> one task per group of pairs --order--> a row per pair and instance
+    deliveries   --sent by pair (a metric)----> one task per group of pairs --order--> a row per pair and instance
 
 The publications of a run are few beside its deliveries (one for ten), so every worker gets all of them; an encoding is
 made once, whatever the number of clients. A client's own encodings come from its subscriptions' texts, as its transport

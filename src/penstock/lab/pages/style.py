@@ -1,14 +1,16 @@
 """One look for all figures: who has which colour and marker, and how a plot is made.
 
-Colours are those of Okabe and Ito, which people with any colour vision can tell apart, on light and on dark ground.
-Figures are Vega-Lite specifications as plain data. They fill the width of the page, so they can be read on a phone, and
-leave the ground to the page, so they can be read in the dark.
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart; a page makes them a little
+darker on light ground and lighter on dark. Figures are Vega-Lite specifications as plain data. They fill the width of
+the page, so they can be read on a phone, and leave the ground to the page, so they can be read in the dark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from penstock.lab.pages.verdicts import shown
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
     "#0072B2",
@@ -21,10 +23,25 @@ BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY = (
     "#888888",
 )
 
+# What a page writes instead, so that each colour is seen on light and on dark ground: a variable of the style sheet.
+VARIABLES: Mapping[str, str] = {
+    BLUE: "--blue",
+    ORANGE: "--orange",
+    GREEN: "--green",
+    RED: "--red",
+    SKY: "--sky",
+    PURPLE: "--purple",
+    YELLOW: "--yellow",
+    GREY: "--grey",
+}
+
 SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "published": (GREY, "circle"),
     "delivered": (BLUE, "circle"),
     "missed": (RED, "cross"),
+    "withheld": (PURPLE, "diamond"),
+    "capacity of the link": (GREEN, "triangle-up"),
+    "quota": (ORANGE, "square"),
     "best effort": (BLUE, "circle"),
     "best effort, missed": (RED, "cross"),
     "store and forward": (ORANGE, "square"),
@@ -101,6 +118,7 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
 }
 
 HEIGHT = 300
+NAMED_BAR_HEIGHT = 40  # with its name above it
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -109,56 +127,137 @@ def colour_scale(names: Sequence[str]) -> dict[str, list[str]]:
     return {"domain": list(names), "range": [SCHEMES[name][0] for name in names]}
 
 
-def lines(rows: Rows, *, x: str, y: str, series: Sequence[str], x_title: str, y_title: str) -> dict[str, Any]:
-    """Curves over x, one per value of the column `series` of the rows."""
+def lines(
+    rows: Rows, *, x: str, y: str, series: Sequence[str], x_title: str, y_title: str, top: float | None = None
+) -> dict[str, Any]:
+    """Curves over x, one per value of the column `series` of the rows; `top` is where the axis ends, if not by itself.
+
+    The legend is the page's, because one in a drawing does not wrap.
+    """
+    colours = {"field": "series", "type": "nominal", "title": None, "scale": colour_scale(series), "legend": None}
     return _chart(
         rows,
-        {"type": "line", "interpolate": "linear", "tooltip": True},
+        {"type": "line", "interpolate": "linear", "tooltip": True, "clip": True},
         {
-            "x": {"field": x, "type": "quantitative", "title": x_title},
-            "y": {"field": y, "type": "quantitative", "title": y_title},
-            "color": {"field": "series", "type": "nominal", "title": None, "scale": colour_scale(series)},
+            "x": {"field": x, "type": "quantitative", "title": x_title, "scale": {"nice": False}},
+            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": _up_to(top)},
+            "color": colours,
         },
     )
 
 
-def over_time(curves: Mapping[str, Iterable[float]], y_title: str) -> dict[str, Any]:
+def _up_to(top: float | None) -> dict[str, Any]:
+    return {} if top is None else {"domain": [0.0, top], "nice": False}
+
+
+def on_one_scale(specs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Plots of curves that are compared: both axes of all reach as far as the largest value in any of them."""
+    fields = [{axis: spec["encoding"][axis]["field"] for axis in "xy"} for spec in specs]
+    ends = {
+        axis: [row[names[axis]] for spec, names in zip(specs, fields, strict=True) for row in spec["data"]["values"]]
+        for axis in "xy"
+    }
+    domains = {"x": [min(ends["x"]), max(ends["x"])], "y": [min(0.0, *ends["y"]), 1.05 * max(ends["y"])]}
+    return [
+        {
+            **spec,
+            "encoding": {
+                **spec["encoding"],
+                **{axis: {**spec["encoding"][axis], "scale": {"domain": domains[axis]}} for axis in "xy"},
+            },
+        }
+        for spec in specs
+    ]
+
+
+def with_levels(
+    spec: Mapping[str, Any],
+    levels: Mapping[str, float],
+    steps: Mapping[str, Sequence[tuple[str, float, float | None]]],
+    *,
+    end: float,
+) -> dict[str, Any]:
+    """A plot of curves over seconds with more in it: dashed levels, and steps of (which, time, value)."""
+    names = [*spec["encoding"]["color"]["scale"]["domain"], *levels, *steps]
+    encoding = {
+        **spec["encoding"],
+        "x": {**spec["encoding"]["x"], "scale": {"domain": [0.0, end], "nice": False}},
+        "color": {**spec["encoding"]["color"], "scale": colour_scale(names)},
+        "strokeDash": {
+            "field": "series",
+            "legend": None,
+            "scale": {"domain": names, "range": [[6, 4] if name in levels else [1, 0] for name in names]},
+        },
+    }
+    rows = [{"second": at, "rate": level, "series": name} for name, level in levels.items() for at in (0.0, end)]
+    curves = {"data": {"values": [*spec["data"]["values"], *rows]}, "mark": spec["mark"], "params": spec["params"]}
+    stepped = [
+        {"second": at, "rate": value, "series": name, "which": which}
+        for name, changes in steps.items()
+        for which, at, value in changes
+    ]
+    layers: list[dict[str, Any]] = [{**curves, "encoding": encoding}]
+    if stepped:
+        mark = {"type": "line", "interpolate": "step-after", "clip": True, "tooltip": True}
+        layers.append(
+            {"data": {"values": stepped}, "mark": mark, "encoding": {**encoding, "detail": {"field": "which"}}}
+        )
+    return {
+        **{key: part for key, part in spec.items() if key not in ("data", "mark", "encoding", "params")},
+        "layer": layers,
+    }
+
+
+def over_time(curves: Mapping[str, Iterable[float]], y_title: str, *, top: float | None = None) -> dict[str, Any]:
     """Named rates, one value per second."""
     rows = [
         {"second": second, "rate": float(rate), "series": name}
         for name, rates in curves.items()
         for second, rate in enumerate(rates)
     ]
-    return lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title)
+    return lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title, top=top)
 
 
 def bars(
     rows: Rows, *, x: str, y: str, x_title: str, y_title: str, colour: str = BLUE, log: bool = False
 ) -> dict[str, Any]:
     """A histogram whose bins have been counted already: `x` is the left edge, `x_end` the right one."""
-    scale = {"type": "symlog"} if log else {}
     return _chart(
         rows,
         {"type": "bar", "tooltip": True, "color": colour},
         {
             "x": {"field": x, "type": "quantitative", "title": x_title, "bin": {"binned": True}},
             "x2": {"field": f"{x}_end"},
-            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": scale},
+            "y": {"field": y, "type": "quantitative", "title": y_title, **_magnitudes(rows, y, log)},
         },
     )
 
 
 def named_bars(rows: Rows, *, x: str, y: str, y_title: str, log: bool = False) -> dict[str, Any]:
-    """A bar for each name, in the order of the rows."""
-    chart = _chart(
-        rows,
-        {"type": "bar", "tooltip": True, "color": BLUE},
-        {
-            "x": {"field": x, "type": "nominal", "title": None, "sort": None, "axis": {"labelAngle": -45}},
-            "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"type": "symlog"} if log else {}},
-        },
-    )
-    return {key: part for key, part in chart.items() if key != "params"}
+    """A bar for each name, in the order of the rows, its name and number above it: long names fit a phone, too."""
+    named = [{**row, "label": f"{row[x]}: {shown(row[y])}"} for row in rows]
+    across = {"field": x, "type": "nominal", "sort": None, "axis": None}
+    along = {"field": y, "type": "quantitative", "title": y_title, **_magnitudes(rows, y, log)}
+    bar = {"type": "bar", "tooltip": True, "color": BLUE, "height": 12, "yOffset": 8}
+    label = {"type": "text", "align": "left", "baseline": "middle", "yOffset": -9}
+    return {
+        **_frame(),
+        "height": NAMED_BAR_HEIGHT * len(rows),
+        "data": {"values": named},
+        "layer": [
+            {"mark": bar, "encoding": {"x": along, "y": across}},
+            {"mark": label, "encoding": {"x": {"value": 2}, "y": across, "text": {"field": "label"}}},
+        ],
+    }
+
+
+def _magnitudes(rows: Rows, field: str, log: bool) -> dict[str, Any]:
+    """An axis of powers of ten that has room for zero; nothing for a linear one."""
+    if not log:
+        return {}
+    largest = max((abs(row[field]) for row in rows), default=1.0)
+    powers = [10**power for power in range(12) if 10**power <= largest]
+    return {"scale": {"type": "symlog", "nice": False}, "axis": {"values": [0, *powers]}}
 
 
 def points(rows: Rows, *, x: str, y: str, x_title: str, y_title: str, colour: str = BLUE) -> dict[str, Any]:
@@ -173,22 +272,8 @@ def points(rows: Rows, *, x: str, y: str, x_title: str, y_title: str, colour: st
     )
 
 
-def heat(rows: Rows, *, x: str, y: str, value: str, x_title: str, value_title: str) -> dict[str, Any]:
-    """A row of cells for each name, the stronger the larger the value."""
-    chart = _chart(
-        rows,
-        {"type": "rect", "tooltip": True},
-        {
-            "x": {"field": x, "type": "ordinal", "title": x_title, "axis": {"labelOverlap": True}},
-            "y": {"field": y, "type": "nominal", "title": None},
-            "color": {"field": value, "type": "quantitative", "title": value_title, "scale": {"scheme": "viridis"}},
-        },
-    )
-    return {key: part for key, part in chart.items() if key != "params"} | {"height": {"step": 20}}
-
-
 def _chart(rows: Rows, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
-    zoom = [{"name": "zoom", "select": "interval", "bind": "scales"}]
+    zoom = [{"name": "zoom", "select": {"type": "interval", "zoom": "wheel![event.shiftKey]"}, "bind": "scales"}]
     return {**_frame(), "data": {"values": list(rows)}, "mark": mark, "encoding": encoding, "params": zoom}
 
 
@@ -197,5 +282,5 @@ def _frame() -> dict[str, Any]:
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": "container",
         "height": HEIGHT,
-        "config": {"background": "transparent", "view": {"stroke": None}, "legend": {"orient": "top"}},
+        "autosize": {"type": "fit-x", "contains": "padding"},
     }

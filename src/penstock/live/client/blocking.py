@@ -14,10 +14,8 @@ something else. Every verb hands its work to that thread and waits for the outco
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -26,6 +24,7 @@ from penstock.errors import NotConnected, PenstockError
 from penstock.kernel.trace import Trace
 from penstock.live.client import network as client
 from penstock.live.client.subscription import Report, Subscription
+from penstock.live.loop_thread import LoopThread
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import ConnectionConfig
 from penstock.transport.flow_query import Slowdown
@@ -53,8 +52,7 @@ class BlockingNetwork:
 
     def __init__(self, network: client.Network) -> None:
         self._network = network
-        self._loop: asyncio.AbstractEventLoop | None = None  # None until it is opened
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None  # None until it is opened
 
     def __enter__(self) -> BlockingNetwork:
         return self.open()
@@ -68,23 +66,21 @@ class BlockingNetwork:
         """Connect; raises Unreachable."""
         if self._thread is not None:
             raise PenstockError("this network was opened before; make another one with connect_blocking()")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("penstock")
         try:
             self._do(self._network.open())
         except BaseException:
-            self._end()
+            self._thread.end()
             raise
         return self
 
     def close(self) -> None:
         """Let out what waits, and end."""
-        if self._running():
+        if self._thread is not None and self._thread.running:
             try:
                 self._do(self._network.close())
             finally:
-                self._end()
+                self._thread.end()
 
     def publish(self, attributes: Attributes, body: bytes = b"", **options: Any) -> Identity:
         """Send a message to whoever wants it; raises InvalidMessage or NotConnected."""
@@ -167,22 +163,14 @@ class BlockingNetwork:
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """Let the network's thread do it; returns what comes of it."""
-        if self._loop is None or not self._running():
+        if self._thread is None or not self._thread.running:
             work.close()
             raise NotConnected("open the network first" if self._thread is None else "the network was closed")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise PenstockError("the network's own thread would wait for itself; let another one use its verbs")
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C in the script must not leave the work behind
-            raise
+        return self._thread.do(work)
 
     def _look(self, call: Callable[[], T]) -> T:
         """The same for what needs no network: where it is at work, that is where the counts are in order."""
-        if not self._running() or threading.current_thread() is self._thread:
+        if self._thread is None or not self._thread.running or self._thread.is_current:
             return call()
 
         async def called() -> T:
@@ -190,18 +178,8 @@ class BlockingNetwork:
 
         return self._do(called())
 
-    def _running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
     def _ended(self) -> bool:
-        return self._thread is not None and not self._thread.is_alive()
-
-    def _end(self) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        return self._thread is not None and not self._thread.running
 
 
 class BlockingSubscription:

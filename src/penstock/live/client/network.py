@@ -85,6 +85,8 @@ def connect(
     Every other argument is a service with its settings, or True for its defaults. `transport=True`: what this client
     publishes can be put in order, and recovered when it is lost, by those who ask for it.
     """
+    if name is not None and not isinstance(name, str):
+        raise PenstockError(f"name is {name!r}; a name is a text, such as 'exchange'")
     chosen = name or f"client-{os.urandom(5).hex()}"
     addresses = parse_url(url or default_url())
     return Network(

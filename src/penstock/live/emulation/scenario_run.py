@@ -261,7 +261,7 @@ async def settled(addresses: Mapping[str, Address], scenario: Scenario) -> None:
             networks[name] = await stack.enter_async_context(connect(f"penstock://{address}", connect_within=10.0))
         while True:
             reports = {name: await network.broker_report() for name, network in networks.items()}
-            apart = _apart(reports, scenario)
+            apart = link_apart(reports, scenario)
             if not apart:
                 return
             if time.monotonic() > until:
@@ -269,7 +269,7 @@ async def settled(addresses: Mapping[str, Address], scenario: Scenario) -> None:
             await asyncio.sleep(POLL_INTERVAL)
 
 
-def _apart(reports: Mapping[str, dict[str, Any]], scenario: Scenario) -> tuple[str, str] | None:
+def link_apart(reports: Mapping[str, dict[str, Any]], scenario: Scenario) -> tuple[str, str] | None:
     """A link that is down at one end, or whose ends know different things."""
     for link in scenario.link:
         a, b = link.between

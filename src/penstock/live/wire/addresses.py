@@ -1,7 +1,7 @@
 """Where brokers are: addresses, URLs with several of them, and free ports.
 
 penstock://127.0.0.1:7420                one broker
-penstock://10.0.0.1:7420,10.0.0.2:7420   several: tried in turn
+penstock://10.0.0.1:7420,10.0.0.2:7420   several: tried in turn; each may have the scheme
 penstock://[::1]                         the usual port, 7420
 127.0.0.1:7420                           the scheme may be left out
 """
@@ -47,13 +47,24 @@ def parse_address(text: str) -> Address:
 
 def parse_url(url: str) -> list[Address]:
     """The addresses in a URL, or in one without its scheme, in the order in which they are to be tried."""
-    plain = url.strip().removeprefix(_SCHEME)
-    if "://" in plain:
+    if not isinstance(url, str):
+        raise PenstockError(f"{url!r} is no URL; {_as_text(url)}")
+    parts = [part.strip().removeprefix(_SCHEME).rstrip("/") for part in url.split(",")]
+    if any("://" in part for part in parts):
         raise PenstockError(f"'{url}' is no URL of Penstock; write {DEFAULT_URL}, or {LOOPBACK}:{DEFAULT_PORT}")
-    addresses = [parse_address(part.strip()) for part in plain.rstrip("/").split(",") if part.strip()]
+    addresses = [parse_address(part) for part in parts if part]
     if not addresses:
         raise PenstockError(f"'{url}' names no broker; write {DEFAULT_URL}")
     return addresses
+
+
+def _as_text(given: object) -> str:
+    """How to write what somebody gave in place of a URL."""
+    if isinstance(given, int):
+        return f"write the text '{LOOPBACK}:{given}' for a port of this machine"
+    if isinstance(given, tuple) and len(given) == 2:
+        return f"write the text '{given[0]}:{given[1]}'"
+    return f"write a text, such as '{DEFAULT_URL}'"
 
 
 def default_url() -> str:

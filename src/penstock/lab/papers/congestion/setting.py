@@ -108,11 +108,21 @@ class RunCounts:
         """Messages that did not leave, in each second."""
         return self._seconds(self._tables.message_withheld.selectExpr("cast(time as int) as second"))
 
-    @cached_property
+    @property
     def mean_delay(self) -> float:
-        """Of all deliveries, since they left their publisher."""
-        row = self._delays_of().agg({"delay": "avg"}).first()
-        return float(row[0]) if row is not None and row[0] is not None else NAN
+        """Of all deliveries, since they left their publisher: what the paper's network sees."""
+        return self._mean_delays["avg(delay)"]
+
+    @property
+    def mean_delay_from_publish(self) -> float:
+        """Of all deliveries, since the application published them: what the application sees."""
+        return self._mean_delays["avg(delay_from_publish)"]
+
+    @cached_property
+    def _mean_delays(self) -> dict[str, float]:
+        row = self._delays_of().agg({"delay": "avg", "delay_from_publish": "avg"}).first()
+        assert row is not None, "an aggregation has one row"
+        return {name: NAN if mean is None else float(mean) for name, mean in row.asDict().items()}
 
     @cached_property
     def _counts(self) -> dict[tuple[str, str, str], Floats]:
@@ -212,7 +222,7 @@ def curves(caption: str, named: dict[str, Floats], y_title: str) -> Figure:
         for second, value in enumerate(values)
     ]
     spec = lines(rows, x="second", y="rate", series=list(named), x_title="time (s)", y_title=y_title)
-    return Figure(caption=caption, spec=spec)
+    return Figure(caption=caption, spec=spec, compared=y_title)
 
 
 def message_rates(caption: str, view: View) -> Figure:

@@ -1,0 +1,109 @@
+"""A run in the terminal: the map, who got what, what was dropped where, and twins beside each other.
+
+`penstock sim` and `penstock live` show what they counted themselves; `penstock demo` shows what the pipeline's tables
+say. Both use the same words: *offered* is a call of publish(), *delivered* a message that reached an application,
+*dropped* a packet that ended on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.lab.pages.numbers import count, duration, some
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def grid(title: str, left: Sequence[str], right: Sequence[str], last: Sequence[str] = ()) -> Table:
+    """An empty table with columns of text, of numbers, and of text again."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)  # all fit a terminal of 80 columns
+    for heading in left:
+        table.add_column(heading, no_wrap=True)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in last:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def drops_table(rows: Sequence[tuple[tuple[str, ...], tuple[int, ...]]], counted: Sequence[str]) -> Table | str:
+    """(node, peer, place and cause) and what was `counted` there."""
+    if not rows:
+        return "nothing was dropped"
+    table = grid("what was dropped where", ("node", "towards", "place", "cause"), counted)
+    for place, numbers in rows:
+        table.add_row(*place, *map(count, numbers))
+    return table
+
+
+def clients_table(clients: Sequence[ClientNumbers]) -> Table:
+    """Who got what, by the pipeline's tables."""
+    counted = ("offered", "due", "delivered", "missed", "median", "99 %")
+    table = grid("who got what", ("client", "at"), counted, ("over time",))
+    for client in clients:
+        table.add_row(
+            client.name,
+            client.broker,
+            some(client.offered),
+            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
+            some(client.missed),
+            duration(client.from_publish.median),
+            duration(client.from_publish.p99),
+            sparkline(client.delivered_per_second, 9) if client.delivered else "",
+        )
+    return table
+
+
+def twins_tables(pairs: Sequence[PairNumbers]) -> list[Table]:
+    """With and without the transport, a table for each publisher."""
+    found = []
+    for publisher in dict.fromkeys(pair.publisher for pair in pairs):
+        counted = ("due", "delivered", "missed", "late", "recovered", "delay", "held")
+        table = grid(f"messages of {publisher}, with and without the transport", ("client", ""), counted)
+        for pair in pairs:
+            if pair.publisher == publisher:
+                table.add_row(
+                    pair.client,
+                    _with(pair),
+                    *map(count, (pair.due, pair.delivered, pair.missed, pair.late, pair.recovered)),
+                    *map(duration, (pair.from_publish.mean, pair.held)),
+                )
+        found.append(table)
+    return found
+
+
+def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
+    """With and without congestion control."""
+    counted = ("offered", "withheld", "delivered", "missed", "delay", "on way")
+    title = "two equally narrow ways, with and without congestion control"
+    table = grid(title, ("publisher", "client", ""), counted)
+    for pair in pairs:
+        table.add_row(
+            pair.publisher,
+            pair.client,
+            _with(pair),
+            *map(count, (pair.offered, pair.withheld, pair.delivered, pair.missed)),
+            *map(duration, (pair.from_publish.mean, pair.from_leaving.mean)),
+        )
+    return table
+
+
+def _with(pair: PairNumbers) -> str:
+    return "with" if pair.careful else "without"
+
+
+def sparkline(counts: Sequence[int], width: int = 22) -> str:
+    """A row of bars, the tallest for the largest count; long rows are summed up into `width` of them."""
+    step = max(1, -(-len(counts) // width))
+    sums = [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
+    top = max(sums, default=0)
+    return "".join(BARS[-(-value * (len(BARS) - 1) // top)] if top else BARS[0] for value in sums)

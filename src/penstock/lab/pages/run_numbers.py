@@ -1,0 +1,319 @@
+"""What the tables of one run say, in the rows that a person looks at: clients, links, drops, comparisons, checks.
+
+The terminal of `penstock demo` and the run's page show these rows and nothing else, so they cannot disagree, neither
+with each other nor with the tables under `metrics/`. Here tables are only looked up and added up.
+
+    offered     calls of publish(): published and withheld together
+    due         published while the subscription was certainly known everywhere; what was published within `settle`
+                seconds of its beginning or end may or may not come, and is no miss if it does not
+    delivered   all deliveries, also of what was not due
+    delays      from publish(), as the application sees it, and from where the message left its publisher
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.kernel.packet import Packet
+from penstock.lab.pages.twins import Pair, bottleneck, narrow_ways, twins
+from penstock.pipeline.results import read_result
+from penstock.scenario.spec import Scenario
+from penstock.services import services
+
+Row = dict[str, Any]
+Direction = tuple[str, str]  # from, to
+
+
+class Delays(NamedTuple):
+    """Of the deliveries of a client, or of a pair, in seconds; None where nothing was delivered."""
+
+    mean: float | None
+    median: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientNumbers:
+    """One client: what it published and what it got."""
+
+    name: str
+    broker: str
+    wants: tuple[str, ...]
+    publishes: bool
+    published: int
+    withheld: int
+    delivered: int
+    due: int
+    missed: int
+    late: int
+    from_publish: Delays
+    from_leaving: Delays
+    delivered_per_second: tuple[int, ...]
+    missed_per_second: tuple[int, ...]
+
+    @property
+    def offered(self) -> int:
+        """Calls of publish()."""
+        return self.published + self.withheld
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropNumbers:
+    """Packets that ended at one place for one cause, and how many of them carried a message."""
+
+    node: str
+    peer: str
+    place: str
+    cause: str
+    packets: int
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkNumbers:
+    """One direction of a link between brokers; `lost` counts copies of messages, not packets of control."""
+
+    sender: str
+    receiver: str
+    packets: int
+    carried_bytes: int
+    lost: int
+    rate_bits_per_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairNumbers:
+    """How one client fared with the messages of one publisher."""
+
+    publisher: str
+    client: str
+    careful: bool
+    offered: int
+    withheld: int
+    published: int
+    due: int
+    delivered: int
+    missed: int
+    late: int
+    recovered: int
+    from_publish: Delays
+    from_leaving: Delays
+    held: float  # seconds for each delivery, on average, waiting for others
+    published_per_second: tuple[int, ...]
+    withheld_per_second: tuple[int, ...]
+    delivered_per_second: tuple[int, ...]
+    missed_per_second: tuple[int, ...]
+    narrowest: tuple[str, str, float] | None  # from, to, messages per second that this link can carry
+    quotas: tuple[tuple[str, float, float], ...]  # flow, time, messages/s; 0: free again
+
+    def as_json(self) -> dict[str, Any]:
+        """Its numbers without the curves."""
+        names = ("publisher", "client", "offered", "withheld", "published", "due", "delivered", "missed", "late")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "with": self.careful,
+            "recovered": self.recovered,
+            "mean_delay": self.from_publish.mean,
+            "mean_delay_from_leaving": self.from_leaving.mean,
+            "mean_held": self.held,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNumbers:
+    """Everything that is shown of a run."""
+
+    scenario: Scenario
+    seconds: int  # from the beginning of the run to the last thing that happened in it
+    published: int
+    withheld: int
+    delivered: int
+    due: int
+    missed: int
+    rates: dict[str, tuple[int, ...]]  # published, delivered, missed in each second
+    clients: list[ClientNumbers]
+    links: list[LinkNumbers]
+    drops: list[DropNumbers]
+    twins: list[PairNumbers]
+    narrow: list[PairNumbers]
+    checks: list[Row]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def dropped(self) -> int:
+        """Packets that ended on the way."""
+        return sum(drop.packets for drop in self.drops)
+
+    @property
+    def dropped_messages(self) -> int:
+        """Those of them that carried a message."""
+        return sum(drop.messages for drop in self.drops)
+
+
+def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = ()) -> RunNumbers:
+    """The numbers of a run in whose folder the pipeline has been; raises InvalidRun where it has not."""
+    tables = _Tables(folder)
+    return RunNumbers(
+        scenario=scenario,
+        seconds=tables.seconds,
+        published=tables.total("published_per_second", "published"),
+        withheld=tables.total("withheld", "withheld"),
+        delivered=tables.total("delivered_per_second", "delivered"),
+        due=tables.total("missed", "due"),
+        missed=tables.total("missed", "missed"),
+        rates={name: tables.curve("rates", name) for name in ("published", "delivered", "missed")},
+        clients=[_client(tables, scenario, client.name) for client in scenario.client],
+        links=_links(tables, scenario),
+        drops=_drops(tables),
+        twins=[pair for pair in _pairs(tables, scenario, twins(scenario)) if pair.due],
+        narrow=_pairs(tables, scenario, narrow_ways(scenario)),
+        checks=tables.rows("checks"),
+        warnings=list(warnings),
+    )
+
+
+class _Tables:
+    """The results of one run, each read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[str, list[Row]] = {}
+        self.seconds = 1 + max((row["second"] for row in self.rows("rates")), default=0)
+
+    def rows(self, name: str, **wanted: str) -> list[Row]:
+        """The rows of a result with these values."""
+        if name not in self._read:
+            self._read[name] = read_result(self._folder, name)
+        return [row for row in self._read[name] if all(row[key] == value for key, value in wanted.items())]
+
+    def total(self, name: str, column: str, **wanted: str) -> int:
+        """The sum of a column."""
+        return sum(row[column] for row in self.rows(name, **wanted))
+
+    def curve(self, name: str, column: str, **wanted: str) -> tuple[int, ...]:
+        """A value for each second of the run, 0 where there is no row."""
+        found = Counter[int]()
+        for row in self.rows(name, **wanted):
+            found[row["second"]] += row[column]
+        return tuple(found[second] for second in range(self.seconds))
+
+    def delays(self, name: str, since: str, **wanted: str) -> Delays:
+        """Mean, median and 99th percentile, from publish() or from where messages left."""
+        rows = self.rows(name, since=since, **wanted)
+        return Delays(rows[0]["mean"], rows[0]["p50"], rows[0]["p99"]) if rows else Delays(None, None, None)
+
+
+def _client(tables: _Tables, scenario: Scenario, name: str) -> ClientNumbers:
+    spec = next(client for client in scenario.client if client.name == name)
+    return ClientNumbers(
+        name=name,
+        broker=spec.broker,
+        wants=tuple(subscription.where for subscription in spec.subscribe),
+        publishes=bool(spec.publish),
+        published=tables.total("published_per_second", "published", publisher=name),
+        withheld=tables.total("withheld", "withheld", publisher=name),
+        delivered=tables.total("delivered_per_second", "delivered", client=name),
+        due=tables.total("missed", "due", client=name),
+        missed=tables.total("missed", "missed", client=name),
+        late=tables.total("fifo_violations", "violations", client=name),
+        from_publish=tables.delays("delay_percentiles_per_client", "publish", client=name),
+        from_leaving=tables.delays("delay_percentiles_per_client", "sent", client=name),
+        delivered_per_second=tables.curve("delivered_per_second", "delivered", client=name),
+        missed_per_second=tables.curve("missed_per_second", "missed", client=name),
+    )
+
+
+def _links(tables: _Tables, scenario: Scenario) -> list[LinkNumbers]:
+    """Both directions of every link."""
+    lost = Counter[Direction]()
+    for drop in _drops(tables):
+        lost[drop.node, drop.peer] += drop.messages
+    found = []
+    for link in scenario.link:
+        for sender, receiver in (link.between, link.between[::-1]):
+            found.append(
+                LinkNumbers(
+                    sender=sender,
+                    receiver=receiver,
+                    packets=tables.total("link_use", "packets", node=sender, peer=receiver),
+                    carried_bytes=tables.total("link_use", "bytes", node=sender, peer=receiver),
+                    lost=lost[sender, receiver],
+                    rate_bits_per_s=link.rate_bits_per_s,
+                )
+            )
+    return found
+
+
+def _drops(tables: _Tables) -> list[DropNumbers]:
+    carrying = message_kinds()
+    found: dict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in tables.rows("drops"):
+        numbers = found[row["node"], row["peer"], row["place"], row["cause"]]
+        numbers[0] += row["packets"]
+        numbers[1] += row["packets"] if row["kind"] in carrying else 0
+    return [
+        DropNumbers(node=node, peer=peer, place=place, cause=cause, packets=packets, messages=messages)
+        for (node, peer, place, cause), (packets, messages) in sorted(found.items())
+    ]
+
+
+def message_kinds() -> set[str]:
+    """The names of the packets that carry a message; all others are control."""
+    kinds = [kind for service in services() for kind in service.packets]
+    return {kind.__name__ for kind in kinds if kind.carried is not Packet.carried}
+
+
+def _pairs(tables: _Tables, scenario: Scenario, pairs: Iterable[Pair]) -> list[PairNumbers]:
+    """Those without what is compared come first."""
+    found = [_pair(tables, scenario, pair) for pair in pairs]
+    return sorted(found, key=lambda pair: (pair.careful, pair.publisher, pair.client))
+
+
+def _pair(tables: _Tables, scenario: Scenario, pair: Pair) -> PairNumbers:
+    both = {"publisher": pair.publisher, "client": pair.client}
+    published = tables.total("published_per_second", "published", publisher=pair.publisher)
+    withheld = tables.total("withheld", "withheld", publisher=pair.publisher)
+    ordered = tables.rows("order", **both)
+    return PairNumbers(
+        publisher=pair.publisher,
+        client=pair.client,
+        careful=pair.careful,
+        offered=published + withheld,
+        withheld=withheld,
+        published=published,
+        due=tables.total("missed", "due", **both),
+        delivered=tables.total("fifo_violations", "received", **both),
+        missed=tables.total("missed", "missed", **both),
+        late=tables.total("fifo_violations", "violations", **both),
+        recovered=tables.total("recovery", "recovered", **both),
+        from_publish=tables.delays("delay_percentiles", "publish", **both),
+        from_leaving=tables.delays("delay_percentiles", "sent", **both),
+        held=sum(row["held"] for row in ordered) / max(1, sum(row["delivered"] for row in ordered)),
+        published_per_second=tables.curve("published_per_second", "published", publisher=pair.publisher),
+        withheld_per_second=tables.curve("withheld_per_second", "withheld", publisher=pair.publisher),
+        delivered_per_second=tables.curve("delivered_per_second", "delivered", client=pair.client),
+        missed_per_second=tables.curve("missed_per_second", "missed", client=pair.client),
+        narrowest=_narrowest(tables, scenario, pair),
+        quotas=tuple(
+            (row["flow"], row["time"], row["quota"])
+            for row in sorted(tables.rows("flow_limits", publisher=pair.publisher), key=lambda row: row["time"])
+        ),
+    )
+
+
+def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> tuple[str, str, float] | None:
+    """The narrowest link between the two, and how many packets of the size it carried it can take in a second."""
+    found = bottleneck(scenario, pair)
+    if found is None:
+        return None
+    sender, receiver, link = found
+    busy = {row["second"] for row in tables.rows("published_per_second", publisher=pair.publisher)}
+    used = [row for row in tables.rows("link_use", node=sender, peer=receiver) if row["second"] in busy]
+    packets, carried = sum(row["packets"] for row in used), sum(row["bytes"] for row in used)
+    if not packets or not carried or link.rate_bits_per_s is None:
+        return None
+    return sender, receiver, link.rate_bits_per_s / 8.0 / (carried / packets)
