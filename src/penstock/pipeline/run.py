@@ -24,6 +24,7 @@ if __name__ == "__main__" and sys.path and Path(sys.path[0]).resolve() == Path(_
     del sys.path[0]  # spark-submit puts this folder first, where `schema` or `read` would hide modules of that name
 
 from penstock.errors import PenstockError, PipelineError, SparkUnavailable, choose_one
+from penstock.pipeline.job_progress import job_progress
 from penstock.pipeline.read import find_damage, find_runs, read_runs, trace_bytes
 from penstock.pipeline.results import of_run, write_result
 from penstock.pipeline.session import FAST_BYTES_MAX, spark_session
@@ -50,7 +51,8 @@ def run_pipeline(
     names = _chosen(only)
     tables = read_runs(spark, folders, allow_partial=allow_partial, grace=grace)
     try:
-        results = results_of(spark, tables, names)
+        with job_progress(spark, progress):
+            results = results_of(spark, tables, names)
     except PenstockError:
         raise
     except Exception as error:
@@ -62,8 +64,6 @@ def run_pipeline(
     for name, table in results.items():
         for run in tables.runs:
             write_result(run.folder, name, of_run(table, run.run))
-    if progress is not None:
-        progress(1.0)
     return summarize(tables, results)
 
 
