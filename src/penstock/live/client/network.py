@@ -191,10 +191,6 @@ class Network:
     ) -> None:
         await self.close()
 
-    def drops(self) -> dict[tuple[str, str, str], int]:
-        """(peer, place, cause) -> packets that ended here, on their way out or in."""
-        return {} if self._link is None else dict(self._link.host.drops)
-
     # Verbs.
 
     async def publish(self, attributes: Attributes, body: bytes = b"", **options: Any) -> Identity:

@@ -235,7 +235,8 @@ class _Actor:
 
     def drops(self) -> dict[tuple[str, str, str], int]:
         """What ended at this client, once it is closed."""
-        return self._network.drops()
+        link = self._network._link
+        return {} if link is None else dict(link.host.drops)
 
     async def publish(self, start: float) -> None:
         """Publish what the script says, when it says so."""
