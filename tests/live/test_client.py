@@ -16,6 +16,7 @@ from live_help import a_broker, a_network, dropped, known, run, subscriptions, u
 from penstock.errors import InvalidMessage, InvalidPredicate, NotConnected, PenstockError, Unreachable
 from penstock.kernel.trace import Published, Record
 from penstock.live.broker.server import BrokerServer
+from penstock.live.host import node_time
 from penstock.live.wire.addresses import free_ports
 from penstock.overlay.broker import Broker
 from penstock.overlay.config import BrokerConfig
@@ -403,6 +404,33 @@ def test_the_trace_says_how_long_publish_waited_for_the_socket() -> None:
     first, second = (record.waited for record in Kept.lines if isinstance(record, Published))
     assert first >= 0.0
     assert second >= 0.01
+
+
+@pytest.mark.parametrize("transport", [False, True])
+def test_the_beginning_that_a_trace_records_lies_within_the_call_of_publish(transport: bool) -> None:
+    """Also for the last message of a long batch, whose record is written long after the machine was asked."""
+    begins: dict[int, float] = {}
+    calls: dict[int, tuple[float, float]] = {}
+
+    class Kept:
+        def write(self, time: float, node: str, record: Record) -> None:
+            if isinstance(record, Published):
+                begins[record.count] = time - record.waited
+
+    async def batches() -> None:
+        async with a_broker() as broker, penstock.connect(url(broker), trace=Kept(), transport=transport) as network:
+            await asyncio.gather(*(publish(network, 200) for _ in range(4)))
+
+    async def publish(network: penstock.Network, count: int) -> None:
+        for n in range(count):
+            before = node_time()
+            identity = await network.publish({"n": n})
+            calls[identity.count] = (before, node_time())
+
+    run(batches())
+    assert begins.keys() == calls.keys()
+    outside = {count: at for count, at in begins.items() if not calls[count][0] - 1e-6 <= at <= calls[count][1] + 1e-6}
+    assert outside == {}
 
 
 def test_without_await_the_same_verbs() -> None:

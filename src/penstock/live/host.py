@@ -32,6 +32,7 @@ from penstock.kernel.trace import (
     InputRefused,
     NodeStarted,
     NodeStopped,
+    Published,
     Record,
     Trace,
 )
@@ -90,6 +91,7 @@ class LiveHost:
         # One offset for the whole process, so that its nodes agree; and not the loop's clock, which uvloop rounds to
         # milliseconds.
         self._clock_offset = CLOCK_OFFSET
+        self._told = 0.0  # the time that the machine was told last
         self._machine: Node | None = None
         self._driver: Driver | None = None
         self._store: Store | None = None
@@ -121,8 +123,9 @@ class LiveHost:
             self._timer.cancel()
 
     def now(self) -> float:
-        """The node's own time."""
-        return self._clock_offset + time.monotonic()
+        """The node's own time, as its machine is told it."""
+        self._told = self._clock_offset + time.monotonic()
+        return self._told
 
     # Inputs.
 
@@ -231,7 +234,10 @@ class LiveHost:
         elif type(record) is InputRefused:
             self.refusals += 1
         if self.trace is not None:
-            self.trace.write(self.now(), self.name, record)
+            # How long a message waited is counted up to when the machine was asked, and not up to when we get to its
+            # record, which may be the last of a long batch: both must stand for the same moment.
+            at = self._told if type(record) is Published else self._clock_offset + time.monotonic()
+            self.trace.write(at, self.name, record)
         self.on_record(record)
 
     def connection_lost(self, peer: str, messages: int) -> None:
