@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from itertools import combinations
+from pathlib import Path
 from random import Random
 
 import pytest
+from rich.console import Console
 
+from penstock.cli.run_tables import drops_table
 from penstock.lab.engine.experiment import Figure
 from penstock.lab.engine.registry import experiments, families
 from penstock.lab.pages import style
 from penstock.lab.pages.card_layout import place_cards
 from penstock.lab.pages.experiment_page import comparable
 from penstock.lab.pages.html import figures_html, legend, series_of
+from penstock.lab.pages.index_page import index_page
 from penstock.lab.pages.papers import PAPERS, cited, with_names, with_titles
 from penstock.lab.pages.thumbnail import best_thumbnail, thumbnail
 
@@ -94,3 +100,31 @@ def test_no_two_cards_of_a_map_overlap_and_all_are_within_its_width() -> None:
         for box in boxes.values():
             assert box.width / 2 - 1e-6 <= box.x <= 1100 - box.width / 2 + 1e-6
             assert box.height / 2 - 1e-6 <= box.y <= height - box.height / 2 + 1e-6
+
+
+def test_the_index_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path) -> None:
+    """Pages of many days lie in one folder; a file that was cut off must not cost the others their index."""
+    good = {
+        "experiment": "mine",
+        "title": "T",
+        "source": "002 figure 3.1",
+        "scale": "smoke",
+        "criteria": [],
+        "not_gated": [],
+    }
+    bad = {"cut-off": '{"experi', "empty": "", "list": "[]", "foreign": '{"name": "x"}'}
+    (tmp_path / "mine.json").write_text(json.dumps(good))
+    for name, text in bad.items():
+        (tmp_path / f"{name}.json").write_text(text)
+    html = index_page(tmp_path)
+    assert "mine.html" in html
+    assert "cut-off.json, empty.json, foreign.json, list.json" in html
+
+
+def test_names_in_a_terminal_are_no_markup() -> None:
+    table = drops_table([(("b[/x]", "c[red]", "pipe", "lost"), (1,))], ("packets",))
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(table)
+    shown = console.export_text()
+    assert "b[/x]" in shown
+    assert "c[red]" in shown

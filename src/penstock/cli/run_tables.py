@@ -8,11 +8,12 @@ say. Both use the same words: *offered* is a call of publish(), *delivered* a me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.lab.pages.numbers import count, duration, some
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers
@@ -24,8 +25,16 @@ def grid(title: str, left: Sequence[str], right: Sequence[str], last: Sequence[s
     """An empty table with columns of text, of numbers, and of text again."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)  # all fit a terminal of 80 columns
+    class PlainTable(Table):
+        """Cells are shown as they are: a name such as `b[red]` is no markup."""
+
+        def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
+            super().add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), **more)
+
+    # All fit a terminal of 80 columns.
+    table = PlainTable(title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=0)
     for heading in left:
         table.add_column(heading, no_wrap=True)
     for heading in right:

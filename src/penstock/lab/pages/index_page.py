@@ -24,7 +24,9 @@ Summary = Mapping[str, Any]
 
 def index_page(folder: Path) -> str:
     """The index over all summaries in the folder."""
-    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    read = {path.stem: _summary(path) for path in sorted(folder.glob("*.json"))}
+    found = {name: summary for name, summary in read.items() if summary is not None}
+    unreadable = [f"{name}.json" for name in read if name not in found]
     known = {family: [name for name in names if name in found] for family, names in families().items()}
     others = [name for name in found if not any(name in names for names in known.values())]
     groups = {family: names for family, names in {**known, "other": others}.items() if names}
@@ -35,8 +37,21 @@ def index_page(folder: Path) -> str:
         _tiles(groups, found),
         *(_family(family, [found[name] for name in names]) for family, names in groups.items()),
         _papers([summary["source"] for summary in found.values()]),
+        f"<p class=note>Left out, because they are no summaries of experiments: {escape(', '.join(unreadable))}</p>"
+        if unreadable
+        else "",
     ]
     return page("Penstock: experiments", parts, plots=False, css=INDEX_CSS)
+
+
+def _summary(path: Path) -> Summary | None:
+    """What the file says of an experiment; None if it cannot be shown: cut off, of an older version, or another's."""
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        _card(summary), _holds(summary), _papers([summary["source"]])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return dict(summary)
 
 
 def _tiles(groups: Mapping[str, Sequence[str]], found: Mapping[str, Summary]) -> str:
