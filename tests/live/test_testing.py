@@ -16,6 +16,7 @@ from live_help import run
 from penstock.errors import InvalidScenario, PenstockError
 from penstock.live.broker import plan
 from penstock.live.broker.server import BrokerServer
+from penstock.live.client.network import Network
 from penstock.live.wire.addresses import free_ports
 from penstock.testing import (
     BlockingEmbeddedNetwork,
@@ -33,6 +34,8 @@ from penstock.testing import (
     until,
 )
 from penstock.testing.shape import shape_of
+from penstock.transport.client_service import TransportClient
+from penstock.transport.wire.control_messages import Feedback, FlowQuota
 
 ROOT = Path(__file__).parents[2]
 
@@ -253,6 +256,58 @@ def test_all_that_was_sent_before_has_come_and_nothing_means_nothing() -> None:
                 await nothing_received(there.subscribe("n = 1"), one)
 
     run(proved())
+
+
+def limit(publisher: Network, where: str, quota: float) -> None:
+    """As if a slow reader had sent feedback."""
+    link = publisher._link
+    assert link is not None
+    service, now = link.node.machine(TransportClient), link.host.now()
+    feedback = Feedback("slow", now, (FlowQuota(quota, b"", where),))
+    link.host.apply(service.carried_out(service.transport._send_path.feedback_received(feedback, now=now)))
+
+
+def test_what_waits_in_the_publishers_rate_limiter_is_waited_for() -> None:
+    """The marker belongs to no limited flow and would overtake it."""
+
+    async def waits() -> None:
+        config = penstock.TransportConfig(congestion=True, when_full="drop")
+        async with (
+            embedded_network() as brokers,
+            penstock.connect(brokers.url, name="p", transport=config) as here,
+            penstock.connect(brokers.url) as there,
+            there.subscribe("n >= 0") as messages,
+        ):
+            limit(here, "n >= 0", 100.0)
+            for n in range(10):
+                await here.publish({"n": n})
+            assert [message.attributes["n"] for message in await all_received(messages, here)] == list(range(10))
+            limit(here, "m >= 0", 1.0)
+            for m in range(10):
+                await here.publish({"m": m})
+            with pytest.raises(AssertionError, match=r"messages that p published wait to leave .*slow takes 1/s of m"):
+                await nothing_received(messages, here, within=0.02)
+
+    run(waits())
+
+
+def test_a_marker_that_cannot_leave_ends_in_time() -> None:
+    """It belongs to a flow of a subscription to everything, and its publisher waits for tokens."""
+
+    async def held() -> None:
+        config = penstock.TransportConfig(congestion=True)
+        async with (
+            embedded_network() as brokers,
+            penstock.connect(brokers.url, name="p", transport=config) as here,
+            here.subscribe("n = 1") as messages,
+        ):
+            limit(here, "penstock_marker > 0", 1.0)
+            for _ in range(2):  # there are tokens for two
+                await nothing_received(messages, here)
+            with pytest.raises(AssertionError, match=r"the marker of p waits to leave .*slow takes 1/s"):
+                await nothing_received(messages, here, within=0.02)
+
+    run(held())
 
 
 def test_order_and_recovery_do_not_change_what_is_proved() -> None:

@@ -11,10 +11,14 @@ publisher publishes and a second subscription of the same client receives.
 
 What this proves: every message for which the publisher's `publish` had returned before, and which this subscription is
 to get, has come. The marker takes the same way, connection by connection and queue by queue, and on connections and
-links that are reliable nothing overtakes anything. What it does not prove: anything about other publishers; about a
-`publish` that another task still waits for; about datagram links, on which a message may be lost or overtaken (there
-the marker may be lost too, and then this fails); or about a network whose links change meanwhile. A marker is a
-message with the one attribute `penstock_marker`: a subscription to `TRUE` somewhere else in the test gets it.
+links that are reliable nothing overtakes anything. Only the publisher's own rate limiter would let it pass, because it
+belongs to no limited flow: with `when_full="drop"`, `publish` returns while the message waits there. So the marker is
+not sent before the last of these has left, or was withheld; if that takes too long, this fails.
+
+What it does not prove: anything about other publishers; about a `publish` that another task still waits for; about
+datagram links, on which a message may be lost or overtaken (there the marker may be lost too, and then this fails); or
+about a network whose links change meanwhile. A marker is a message with the one attribute `penstock_marker`: a
+subscription to `TRUE` somewhere else in the test gets it.
 
 Deadlines are there to end a test that fails. Those that hold return at once.
 """
@@ -33,6 +37,7 @@ from penstock.live.client.network import QUEUE_MAX, Network
 from penstock.live.client.subscription import Subscription
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.overlay.packets import READY_WITHIN_MAX
+from penstock.transport.client_service import TransportClient
 
 WITHIN = 10.0  # seconds; no healthy machine comes near
 LOOK_EVERY = 0.003
@@ -88,10 +93,10 @@ async def all_received(subscription: Subscription, *publishers: Network, within:
 
     The head of the file says what that proves. Raises AssertionError if the marker does not come in time.
     """
-    number, markers = _marker_beside(subscription)
+    (number, markers), deadline = _marker_beside(subscription), time.monotonic() + within
     async with markers:
-        sent = [await publisher.publish({MARKER: number}) for publisher in publishers]
-        await _marked(markers, sent, within)
+        sent = [await _send_marker(publisher, number, within, deadline) for publisher in publishers]
+        await _marked(markers, sent, within, deadline)
     return _without_markers(await subscription.take(QUEUE_MAX) if subscription.report().queue else [])
 
 
@@ -99,11 +104,12 @@ def all_received_blocking(
     subscription: BlockingSubscription, *publishers: BlockingNetwork, within: float = WITHIN
 ) -> list[Message]:
     """The same without `await`."""
-    number, markers = _marker_beside(subscription._subscription)
+    (number, markers), deadline = _marker_beside(subscription._subscription), time.monotonic() + within
     do = subscription._network._do
     do(markers.open())
     try:
-        do(_marked(markers, [publisher.publish({MARKER: number}) for publisher in publishers], within))
+        sent = [one._do(_send_marker(one._network, number, within, deadline)) for one in publishers]
+        do(_marked(markers, sent, within, deadline))
     finally:
         do(markers.close())
     got: list[Message] = []
@@ -157,10 +163,43 @@ def _marker_beside(subscription: Subscription, within: float = WITHIN) -> tuple[
     )
 
 
-async def _marked(markers: Subscription, sent: list[Identity], within: float) -> None:
+async def _send_marker(publisher: Network, number: int, within: float, deadline: float) -> Identity:
+    """Publish a marker, once nothing that was published before it can leave after it."""
+    last = publisher._count
+    while waiting := _left_behind(publisher, last):
+        if time.monotonic() > deadline:
+            raise _held_up(publisher, f"{waiting} messages that {publisher.name} published wait to leave", within)
+        await asyncio.sleep(LOOK_EVERY)
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await publisher.publish({MARKER: number})
+    except TimeoutError:
+        raise _held_up(publisher, f"the marker of {publisher.name} waits to leave", within) from None
+
+
+def _left_behind(publisher: Network, last: int) -> int:
+    """How many of its messages up to this one wait in its rate limiter, though `publish` has returned.
+
+    What waits behind that, for the socket, stands in one queue with the marker.
+    """
+    link = publisher._link
+    if link is None:
+        return 0
+    link.post()  # what was published in this very turn has not come to the rate limiter yet
+    return sum(message.identity.count <= last for message in link.node.machine(TransportClient).transport.left_behind())
+
+
+def _held_up(publisher: Network, what: str, within: float) -> AssertionError:
+    slow = [f"{flow.limiting_receiver} takes {flow.quota:.3g}/s of {flow.flow}" for flow in publisher.flows()]
+    reason = f" ({'; '.join(slow)})" if slow else ""
+    advice = "read what slows it down, publish less, or give it more time with within="
+    return AssertionError(f"{what} after {within:g} s{reason}, so nothing is proved; {advice}")
+
+
+async def _marked(markers: Subscription, sent: list[Identity], within: float, deadline: float) -> None:
     missing = dict.fromkeys(sent)
     with suppress(TimeoutError):
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(deadline - time.monotonic()):
             while missing and (marker := await anext(markers, None)) is not None:
                 missing.pop(marker.identity, None)
     if missing:

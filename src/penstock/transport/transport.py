@@ -42,7 +42,6 @@ from penstock.transport.recovery.repairs import Repairs
 from penstock.transport.recovery.requests import Requests, recovered_record
 from penstock.transport.report import TransportReport, make_report
 from penstock.transport.sender.publication_record import PublicationRecord
-from penstock.transport.sender.rate_limiter import FlowReport
 from penstock.transport.sender.send_path import SendPath
 from penstock.transport.session import Session
 from penstock.transport.subscriptions import HeldDelivery, TransportSubscription, TransportSubscriptions
@@ -96,6 +95,8 @@ class Transport:
         self._own_subscriptions = OwnSubscriptions(name, config.domain, first_number)
         self.flow_query = FlowQuery(name, identities, random("flow query"), self._send_path, self._own_subscriptions)
         self.withdraw = self._send_path.withdraw  # by its ticket, what waits for tokens: it does not leave
+        self.left_behind = self._send_path.left_behind  # messages that wait for tokens, and nobody for them
+        self.flows = self._send_path.flows  # that subscribers limit, and who slows whom
         self._ticking = False
         self._ticks = self._not_asked = 0
         self._refused = self._heartbeats_received = self._dropped_late = 0
@@ -120,10 +121,6 @@ class Transport:
     def close(self, problem: str) -> list[TransportEffect]:
         """The network has gone: what waits for tokens does not leave any more."""
         return self._send_path.close(problem)
-
-    def flows(self) -> list[FlowReport]:
-        """The flows that subscribers limit, and who slows whom."""
-        return self._send_path.flows()
 
     @property
     def limited(self) -> bool:

@@ -129,6 +129,10 @@ class RateLimiter:
         """Messages that wait for tokens."""
         return len(self._pending)
 
+    def left_behind(self) -> list[Message]:
+        """Of those that wait, the ones whose publisher has gone on, oldest first (`when_full = "drop"`)."""
+        return [pending.message for pending in self._pending if pending.ticket is None]
+
     @property
     def queues(self) -> int:
         """How many sets of flows somebody waits for."""

@@ -64,6 +64,7 @@ class SendPath:
         self._timers = timers
         self._proactive_repair = proactive_repair
         self._rate_limiter = RateLimiter(config)
+        self.left_behind = self._rate_limiter.left_behind  # messages that wait, and nobody for them
         self._armed_for: float | None = None
         self._last_deadline = 0.0
         self._released_at = -inf
