@@ -32,6 +32,7 @@ from penstock.testing import (
     received,
     received_blocking,
     until,
+    waiting,
 )
 from penstock.testing.shape import shape_of
 from penstock.transport.client_service import TransportClient
@@ -308,6 +309,46 @@ def test_a_marker_that_cannot_leave_ends_in_time() -> None:
                 await nothing_received(messages, here, within=0.02)
 
     run(held())
+
+
+def test_what_proves_nothing_is_refused() -> None:
+    async def refused() -> None:
+        async with embedded_network() as brokers, penstock.connect(brokers.url) as network:
+            async with network.subscribe("n = 1") as messages:
+                for proof in (all_received, nothing_received):
+                    with pytest.raises(AssertionError, match=r"no publisher is named.* name everybody"):
+                        await proof(messages)
+            for proof in (all_received, nothing_received):
+                with pytest.raises(AssertionError, match=r"'n = 1' is closed.* ask before you close it"):
+                    await proof(messages, network)
+
+    run(refused())
+    with embedded_network_blocking() as brokers, penstock.connect_blocking(brokers.url) as network:
+        with network.subscribe("n = 1") as messages, pytest.raises(AssertionError, match="no publisher is named"):
+            nothing_received_blocking(messages)
+        with pytest.raises(AssertionError, match="is closed"):
+            nothing_received_blocking(messages, network)
+
+
+@pytest.mark.parametrize(
+    ("links", "options", "reason"),
+    [({"jitter": 0.001}, {}, "have jitter"), ({"loss": 0.1}, {"recover": True}, "as repairs")],
+)
+def test_links_on_which_a_message_may_come_after_the_marker_are_refused(
+    links: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    async def refused() -> None:
+        async with (
+            embedded_network(("a", "b"), **links) as brokers,
+            penstock.connect(brokers.urls["b"]) as there,
+            there.subscribe("n = 1", **options) as messages,
+            penstock.connect(brokers.urls["a"]) as here,
+        ):
+            with pytest.raises(AssertionError, match=reason):
+                await nothing_received(messages, here)
+        assert not set(brokers._addresses.values()) & set(waiting.links_at)
+
+    run(refused())
 
 
 def test_order_and_recovery_do_not_change_what_is_proved() -> None:

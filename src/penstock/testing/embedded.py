@@ -35,7 +35,7 @@ from penstock.live.wire.addresses import Address
 from penstock.overlay.assembly import NodeConfig
 from penstock.scenario.spec import Scenario
 from penstock.testing.shape import NAMES, Links, Shape, shape_of
-from penstock.testing.waiting import until
+from penstock.testing.waiting import links_at, until
 
 SEED = 7
 SETTLE_WITHIN = 30.0  # seconds; no healthy machine comes near
@@ -189,6 +189,7 @@ class EmbeddedNetwork:
             self._stack = stack.pop_all()
         self._loop = asyncio.get_running_loop()
         _networks_open.add(self)
+        links_at.update(dict.fromkeys(self._addresses.values(), self._scenario.link))
 
     async def _start(self, name: str) -> None:
         via = {other: self.emulated.via.get((name, other), address) for other, address in self._addresses.items()}
@@ -220,6 +221,8 @@ class EmbeddedNetwork:
     async def _left_behind(self) -> list[str]:
         """Tasks and connections of brokers that should have ended; they get a moment to do so."""
         _networks_open.discard(self)
+        for address in self._addresses.values():
+            links_at.pop(address, None)
         loop = asyncio.get_running_loop()
         alone = not any(other._loop is loop for other in _networks_open)
         deadline = loop.time() + LEAVE_WITHIN

@@ -16,9 +16,10 @@ belongs to no limited flow: with `when_full="drop"`, `publish` returns while the
 not sent before the last of these has left, or was withheld; if that takes too long, this fails.
 
 What it does not prove: anything about other publishers; about a `publish` that another task still waits for; about
-datagram links, on which a message may be lost or overtaken (there the marker may be lost too, and then this fails); or
-about a network whose links change meanwhile. A marker is a message with the one attribute `penstock_marker`: a
-subscription to `TRUE` somewhere else in the test gets it.
+datagram links, on which a message may be overtaken, or lost and repaired later (the marker may be lost too, and then
+this fails); or about a network whose links change meanwhile. What can be seen to prove nothing is refused: a
+subscription that is closed, a call that names no publisher, and embedded networks whose links are like that. A marker
+is a message with the one attribute `penstock_marker`: a subscription to `TRUE` somewhere else in the test gets it.
 
 Deadlines are there to end a test that fails. Those that hold return at once.
 """
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count as count_from
 
@@ -36,7 +37,9 @@ from penstock.live.client.blocking import BlockingNetwork, BlockingSubscription
 from penstock.live.client.network import QUEUE_MAX, Network
 from penstock.live.client.subscription import Subscription
 from penstock.live.client.subscription_holder import SubscriptionHolder
+from penstock.live.wire.addresses import Address
 from penstock.overlay.packets import READY_WITHIN_MAX
+from penstock.scenario.spec import LinkSpec
 from penstock.transport.client_service import TransportClient
 
 WITHIN = 10.0  # seconds; no healthy machine comes near
@@ -44,6 +47,7 @@ LOOK_EVERY = 0.003
 SHOWN_MAX = 10
 MARKER = "penstock_marker"
 
+links_at: dict[Address, Sequence[LinkSpec]] = {}  # of the embedded networks that are open, by their brokers
 _numbers = count_from(1)
 
 
@@ -93,10 +97,12 @@ async def all_received(subscription: Subscription, *publishers: Network, within:
 
     The head of the file says what that proves. Raises AssertionError if the marker does not come in time.
     """
+    _check_proof(subscription, publishers)
     (number, markers), deadline = _marker_beside(subscription), time.monotonic() + within
     async with markers:
         sent = [await _send_marker(publisher, number, within, deadline) for publisher in publishers]
         await _marked(markers, sent, within, deadline)
+    _check_open(subscription)
     return _without_markers(await subscription.take(QUEUE_MAX) if subscription.report().queue else [])
 
 
@@ -104,6 +110,7 @@ def all_received_blocking(
     subscription: BlockingSubscription, *publishers: BlockingNetwork, within: float = WITHIN
 ) -> list[Message]:
     """The same without `await`."""
+    _check_proof(subscription._subscription, [publisher._network for publisher in publishers])
     (number, markers), deadline = _marker_beside(subscription._subscription), time.monotonic() + within
     do = subscription._network._do
     do(markers.open())
@@ -112,6 +119,7 @@ def all_received_blocking(
         do(_marked(markers, sent, within, deadline))
     finally:
         do(markers.close())
+    _check_open(subscription._subscription)
     got: list[Message] = []
     while subscription._taken or subscription.report().queue:
         got += subscription.take()
@@ -151,10 +159,37 @@ def ready_blocking(subscription: BlockingSubscription, *, within: float = WITHIN
     subscription._network._do(ready(subscription._subscription, within=within))
 
 
-def _marker_beside(subscription: Subscription, within: float = WITHIN) -> tuple[int, Subscription]:
-    """A subscription of the same client, with the same options, to markers of a number of their own."""
+def _check_open(subscription: Subscription) -> None:
     if not subscription._opened:
         raise AssertionError(f"the subscription {subscription.where!r} is not open; open it before you publish")
+    if subscription._closed:
+        raise AssertionError(
+            f"the subscription {subscription.where!r} is closed, so nothing can come; ask before you close it"
+        )
+
+
+def _check_proof(subscription: Subscription, publishers: Sequence[Network]) -> None:
+    """Refuse what a marker cannot prove."""
+    if not publishers:
+        raise AssertionError(
+            f"no publisher is named, so nothing is proved for {subscription.where!r}; name everybody whose messages"
+            " count: nothing_received(subscription, publisher)"
+        )
+    for publisher in publishers:
+        links = links_at.get(publisher.address, ()) if publisher.address is not None else ()
+        late = "have jitter: messages overtake each other" if any(link.jitter for link in links) else ""
+        if subscription.options.recover and any(link.loss for link in links):
+            late = late or "lose messages: with recover=True they come later, as repairs"
+        if late:
+            raise AssertionError(
+                f"links of this embedded network {late}, so a marker proves nothing; wait with received() for what"
+                " must come, or with until() for a count"
+            )
+
+
+def _marker_beside(subscription: Subscription, within: float = WITHIN) -> tuple[int, Subscription]:
+    """A subscription of the same client, with the same options, to markers of a number of their own."""
+    _check_open(subscription)
     holder, number = subscription._holder, next(_numbers)
     assert isinstance(holder, SubscriptionHolder)
     where, options = f"{MARKER} = {number}", subscription.options
