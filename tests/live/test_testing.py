@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,9 +19,11 @@ from penstock.errors import InvalidScenario, PenstockError
 from penstock.live.broker import plan
 from penstock.live.broker.server import BrokerServer
 from penstock.live.client.network import Network
+from penstock.live.loop_thread import LoopThread
 from penstock.live.wire.addresses import free_ports
 from penstock.testing import (
     BlockingEmbeddedNetwork,
+    EmbeddedNetwork,
     all_received,
     all_received_blocking,
     embedded,
@@ -404,6 +408,64 @@ def test_what_goes_wrong_in_the_thread_of_the_brokers_fails_the_test(caplog: pyt
         brokers.stop("broker")
     with pytest.raises(AssertionError, match="a mistake in a broker"):
         use(brokers)
+
+
+def test_ctrl_c_while_the_brokers_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers: list[BrokerServer] = []
+
+    async def interrupted(network: EmbeddedNetwork) -> None:
+        servers.extend(network.servers.values())
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(EmbeddedNetwork, "_settled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        embedded_network_blocking(("a", "b", "c")).open()
+    assert len(servers) == 3
+    for server in servers:
+        assert not server._server.is_serving()
+        assert not server.connections
+        assert all(task.done() for task in server._tasks)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]
+
+
+def test_a_loop_that_ends_lets_everything_in_it_clean_up() -> None:
+    thread, cleaned = LoopThread("penstock ends"), list[str]()
+
+    async def beside() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # as whoever closes a connection does
+            cleaned.append("beside")
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.create_task(beside())
+        await asyncio.sleep(0)
+        return task
+
+    task = thread.do(begin())
+    thread.end()
+    assert (cleaned, task.cancelled()) == (["beside"], True)
+
+
+def test_a_broker_that_is_cancelled_while_it_starts_leaves_its_address_free() -> None:
+    async def cancelled() -> None:
+        async with embedded_network() as brokers:
+            plan = brokers.servers["broker"].plan
+        for turns in range(10):
+            server = BrokerServer(plan)
+            starting = asyncio.create_task(server.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.wait([starting])
+            if not starting.cancelled():
+                await starting  # raises if the address is still taken
+                await server.stop()
+        assert not starting.cancelled()  # so every turn of the start was met
+
+    run(cancelled())
 
 
 # The fixtures.

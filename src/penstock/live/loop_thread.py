@@ -2,19 +2,24 @@
 
 Scripts, notebooks and tests without `async` hand coroutines to it and wait for what comes of them; meanwhile the loop
 goes on by itself, so connections are served while the caller does something else.
+
+Whoever is interrupted while it waits (Ctrl-C) cancels the work and waits until it has cleaned up: sockets are closed by
+the work itself, and cannot be once the loop has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
 
 T = TypeVar("T")
+
+CLEAN_UP_WITHIN = 10.0  # seconds for what was cancelled; nothing healthy comes near
 
 
 class LoopThread:
@@ -43,11 +48,37 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C in the script must not leave the work behind
+            if future.cancel():  # Ctrl-C in the script must not leave the work behind
+                self._wait_for(_ended(work))
             raise
 
     def end(self) -> None:
-        """Stop the loop and close it; whatever is still to be done is not done."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        """Cancel whatever is still to be done, let it clean up, and close the loop."""
+        try:
+            self._wait_for(_all_cancelled())
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+    def _wait_for(self, clean_up: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(clean_up, self.loop).result()
+
+
+async def _ended(work: Coroutine[Any, Any, Any]) -> None:
+    """Return when the task that does this work has ended, or its time is up."""
+    await _clean_up(task for task in asyncio.all_tasks() if task.get_coro() is work)
+
+
+async def _all_cancelled() -> None:
+    """Cancel all other tasks of the loop; return when they have ended, or their time is up."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await _clean_up(others)
+
+
+async def _clean_up(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    waited_for = list(tasks)
+    if waited_for:
+        await asyncio.wait(waited_for, timeout=CLEAN_UP_WITHIN)

@@ -126,7 +126,7 @@ class BrokerServer:
         self.host.start(self.node, self._store)  # before anybody can connect
         try:
             await self._listen()
-        except NotPossibleHere:
+        except BaseException:  # or nobody waits for it any more
             self.host.stop("cannot listen")
             await self._close_files()
             raise
@@ -162,18 +162,25 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         host, port = self.plan.listen
+        backlog = self.config.backlog
         try:
-            self._server = await self._loop.create_server(self._connection, host, port, backlog=self.config.backlog)
-            self.address = Address(host, self._server.sockets[0].getsockname()[1])
+            # It serves only when we have it: else nobody could close it if we are cancelled meanwhile.
+            self._server = await self._loop.create_server(
+                self._connection, host, port, backlog=backlog, start_serving=False
+            )
         except OSError as error:
             raise _cannot_listen(self.plan.listen, error) from None
         try:
+            await self._server.start_serving()
+            self.address = Address(host, self._server.sockets[0].getsockname()[1])
             if self._tokens:
                 sock = datagram_socket(host, self.address.port)
                 await self._loop.create_datagram_endpoint(lambda: self.endpoint, sock=sock)
-        except OSError as error:
+        except BaseException as error:
             self._server.close()
-            raise _cannot_listen(self.plan.listen, error) from None
+            if isinstance(error, OSError):
+                raise _cannot_listen(self.plan.listen, error) from None
+            raise
 
     async def _drain(self) -> None:
         """Wait until nothing is queued for anybody who still takes something, or the time is up."""
