@@ -410,6 +410,17 @@ def test_what_goes_wrong_in_the_thread_of_the_brokers_fails_the_test(caplog: pyt
         use(brokers)
 
 
+def test_a_network_that_was_closed_says_so_and_may_be_closed_again() -> None:
+    with embedded_network_blocking() as brokers:
+        pass
+    for verb in (brokers.stop, brokers.crash, brokers.start):
+        with pytest.raises(PenstockError, match=r"this was closed.*make another one"):
+            verb("broker")
+    with pytest.raises(PenstockError, match="opened before; make another one"):
+        brokers.open()
+    brokers.__exit__(None, None, None)
+
+
 def test_ctrl_c_while_the_brokers_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     servers: list[BrokerServer] = []
 

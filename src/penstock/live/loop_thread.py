@@ -44,6 +44,9 @@ class LoopThread:
         if self.is_current:
             work.close()
             raise PenstockError("the network's own thread would wait for itself; let another one use its verbs")
+        if not self.running:
+            work.close()
+            raise PenstockError("this was closed, and its thread has ended; make another one and open that")
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()

@@ -41,6 +41,8 @@ class BlockingEmbeddedNetwork:
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         thread = self._opened()
+        if not thread.running:
+            return  # it was closed before
         try:
             thread.do(self._close(error_type, error, traceback))
         finally:
