@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,16 @@ def test_a_port_in_use_is_4(network: dict[str, str]) -> None:
     assert code == 4
     assert "already; stop it, or choose another port" in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_second_network_at_the_same_ports_is_4_and_one_message(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    file = tmp_path / "pair.toml"
+    file.write_text(TWO_BROKERS)
+    with socket.create_server(("127.0.0.1", port)):
+        code, out, err = call("up", str(file), "--base-port", str(port))
+    assert (code, out) == (4, "")
+    assert err == f"error: broker east: somebody listens at 127.0.0.1:{port} already; stop it, or choose another port\n"
 
 
 # What `lab run --live` says where there can be no bottleneck of the kernel: the same for root and for others.
