@@ -24,6 +24,7 @@ import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.errors import InvalidMessage
+from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from penstock.content.message import Value
@@ -113,9 +114,8 @@ def _report(flows: list[FlowReport], as_json: bool) -> None:
         typer.echo(json.dumps({"flows": [asdict(flow) for flow in flows]}), err=True)
         return
     for flow in flows:
-        typer.echo(
-            f"{flow.limiting_receiver} takes {flow.quota:.3g} messages/s of {flow.flow}; {flow.queue} wait", err=True
-        )
+        taken = f"{flow.limiting_receiver} takes {rate_text(flow.quota)} messages/s of {flow.flow}"
+        typer.echo(f"{taken}; {flow.queue:,} wait", err=True)
     if not flows:
         typer.echo("nobody slows us down", err=True)
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, NOTHING_RECEIVED, AsJson, Url, run_client
+from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from penstock.content.message import Message
@@ -214,7 +215,7 @@ def report_rows(report: Report, fastest: int) -> list[tuple[str, str]]:
             ("round trip on that way", f"{report.round_trip * 1000:.2f} ms"),
         ]
         if report.allowed_rate is not None and report.allowed_rate <= fastest:
-            rows.append(("messages that it and we can take", f"{report.allowed_rate:,.0f}/s"))
+            rows.append(("messages that it and we can take", f"{rate_text(report.allowed_rate)}/s"))
     for service, found in report.services.items():
         rows += [(f"{service}: {name}", str(value)) for name, value in found.items()]
     return rows
