@@ -49,10 +49,8 @@ def up_command(
     from penstock.scenario.spec import BrokerSpec, Scenario
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    if file is None:
-        scenario = Scenario(name="one broker", duration=1.0, broker=(BrokerSpec(name="broker"),))
-    else:
-        scenario = read_scenario(file, endless=True)
+    alone = Scenario(name="one broker", broker=(BrokerSpec(name="broker"),))
+    scenario = alone if file is None else read_scenario(file)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     applied = settings_applied(scenario)
     brokers = Brokers(scenario, addresses, trace=trace, data=data, restart=restart, verbose=verbose)

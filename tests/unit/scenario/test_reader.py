@@ -59,12 +59,8 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def test_only_what_runs_for_a_while_must_say_for_how_long(tmp_path: Path) -> None:
-    path = tmp_path / "endless.toml"
-    path.write_text(changed("duration = 10\n", ""))
-    assert [broker.name for broker in read_scenario(path, endless=True).broker] == ["a", "b"]
-    with pytest.raises(InvalidScenario, match="the key 'duration' is missing"):
-        read_scenario(path)
+def test_a_file_that_does_not_say_how_long_runs_for_ten_seconds() -> None:
+    assert parse_scenario(changed("duration = 10\n", "").encode()).duration == 10.0
 
 
 def test_a_good_scenario_is_read() -> None:
@@ -169,7 +165,6 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
 @pytest.mark.parametrize(
     ("old", "new", "where", "problem"),
     [
-        ("duration = 10\n", "", "", "the key 'duration' is missing"),
         ('name = "b"\n', "workers = 3\n", "broker[1]", "the key 'name' is missing"),
         ("duration = 10", "duration = 'long'", "duration", "expected `float`, got `str`"),
         ("duration = 10", "duration = nan", "duration", "is nan"),
