@@ -133,6 +133,13 @@ def test_a_body_from_stdin_and_the_plain_form(network: dict[str, str]) -> None:
     assert finish(sub)[1] == "kind='plain' n=1  from stdin\n"
 
 
+def test_a_message_without_attributes_is_published_with_a_warning(network: dict[str, str]) -> None:
+    code, _, err = call("pub", "symbol=IBM", "--url", network["east"])
+    assert code == 0
+    assert err.splitlines()[0] == "warning: no attributes; did you mean -a symbol=IBM?"
+    assert "published 1 message" in err
+
+
 def test_what_a_broker_sees(network: dict[str, str]) -> None:
     code, out, _ = call("report", "--url", network["east"])
     assert code == 0
