@@ -63,6 +63,29 @@ def test_a_file_that_does_not_say_how_long_runs_for_ten_seconds() -> None:
     assert parse_scenario(changed("duration = 10\n", "").encode()).duration == 10.0
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("networks/twon.toml", "; did you mean networks/town.toml?"),
+        ("networks/town", "; did you mean networks/town.toml?"),
+        ("town.toml", "; did you mean networks/town.toml?"),
+        ("network/town.toml", "; did you mean networks/town.toml?"),
+        ("my.tml", "; did you mean my.toml?"),
+        ("nothing-like-it.toml", ""),
+    ],
+)
+def test_for_a_file_that_is_not_there_a_similar_one_is_named(
+    given: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "networks").mkdir()
+    (tmp_path / "networks" / "town.toml").write_text(GOOD)
+    (tmp_path / "my.toml").write_text(GOOD)
+    with pytest.raises(InvalidScenario) as caught:
+        read_scenario(Path(given))
+    assert str(caught.value) == f"{given}: cannot be read: No such file or directory{meant}"
+
+
 def test_a_good_scenario_is_read() -> None:
     scenario = parse_scenario(GOOD.encode())
     assert [broker.name for broker in scenario.broker] == ["a", "b"]
