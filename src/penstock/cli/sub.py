@@ -60,8 +60,11 @@ def sub_command(
 
     penstock sub "symbol = 'IBM'" --ordered --recover --report
     """
+    from penstock.content.language.parser import parse_predicate
+
     if raw and as_json:
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
+    parse_predicate(where)  # a mistake in it is said before a broker is looked for
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
     request = {"where": where, "queue_max": queue, "ready": not no_ready, "ready_within": ready_within, **options}
