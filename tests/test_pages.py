@@ -151,7 +151,7 @@ def test_pages_that_are_run_elsewhere_are(page: str) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "toml": lambda text: parse_scenario(text.encode(), endless=True),
+    "toml": lambda text: parse_scenario(text.encode()),
     "json": json.loads,
     "sql": parse_predicate,
 }

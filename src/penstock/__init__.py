@@ -1,4 +1,4 @@
-"""Penstock: content-based publish/subscribe that keeps its flow under control.
+"""Penstock: publish/subscribe by content, with control over who slows whom.
 
     async with penstock.connect("penstock://127.0.0.1:7420") as network:
         async with network.subscribe("symbol = 'IBM' AND price < 120") as messages:

@@ -31,6 +31,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+CHOICES_LISTED_MAX = 20
+BEGUN_LISTED_MAX = 5  # names that begin with what was typed
+
 
 class PenstockError(Exception):
     """The root of all errors that are raised on purpose."""
@@ -177,8 +180,10 @@ class UnknownExperiment(PenstockError):
         super().__init__(name, known)
 
     def __str__(self) -> str:
-        close = get_close_matches(self.name, self.known, n=1)
-        advice = f"did you mean '{close[0]}'?" if close else "'penstock lab list' shows them all"
+        begun = [known for known in self.known if self.name and known.startswith(self.name)]
+        close = begun[:BEGUN_LISTED_MAX] or get_close_matches(self.name, self.known, n=1)
+        meant = " or ".join(f"'{known}'" for known in close)
+        advice = f"did you mean {meant}?" if close else "'penstock lab list' shows them all"
         return f"there is no experiment '{self.name}'; {advice}"
 
 
@@ -192,9 +197,6 @@ class CheckFailed(PenstockError):
 
     def __str__(self) -> str:
         return f"{self.problem}\nreplay: {self.replay}"
-
-
-CHOICES_LISTED_MAX = 20
 
 
 def wrong_choice(given: object, choices: Iterable[object]) -> str:

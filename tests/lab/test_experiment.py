@@ -143,3 +143,12 @@ def test_every_experiment_of_the_issue_is_registered_and_every_criterion_is_meas
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(UnknownExperiment, match="did you mean 'delay-cdf-hypoexponential-fit'"):
         find("delay-cdf-hypoexponental-fit")
+
+
+def test_names_that_begin_with_what_was_typed_are_answered_first():
+    known = ["delay-cdf-hypoexponential-fit", "delay", "delay-of-two", "recovery-delay-cdf"]
+    assert str(UnknownExperiment("delay-cdf", known)).endswith("did you mean 'delay-cdf-hypoexponential-fit'?")
+    assert str(UnknownExperiment("delay-", known)).endswith(
+        "did you mean 'delay-cdf-hypoexponential-fit' or 'delay-of-two'?"
+    )
+    assert str(UnknownExperiment("", known)).endswith("shows them all")

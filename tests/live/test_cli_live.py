@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,6 +133,13 @@ def test_a_body_from_stdin_and_the_plain_form(network: dict[str, str]) -> None:
     assert finish(sub)[1] == "kind='plain' n=1  from stdin\n"
 
 
+def test_a_message_without_attributes_is_published_with_a_warning(network: dict[str, str]) -> None:
+    code, _, err = call("pub", "symbol=IBM", "--url", network["east"])
+    assert code == 0
+    assert err.splitlines()[0] == "warning: no attributes; did you mean -a symbol=IBM?"
+    assert "published 1 message" in err
+
+
 def test_what_a_broker_sees(network: dict[str, str]) -> None:
     code, out, _ = call("report", "--url", network["east"])
     assert code == 0
@@ -191,6 +199,16 @@ def test_a_port_in_use_is_4(network: dict[str, str]) -> None:
     assert len(err.splitlines()) == 1
 
 
+def test_a_second_network_at_the_same_ports_is_4_and_one_message(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    file = tmp_path / "pair.toml"
+    file.write_text(TWO_BROKERS)
+    with socket.create_server(("127.0.0.1", port)):
+        code, out, err = call("up", str(file), "--base-port", str(port))
+    assert (code, out) == (4, "")
+    assert err == f"error: broker east: somebody listens at 127.0.0.1:{port} already; stop it, or choose another port\n"
+
+
 # What `lab run --live` says where there can be no bottleneck of the kernel: the same for root and for others.
 
 NOBODY = """
@@ -233,6 +251,7 @@ def test_a_live_experiment_without_root_is_4_and_says_how_it_can_be_run(tmp_path
     [
         (["up", "no-such-file.toml"], "cannot be read"),
         (["sub", "price <"], "expected"),
+        (["sub", "price <", "--url", "127.0.0.1:1"], "expected"),  # before a broker is looked for
         (["pub", "-a", "novalue"], "NAME=VALUE"),
         (["pub", "-a", "_to=1"], "reserved"),
         (["sub", "TRUE", "--url", "http://x"], "penstock://"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -134,6 +135,21 @@ def test_a_port_in_use_is_said_and_nothing_is_left_running() -> None:
             async with brokers:
                 raise AssertionError("two brokers cannot share a port")
         assert not any(is_running(brokers.pid(name)) for name in ("a", "b"))
+
+    run(in_use())
+
+
+def test_the_first_that_cannot_start_is_named_while_others_are_still_starting() -> None:
+    async def in_use() -> None:
+        scenario = a_line("a", "b", "c", "d")
+        addresses = assign_addresses(scenario, base_port=None)
+        with socket.create_server((addresses["a"].host, addresses["a"].port)):
+            silent = ("sh", "-c", "while read line; do :; done")  # in the place of a broker that takes its time
+            brokers = Brokers(scenario, addresses, before=dict.fromkeys("bcd", silent))
+            with pytest.raises(NotPossibleHere, match=f"broker a: somebody listens at {addresses['a']} already"):
+                async with brokers:
+                    raise AssertionError("a port that is taken")
+        assert not any(is_running(brokers.pid(name)) for name in "abcd")
 
     run(in_use())
 

@@ -12,10 +12,12 @@ import pytest
 
 from live_help import a_broker, run
 from penstock.live.broker.dialer import WARN_AFTER, Dialer
+from penstock.live.client.flow_log import FlowWatch
 from penstock.live.event_loop import warn_of_failed_accepts
 from penstock.live.quiet_log import INTERVAL_FIRST, INTERVAL_MAX, KEYS_MAX, QuietLog
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import Connection
+from penstock.transport.records import FlowLimited
 
 
 def test_intervals_grow_up_to_a_bound_and_what_was_left_out_is_counted() -> None:
@@ -97,3 +99,17 @@ def test_the_event_loop_still_calls_a_failed_accept_by_that_name(monkeypatch: py
         return message
 
     assert "accept" in run(accept())
+
+
+def test_the_first_word_of_a_slow_subscriber_is_a_warning_and_later_ones_are_information(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = FlowWatch("annex")
+    with caplog.at_level(logging.INFO, "penstock.client"):
+        for quota in (22.46, 2220.4, 0.0):
+            assert watch.saw(FlowLimited("kind = 'a'", "depot", quota))
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "annex: depot takes at first no more than 22.5 messages/s of kind = 'a'"),
+        ("INFO", "annex: depot takes no more than 2,220 messages/s of kind = 'a'"),
+        ("INFO", "annex: depot no longer limits kind = 'a'"),
+    ]

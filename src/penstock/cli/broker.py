@@ -51,7 +51,7 @@ def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -
     chosen = parse_address(listen) if listen is not None else None
     if network is None:
         return BrokerPlan(name=name, listen=chosen or Address("127.0.0.1", base_port))
-    scenario = read_scenario(network, endless=True)
+    scenario = read_scenario(network)
     addresses = assign_addresses(scenario, base_port=base_port)
     if chosen is not None:
         addresses[name] = chosen

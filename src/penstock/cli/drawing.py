@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 72, 17  # characters; a character is 2 by 4 dots
 BROKERS_MAX = 16
+NO_CLIENTS = (
+    "nobody publishes or subscribes: the file has no clients; add a [[client]] with a name, a broker, and what it"
+    " subscribes to or publishes, as in networks/town.toml"
+)
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 Direction = tuple[str, str]  # from, to
@@ -26,10 +30,15 @@ Direction = tuple[str, str]  # from, to
 def draw_network(
     scenario: Scenario, carried_bytes: Mapping[Direction, int], lost_on: Mapping[Direction, int], what: str
 ) -> Text | None:
-    """The map, or None if there are too many brokers for one. `what` is lost: packets, or messages."""
+    """The map, or None if there are too many brokers for one. `what` is lost: packets, or messages.
+
+    That a network has no clients is said here, with the map or in its place: all else will be empty.
+    """
+    from rich.text import Text
+
     names = [broker.name for broker in scenario.broker]
     if len(names) > BROKERS_MAX or not scenario.link:
-        return None
+        return None if scenario.client else Text(NO_CLIENTS)
     places = spring_layout(names, [link.between for link in scenario.link])
     places = stretched(places, 16, 4, 2 * WIDTH - 16, 4 * HEIGHT - 5)  # with a margin for the names
     canvas = _Canvas()
@@ -51,6 +60,8 @@ def draw_network(
         canvas.label(places[name], f" {name} {'•' * min(clients, 5)} ".replace("  ", " "), "bold reverse")
     text = canvas.text()
     text.append(f"• a client   green: carried bytes   red: {what} lost on the link\n", style="bright_black")
+    if not scenario.client:
+        text.append(f"{NO_CLIENTS}\n")
     return text
 
 

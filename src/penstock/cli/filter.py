@@ -150,7 +150,24 @@ def _decision_words(decision: Decision) -> str:
 
     name = name_text(decision.constraint.name)
     state = f"{name} is missing" if decision.value is None else f"{name} is {value_text(decision.value)}"
+    if decision.truth is None and decision.value is not None:
+        state += f", {_other_class(decision.constraint, decision.value)}"
     return f"{constraint_text(decision.constraint)} is {_WORDS[decision.truth]}: {state}"
+
+
+def _other_class(constraint: Constraint, value: Value) -> str:
+    """Why a value that is there leaves a constraint unknown: "a string, compared with a number"."""
+    from penstock.content.predicate import Differs, Equals, OneOf, Range, value_class
+
+    wanted: tuple[Value | None, ...] = ("",)  # a pattern is for strings
+    if isinstance(constraint, Equals | Differs):
+        wanted = (constraint.value,)
+    elif isinstance(constraint, OneOf):
+        wanted = constraint.values
+    elif isinstance(constraint, Range):
+        wanted = (constraint.low, constraint.high)
+    classes = sorted({value_class(one) for one in wanted if one is not None})
+    return f"a {value_class(value)}, compared with a {' or a '.join(classes)}"
 
 
 def _decision_json(decision: Decision) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def exit_code(error: PenstockError) -> int:
 
 app = typer.Typer(
     name="penstock",
-    help="Content-based publish/subscribe that keeps its flow under control.",
+    help="Publish/subscribe by content, with control over who slows whom.",
     epilog="Example: penstock demo, or in three terminals: penstock up; penstock sub TRUE; penstock pub -a x=1 hello",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

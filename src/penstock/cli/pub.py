@@ -14,20 +14,25 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass, field
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.errors import InvalidMessage
+from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from penstock.content.message import Value
     from penstock.transport.sender.rate_limiter import FlowReport
+
+_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.-]*=.+")
 
 Message = tuple[dict[str, "Value"], bytes]
 HEARTBEAT_INTERVAL = 0.2  # seconds: the last messages are announced several times while the command lingers
@@ -74,6 +79,8 @@ def pub_command(
     if jsonl:
         messages = _lines()
     else:
+        if not attributes:
+            typer.echo(f"warning: {no_attributes_text(body or '')}", err=True)
         content = sys.stdin.buffer.read() if body == "-" else (body or "").encode()
         messages = iter([(read_attributes(attributes or []), content)] * count)
     settings = _Transport(linger, congestion) if transport or congestion else None
@@ -83,6 +90,12 @@ def pub_command(
     finally:  # whoever has had enough wants to know it too
         if done.broker:
             _tell(done, report, as_json)
+
+
+def no_attributes_text(body: str) -> str:
+    """What to say of a message without attributes: subscribers ask for those, and hardly anybody will get it."""
+    meant = f"did you mean -a {quote(body)}?" if _ATTRIBUTE.fullmatch(body) else "give some with -a NAME=VALUE"
+    return f"no attributes; {meant}"
 
 
 class _Transport(NamedTuple):
@@ -113,9 +126,8 @@ def _report(flows: list[FlowReport], as_json: bool) -> None:
         typer.echo(json.dumps({"flows": [asdict(flow) for flow in flows]}), err=True)
         return
     for flow in flows:
-        typer.echo(
-            f"{flow.limiting_receiver} takes {flow.quota:.3g} messages/s of {flow.flow}; {flow.queue} wait", err=True
-        )
+        taken = f"{flow.limiting_receiver} takes {rate_text(flow.quota)} messages/s of {flow.flow}"
+        typer.echo(f"{taken}; {flow.queue:,} wait", err=True)
     if not flows:
         typer.echo("nobody slows us down", err=True)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
+from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -189,7 +190,7 @@ def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
         rows.add_row(
             _plain(each["publisher"]),
             _plain(flow, BITS_SHOWN_MAX if flow.startswith("bits ") else FLOW_SHOWN_MAX),
-            f"{quota:,.0f}/s" if quota >= 100.0 else f"{quota:.3g}/s",
+            f"{rate_text(quota)}/s",
             _plain(each["limiting_receiver"]),
             f"{each['queue']:,}",
             f"{each['since']:.0f} s",

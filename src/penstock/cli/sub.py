@@ -17,6 +17,7 @@ import asyncio
 import base64
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, NOTHING_RECEIVED, AsJson, Url, run_client
+from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from penstock.content.message import Message
@@ -58,8 +60,11 @@ def sub_command(
 
     penstock sub "symbol = 'IBM'" --ordered --recover --report
     """
+    from penstock.content.language.parser import parse_predicate
+
     if raw and as_json:
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
+    parse_predicate(where)  # a mistake in it is said before a broker is looked for
     form = _raw if raw else _json if as_json else _text
     tell = None if not report else _report_json if as_json else _report_table
     request = {"where": where, "queue_max": queue, "ready": not no_ready, "ready_within": ready_within, **options}
@@ -75,7 +80,7 @@ async def _subscribe(
     count: int | None,
     wait: float | None,
     form: Callable[[Message], bytes],
-    tell: Callable[[Report], None] | None,
+    tell: Callable[[Report, int], None] | None,
     name: str | None,
     url: str | None,
     congestion: bool,
@@ -83,7 +88,7 @@ async def _subscribe(
     from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
-    received = 0
+    received, fastest = 0, Fastest()
     transport = TransportConfig(congestion=True) if congestion else None
     async with (
         connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network,
@@ -98,6 +103,7 @@ async def _subscribe(
                 async with asyncio.timeout(wait):
                     batch = await messages.take(1000 if count is None else count - received)
                 received += len(batch)
+                fastest.add(len(batch), time.monotonic())
                 sys.stdout.buffer.write(b"".join(map(form, batch)))
                 sys.stdout.buffer.flush()
         except TimeoutError:
@@ -105,12 +111,37 @@ async def _subscribe(
         finally:
             await messages.close()  # what the broker has dropped is known afterwards
             report = messages.report()
-            missed = report.dropped + report.lost_at_broker
+            missed = missed_text(report)
             if missed:
-                typer.echo(f"{missed} messages were dropped because printing was too slow", err=True)
+                typer.echo(missed, err=True)
             if tell is not None:
-                tell(report)
+                tell(report, fastest.count)
     return received
+
+
+class Fastest:
+    """How many messages came in the best second: no rate above that has been measured."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._second, self._in_second = 0, 0
+
+    def add(self, count: int, now: float) -> None:
+        """So many came now."""
+        if int(now) != self._second:
+            self._second, self._in_second = int(now), 0
+        self._in_second += count
+        self.count = max(self.count, self._in_second)
+
+
+def missed_text(report: Report) -> str:
+    """What did not get through for our slowness, and where it was dropped; empty if nothing was."""
+    places = [
+        f"{count:,} {place}"
+        for count, place in ((report.dropped, "here"), (report.lost_at_broker, "at the broker"))
+        if count
+    ]
+    return f"messages dropped because this subscriber was too slow: {' and '.join(places)}" if places else ""
 
 
 def _text(message: Message) -> bytes:
@@ -163,7 +194,13 @@ _WORDS_OF_THE_TRANSPORT = {
 }
 
 
-def _report_table(report: Report) -> None:
+def _report_table(report: Report, fastest: int) -> None:
+    for words, value in report_rows(report, fastest):
+        typer.echo(f"{words:44}{value:>12}", err=True)
+
+
+def report_rows(report: Report, fastest: int) -> list[tuple[str, str]]:
+    """A report for people. What the way takes is a formula's; it is shown if so much came in the best second."""
     careful = report.ordered or report.recover
     rows = [(words, f"{getattr(report, name):,}") for name, words in _WORDS.items()]
     if careful:
@@ -175,22 +212,21 @@ def _report_table(report: Report) -> None:
             ("wait for others, really", f"{report.delay_held * 1000:.2f} ms"),
         ]
     if report.round_trip is not None:
-        allowed = "all" if report.allowed_rate is None else f"{report.allowed_rate:,.0f}/s"
         rows += [
             ("times that publishers were sent our rate", f"{report.feedbacks:,}"),
             ("loss event rate, on the worst way", _share(report.loss_event_rate)),
             ("round trip on that way", f"{report.round_trip * 1000:.2f} ms"),
-            ("messages that it and we can take", allowed),
         ]
+        if report.allowed_rate is not None and report.allowed_rate <= fastest:
+            rows.append(("messages that it and we can take", f"{rate_text(report.allowed_rate)}/s"))
     for service, found in report.services.items():
         rows += [(f"{service}: {name}", str(value)) for name, value in found.items()]
-    for words, value in rows:
-        typer.echo(f"{words:44}{value:>12}", err=True)
+    return rows
 
 
 def _share(probability: float | None) -> str:
     return "unknown" if probability is None else f"{probability:.2%}"
 
 
-def _report_json(report: Report) -> None:
-    typer.echo(json.dumps(asdict(report)), err=True)
+def _report_json(report: Report, fastest: int) -> None:
+    typer.echo(json.dumps({**asdict(report), "fastest_second": fastest}), err=True)

@@ -49,14 +49,10 @@ def up_command(
     from penstock.scenario.spec import BrokerSpec, Scenario
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    if file is None:
-        scenario = Scenario(name="one broker", duration=1.0, broker=(BrokerSpec(name="broker"),))
-    else:
-        scenario = read_scenario(file, endless=True)
+    alone = Scenario(name="one broker", broker=(BrokerSpec(name="broker"),))
+    scenario = alone if file is None else read_scenario(file)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     applied = settings_applied(scenario)
-    if not as_json:
-        _show_applied(applied)
     brokers = Brokers(scenario, addresses, trace=trace, data=data, restart=restart, verbose=verbose)
     if trace is None:
         run(_keep_up(brokers, applied, as_json))
@@ -104,8 +100,11 @@ async def _keep_up(brokers: Brokers, applied: list[SettingApplied], as_json: boo
         for name, address in brokers.addresses.items():
             found = {"broker": name, "url": f"penstock://{address}", "pid": brokers.pid(name)}
             typer.echo(json.dumps(found) if as_json else f"{name:16} penstock://{address}")
-        for row in applied if as_json else ():
-            typer.echo(json.dumps(row._asdict()))
+        if as_json:
+            for row in applied:
+                typer.echo(json.dumps(row._asdict()))
+        else:
+            _show_applied(applied)
         typer.echo("the network is up; Ctrl-C stops it", err=True)
         await stop.wait()
         typer.echo("stopping; queues may drain first", err=True)

@@ -13,7 +13,7 @@ forward lets the past fade. The rate is never negative, never infinite, and noth
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, floor, inf, log10
 
 WATCHED_MIN = 1e-9  # of the window: a shorter watch says nothing about a rate
 
@@ -53,3 +53,12 @@ class RateEstimator:
             return self._events, self._watched
         keep = exp(-gone / self._window)
         return self._events * keep, self._watched * keep + self._window * (1.0 - keep)
+
+
+def rate_text(rate: float) -> str:
+    """A rate for people: three significant digits, thousands apart, and never an exponent."""
+    if not 0.0 < rate < inf:
+        return f"{max(0.0, rate):.0f}"
+    digits = 2 - floor(log10(rate))  # after the point; below 0: zeros before it
+    rounded = round(rate, digits)
+    return f"{rounded:,.0f}" if digits <= 0 else f"{rounded:,.{digits}f}".rstrip("0").rstrip(".")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from penstock.scenario.validate import explained, validate
 from penstock.scenario.workload import PublisherSpec, Recipe
 
 FILE_BYTES_MAX = 16 << 20
-UNUSED_DURATION = 1.0  # seconds; a scenario has one even where nobody looks at it
+NETWORKS = Path("networks")  # where those that come with the project are, seen from its folder
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Scenario,
@@ -51,21 +52,29 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def read_scenario(path: Path, *, endless: bool = False) -> Scenario:
-    """The scenario in this file; raises InvalidScenario. `endless`: for brokers that run until somebody stops them."""
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in this file; raises InvalidScenario."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InvalidScenario(str(path), f"cannot be read: {error.strerror or error}") from None
+        advice = _similar_file(path) if isinstance(error, FileNotFoundError) else ""
+        raise InvalidScenario(str(path), f"cannot be read: {error.strerror or error}{advice}") from None
     try:
-        return parse_scenario(data, endless=endless)
+        return parse_scenario(data)
     except InvalidScenario as error:
         where = f"{path}: {error.where}" if error.where else str(path)
         raise InvalidScenario(where, error.problem) from None
 
 
-def parse_scenario(data: bytes, *, endless: bool = False) -> Scenario:
-    """The scenario in these bytes of TOML; raises InvalidScenario. An endless one needs no `duration`."""
+def _similar_file(path: Path) -> str:
+    """A network file of a similar name, in the same folder or in `networks`, to append to an error; or nothing."""
+    found = {file.name: file for folder in (NETWORKS, path.parent) for file in sorted(folder.glob("*.toml"))}
+    close = get_close_matches(path.name, list(found), n=1)
+    return f"; did you mean {found[close[0]]}?" if close else ""
+
+
+def parse_scenario(data: bytes) -> Scenario:
+    """The scenario in these bytes of TOML; raises InvalidScenario."""
     if len(data) > FILE_BYTES_MAX:
         raise InvalidScenario("", f"{len(data)} bytes; the limit FILE_BYTES_MAX is {FILE_BYTES_MAX}")
     try:
@@ -77,8 +86,6 @@ def parse_scenario(data: bytes, *, endless: bool = False) -> Scenario:
     except RecursionError:
         raise InvalidScenario("", "is nested too deeply to be a scenario") from None
     _sorted_out(raw)
-    if endless:
-        raw.setdefault("duration", UNUSED_DURATION)
     try:
         scenario = msgspec.convert(raw, Scenario)
     except msgspec.ValidationError as error:

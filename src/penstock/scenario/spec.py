@@ -132,7 +132,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything about a run but its seed."""
 
     name: str
-    duration: float  # publishing ends here; the run goes on for `drain` so that nothing is left on the way
+    duration: float = 10.0  # publishing ends here; the run goes on for `drain` so that nothing is left on the way
     drain: float = 2.0
     settled_after: float = 0.0  # from here on nothing may be missed
     settle: float = 1.0  # how long a subscription may take to be known everywhere

@@ -23,6 +23,13 @@ def test_the_version_is_that_of_the_project() -> None:
     assert (shown.exit_code, shown.output) == (0, f"penstock {PROJECT['version']}\n")
 
 
+def test_what_it_is_is_said_in_one_sentence_everywhere() -> None:
+    sentence = PROJECT["description"]
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert f"**{sentence}.**" in readme
+    assert f"{sentence}." in CliRunner().invoke(app, ["--help"]).output
+
+
 def test_sources_that_nobody_installed_have_a_version_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)

@@ -94,3 +94,14 @@ def test_a_sparkline_has_its_tallest_bar_at_the_largest_count_and_nothing_at_zer
     assert sparkline([0, 1, 8]) == " ▁█"
     assert sparkline([0, 0]) == "  "
     assert len(sparkline(list(range(1000)), width=22)) <= 22
+
+
+@pytest.mark.parametrize("link", ["", '[[broker]]\nname = "b"\n[[link]]\nbetween = ["a", "b"]\n'])
+def test_a_file_without_clients_and_duration_runs_and_says_that_nobody_is_there(tmp_path, link):
+    file = tmp_path / "smallest.toml"
+    file.write_text(f'name = "smallest"\n[[broker]]\nname = "a"\n{link}')
+    result = CliRunner().invoke(app, ["sim", str(file)])
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert said.count("nobody publishes or subscribes: the file has no clients; add a [[client]]") == 1
+    assert "12 s of the network's time" in said

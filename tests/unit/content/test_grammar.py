@@ -19,6 +19,7 @@ LIMITS = PredicateLimits(depth_max=200)
 # Errors of meaning: the text is one of the grammar, and makes no sense all the same.
 OF_MEANING = (
     "compares one attribute",
+    "attributes are not compared",
     "use = to compare",
     "needs an attribute",
     "with NULL",

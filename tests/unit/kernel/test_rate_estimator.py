@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel.rate_estimator import RateEstimator
+from penstock.kernel.rate_estimator import RateEstimator, rate_text
 
 
 def steady(rate: float, seconds: float, window: float = 5.0) -> RateEstimator:
@@ -93,3 +93,9 @@ def test_whatever_the_clock_does_the_rate_is_finite_and_not_negative(
         estimator.add(now, count)
         assert 0.0 <= estimator.rate(now) < float("inf")
     assert 0.0 <= estimator.rate(end) < float("inf")
+
+
+def test_a_rate_has_three_digits_and_no_exponent() -> None:
+    rates = (2220.4, 22.46, 1_234_567.0, 999.6, 99.96, 9.996, 100.0, 10.0, 0.5, 0.000_012_34, 0.0, -1.0, float("inf"))
+    shown = ("2,220", "22.5", "1,230,000", "1,000", "100", "10", "100", "10", "0.5", "0.0000123", "0", "0", "inf")
+    assert tuple(map(rate_text, rates)) == shown

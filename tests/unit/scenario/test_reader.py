@@ -59,12 +59,31 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def test_only_what_runs_for_a_while_must_say_for_how_long(tmp_path: Path) -> None:
-    path = tmp_path / "endless.toml"
-    path.write_text(changed("duration = 10\n", ""))
-    assert [broker.name for broker in read_scenario(path, endless=True).broker] == ["a", "b"]
-    with pytest.raises(InvalidScenario, match="the key 'duration' is missing"):
-        read_scenario(path)
+def test_a_file_that_does_not_say_how_long_runs_for_ten_seconds() -> None:
+    assert parse_scenario(changed("duration = 10\n", "").encode()).duration == 10.0
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("networks/twon.toml", "; did you mean networks/town.toml?"),
+        ("networks/town", "; did you mean networks/town.toml?"),
+        ("town.toml", "; did you mean networks/town.toml?"),
+        ("network/town.toml", "; did you mean networks/town.toml?"),
+        ("my.tml", "; did you mean my.toml?"),
+        ("nothing-like-it.toml", ""),
+    ],
+)
+def test_for_a_file_that_is_not_there_a_similar_one_is_named(
+    given: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "networks").mkdir()
+    (tmp_path / "networks" / "town.toml").write_text(GOOD)
+    (tmp_path / "my.toml").write_text(GOOD)
+    with pytest.raises(InvalidScenario) as caught:
+        read_scenario(Path(given))
+    assert str(caught.value) == f"{given}: cannot be read: No such file or directory{meant}"
 
 
 def test_a_good_scenario_is_read() -> None:
@@ -169,7 +188,6 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
 @pytest.mark.parametrize(
     ("old", "new", "where", "problem"),
     [
-        ("duration = 10\n", "", "", "the key 'duration' is missing"),
         ('name = "b"\n', "workers = 3\n", "broker[1]", "the key 'name' is missing"),
         ("duration = 10", "duration = 'long'", "duration", "expected `float`, got `str`"),
         ("duration = 10", "duration = nan", "duration", "is nan"),

@@ -23,7 +23,15 @@ from math import isfinite
 
 from penstock.content.language.budget import Budget
 from penstock.content.language.evaluate import compile_expression, gather, match_steps
-from penstock.content.language.expression import Constant, Expression, Not, conjunction, disjunction
+from penstock.content.language.expression import (
+    Constant,
+    Expression,
+    Not,
+    conjunction,
+    disjunction,
+    name_text,
+    value_text,
+)
 from penstock.content.language.like import NO_ESCAPE, compile_like
 from penstock.content.language.normal_form import normal_form
 from penstock.content.language.scanner import Tokens
@@ -63,6 +71,7 @@ DEFAULT_PREDICATE_LIMITS = PredicateLimits()
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ONE_NAME = "a constraint compares one attribute with a literal"
+_NOT_TWO_NAMES = "attributes are not compared with each other"
 _OPERANDS = NAMES | LITERALS
 _CONDITION = _OPERANDS | {"NOT", "EXISTS", "("}
 _AFTER_OPERAND = frozenset(("COMPARISON", "NOT", "IN", "BETWEEN", "LIKE", "IS"))
@@ -208,7 +217,8 @@ class _Descent:
         self._at += 1
         if named is (self._kinds[right] in NAMES):
             if named:
-                raise self._refusal(right, f"{_ONE_NAME}, not with another attribute; strings stand in single quotes")
+                meant = f"{name_text(self._name(left))} {operator} {value_text(self._name(right))}"
+                raise self._refusal(right, f"strings stand in single quotes: {meant} ({_NOT_TWO_NAMES})")
             raise self._refusal(left, f"{_ONE_NAME}; here are two literals")
         if named:
             return _compared(self._name(left), operator, self._literal(right))

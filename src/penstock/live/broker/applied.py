@@ -88,7 +88,7 @@ def _clients(scenario: Scenario, emulated: bool) -> list[Row]:
     return [
         _row(bool(clients), "subscriptions and publications of clients", emulated, theirs),
         _row(limited, "rates and queues of clients", True, "for clients that connect under the file's names"),
-        _row(_any(clients, _CLIENT, "access_delay"), "access delays of clients", False, "a client is as near as it is"),
+        _row(_any(clients, _CLIENT, "access_delay"), "access delays of clients", False, "not emulated"),
     ]
 
 

@@ -66,9 +66,15 @@ class Brokers:
         self._stopping = False
 
     async def __aenter__(self) -> Brokers:
+        loop = asyncio.get_running_loop()
+        starts = [loop.create_task(self.start(broker.name)) for broker in self._scenario.broker]
         try:
-            await asyncio.gather(*(self.start(broker.name) for broker in self._scenario.broker))
+            await asyncio.wait(starts, return_when=asyncio.FIRST_EXCEPTION)
+            for start in starts:
+                if start.done():
+                    start.result()  # of several that cannot start, the first of the file is named
         except BaseException:
+            await _cancelled(starts)  # before stop(), which reads where they read
             await self.stop()
             raise
         return self
@@ -126,8 +132,7 @@ class Brokers:
     async def stop(self) -> None:
         """Ask all to stop, give them time to drain, and make sure that they are gone."""
         self._stopping = True
-        for watcher in self._watchers.values():
-            watcher.cancel()
+        await _cancelled(list(self._watchers.values()))  # one of them may be starting a broker again
         living = {name: process for name, process in self._processes.items() if process.returncode is None}
         for process in living.values():
             with suppress(ProcessLookupError):
@@ -140,7 +145,6 @@ class Brokers:
                 with suppress(ProcessLookupError):
                     process.kill()
             await asyncio.gather(*(process.wait() for process in living.values()))
-        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
 
     async def _ended(self, name: str, process: asyncio.subprocess.Process) -> None:
         """Wait for the end of a process, and hear its last words."""
@@ -177,6 +181,13 @@ class Brokers:
                 return
             except NotPossibleHere as error:
                 log.warning("%s", error)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End these tasks, and wait until they have ended, however they did."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _ending(code: int) -> str:

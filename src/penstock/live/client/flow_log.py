@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.trace import Record
 from penstock.transport.records import FlowLimited, MessageWithheld
 
@@ -46,9 +47,10 @@ class FlowWatch:
             self._slow.pop(record.limiting_receiver, None)
             log.info("%s: %s no longer limits %s", self._name, record.limiting_receiver, flow)
             return
-        level = logging.INFO if record.limiting_receiver in self._slow else logging.WARNING
+        known = record.limiting_receiver in self._slow
         if len(self._slow) >= SLOW_MAX:
             self._slow.clear()
         self._slow[record.limiting_receiver] = None
-        text = "%s: %s takes no more than %.3g messages/s of %s"
-        log.log(level, text, self._name, record.limiting_receiver, record.quota, flow)
+        level, first = (logging.INFO, "") if known else (logging.WARNING, "at first ")
+        text = "%s: %s takes %sno more than %s messages/s of %s"
+        log.log(level, text, self._name, record.limiting_receiver, first, rate_text(record.quota), flow)

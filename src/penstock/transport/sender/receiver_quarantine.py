@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.trace import InputRefused, Record
 from penstock.transport.config import TransportConfig
 from penstock.transport.sender.flow_table import Flow, WantedFlow, flow_covers
@@ -80,7 +81,7 @@ class ReceiverQuarantine:
         records: list[Record] = []
         for receiver in out:
             quota, held = low[receiver].quota, self._held.pop(receiver)
-            problem = f"too slow: {quota:.3g} messages/s of a flow for {held:.0f} s; not followed any more"
+            problem = f"too slow: {rate_text(quota)} messages/s of a flow for {held:.0f} s; not followed any more"
             records.append(InputRefused(receiver[:40], problem))
             self.add(receiver, now)
         return out, records

@@ -17,6 +17,7 @@ from penstock.content.message import Message
 from penstock.errors import InvalidMessage
 from penstock.kernel import machine
 from penstock.kernel.machine import Accepted, Done, Refused
+from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import Counted, published_record
@@ -231,7 +232,7 @@ def _withheld(message: Message, ticket: Ticket | None, flows: Sequence[Flow]) ->
     limiting = slowest(flows)
     receiver, quota = ("", 0.0) if limiting is None else (limiting.limiting_receiver, limiting.quota)
     identity = message.identity
-    problem = f"withheld: {receiver} takes {quota:.3g} messages/s of this flow; publish more slowly"
+    problem = f"withheld: {receiver} takes {rate_text(quota)} messages/s of this flow; publish more slowly"
     return [
         MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver),
         *_answer(ticket, machine.Withheld(problem)),
