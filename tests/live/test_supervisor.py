@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -152,6 +153,12 @@ def test_the_first_that_cannot_start_is_named_while_others_are_still_starting() 
         assert not any(is_running(brokers.pid(name)) for name in "abcd")
 
     run(in_use())
+
+
+def test_a_broker_whose_parent_is_gone_before_its_orders_ends_without_a_word() -> None:
+    words = [sys.executable, "-m", "penstock.live.broker.process_main", "broker", "a"]
+    ended = subprocess.run(words, input=b"", capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 def test_brokers_stop_when_their_parent_is_gone() -> None:

@@ -78,7 +78,10 @@ async def main() -> int:
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     reader = asyncio.StreamReader(limit=64 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    orders = msgspec.json.decode(await reader.readline(), type=Orders)
+    line = await reader.readline()
+    if not line:
+        return 0  # the parent has given up before it said anything
+    orders = msgspec.json.decode(line, type=Orders)
     call_process(f"penstock {orders.name}")
     logging.basicConfig(level=logging.INFO if orders.verbose else logging.WARNING, format="%(message)s")
     return await serve(orders, reader)
