@@ -111,8 +111,10 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "all known": (GREY, "circle"),
     "record of 5": (BLUE, "square"),
     "record of 2": (ORANGE, "diamond"),
-    "congested": (RED, "cross"),
-    "not congested": (BLUE, "circle"),
+    "also wanted by the slow side": (RED, "cross"),
+    "only by the fast side": (BLUE, "circle"),
+    "the covering subscriber": (BLUE, "circle"),
+    "the covered one": (ORANGE, "square"),
     "feedback": (ORANGE, "square"),
     "flows": (PURPLE, "diamond"),
 }
