@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from penstock.lab.engine.experiment import Figure
+from penstock.lab.engine.experiment import Criterion, Figure, Finding
 from penstock.lab.engine.registry import experiments, families
 from penstock.lab.pages import style
 from penstock.lab.pages.card_layout import place_cards
@@ -16,6 +16,7 @@ from penstock.lab.pages.experiment_page import comparable
 from penstock.lab.pages.html import figures_html, legend, series_of
 from penstock.lab.pages.papers import PAPERS, cited, with_names, with_titles
 from penstock.lab.pages.thumbnail import best_thumbnail, thumbnail
+from penstock.lab.pages.verdicts import verdict, verdict_style
 
 
 def curve(values: list[float], compared: str = "") -> Figure:
@@ -50,6 +51,25 @@ def test_what_is_compared_has_one_scale_and_one_legend() -> None:
     first, together = figures_html(found)
     assert (first.count("<ul class=legend>"), together.count("<ul class=legend>")) == (1, 1)
     assert together.count("<figure>") == 2
+
+
+def test_three_that_are_compared_stand_in_one_row() -> None:
+    assert "class='pair three'" in figures_html([curve([1.0], "rates")] * 3)[0]
+    assert "class=pair>" in figures_html([curve([1.0], "rates")] * 2)[0]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "value", "said", "colour"),
+    [
+        (Criterion(name="a", paper="", high=2.0), 1.0, "holds", "holds"),
+        (Criterion(name="a", paper="", high=2.0, kind="goal"), 3.0, "fails (goal)", "fails"),
+        (Criterion(name="a", paper="", kind="goal"), 1.0, "reported", "note"),
+        (Criterion(name="a", paper="", kind="goal"), float("nan"), "fails (goal)", "fails"),
+    ],
+)
+def test_what_has_no_bound_is_reported_and_does_not_hold(criterion, value: float, said: str, colour: str) -> None:
+    finding = Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=True)
+    assert (verdict(finding), verdict_style(finding)) == (said, colour)
 
 
 def test_levels_and_steps_stand_in_the_plot_and_in_its_legend() -> None:
