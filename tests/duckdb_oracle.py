@@ -201,6 +201,8 @@ QUERIES = {
         GROUP BY run, publisher, client""",
     "fifo_violations_per_second": """
         SELECT run, floor(time)::BIGINT AS second, count(*) AS violations FROM late GROUP BY ALL""",
+    "late_per_second": """
+        SELECT run, publisher, client, floor(time)::BIGINT AS second, count(*) AS late FROM late GROUP BY ALL""",
     "delay_percentiles": _percentiles("publisher, client,"),
     "delay_percentiles_per_client": _percentiles("client,"),
     "delay_percentiles_per_run": _percentiles(""),

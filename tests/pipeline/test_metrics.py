@@ -103,6 +103,8 @@ def test_fifo_violations_per_second(spark: SparkSession) -> None:
     ]
     result = metrics.fifo_violations_per_second(delivered(spark, rows))
     assert found(result, order.VIOLATIONS_PER_SECOND) == [("a", 0, 1), ("a", 1, 2)]
+    pairs = [("a", "p", "s", 0, 1), ("a", "p", "s", 1, 1), ("a", "q", "t", 1, 1)]
+    assert found(metrics.late_per_second(delivered(spark, rows)), order.LATE_PER_SECOND) == pairs
 
 
 # Delay.
@@ -198,6 +200,7 @@ def test_without_deliveries_or_publications_there_are_no_delays(spark: SparkSess
         assert metrics.delay_histogram(*tables, 0.1).collect() == []
     assert metrics.fifo_violations(delivered(spark, [])).collect() == []
     assert metrics.fifo_violations_per_second(delivered(spark, GOT[:2])).collect() == []
+    assert metrics.late_per_second(delivered(spark, GOT[:2])).collect() == []
 
 
 # Losses.
