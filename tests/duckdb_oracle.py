@@ -249,8 +249,8 @@ QUERIES = {
         SELECT run, node, name, peer, count(*), sum(value)::BIGINT, max(value) FROM counted
         GROUP BY run, node, name, peer""",
     "drops": """
-        SELECT run, node, peer, place, cause, kind, count(*), sum(destinations)::BIGINT FROM dropped
-        GROUP BY run, node, peer, place, cause, kind""",
+        SELECT run, node, peer, place, cause, kind, publisher, count(*), sum(destinations)::BIGINT FROM dropped
+        GROUP BY run, node, peer, place, cause, kind, publisher""",
     "link_use": """
         SELECT run, node, peer, ceil(time)::BIGINT - 1, coalesce(sum(value) FILTER (name = 'link packets'), 0)::BIGINT,
                coalesce(sum(value) FILTER (name = 'link bytes'), 0)::BIGINT

@@ -255,11 +255,13 @@ def test_drops_by_place_and_cause(spark: SparkSession) -> None:
     rows = [
         ("a", 1.0, "n", "egress", "queue full", "m", 4, "Publication", "p", 1, 1, 3),
         ("a", 2.0, "n", "egress", "queue full", "m", 4, "Publication", "p", 1, 2, 2),
+        ("a", 2.0, "n", "egress", "queue full", "m", 4, "Publication", "~p", 1, 1, 1),
         ("a", 3.0, "n", "pipe", "loss", "m", 0, "Hello", "", 0, 0, 1),
     ]
     assert found(metrics.drops(table(spark, Dropped, rows)), losses.DROPS) == [
-        ("a", "n", "m", "egress", "queue full", "Publication", 2, 5),
-        ("a", "n", "m", "pipe", "loss", "Hello", 1, 1),
+        ("a", "n", "m", "egress", "queue full", "Publication", "p", 2, 5),
+        ("a", "n", "m", "egress", "queue full", "Publication", "~p", 1, 1),
+        ("a", "n", "m", "pipe", "loss", "Hello", "", 1, 1),
     ]
 
 
