@@ -74,7 +74,7 @@ def test_what_has_no_bound_is_reported_and_does_not_hold(criterion, value: float
 
 def test_levels_and_steps_stand_in_the_plot_and_in_its_legend() -> None:
     level, steps = {"capacity of the link": 55.0}, {"quota": [("all", 1.0, 20.0), ("all", 2.0, None)]}
-    spec = style.with_levels(curve([1.0, 2.0]).spec, level, steps, end=1.0)
+    spec = style.with_levels(curve([1.0, 2.0]).spec, level, steps)
     assert series_of(spec)["capacity of the link"] == (style.GREEN, True)
     assert not series_of(spec)["quota"][1]
     assert "dashed" in legend(series_of(spec))

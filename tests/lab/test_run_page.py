@@ -12,6 +12,7 @@ from lab_help import TOWN
 from penstock.cli.demo import show_numbers
 from penstock.errors import InvalidRun
 from penstock.lab.pages.numbers import bit_rate, duration, share, size
+from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
 from penstock.lab.pages.run_numbers import RunNumbers, read_numbers
 from penstock.lab.pages.run_page import run_page
 from penstock.lab.pages.twins import Pair, bottleneck
@@ -27,6 +28,7 @@ IN_THE_TERMINAL = {
     "With and without congestion control": (
         *("publisher", "client", "control", "offered", "withheld", "delivered", "missed", "mean delay", "from leaving"),
     ),
+    "Who slows whom": ("publisher", "flow", "slowed by", "slowest", "last", "from", "to"),
     "What was dropped where": ("node", "towards", "place", "cause", "packets", "with a message"),
 }
 
@@ -43,7 +45,8 @@ def page(numbers: RunNumbers) -> dict[str, list[dict[str, str]]]:
     body = run_page(numbers, "penstock demo").partition("<script")[0]
     for part in body.split("<h2>")[1:]:
         heading, _, rest = part.partition("</h2>")
-        for table in re.findall(r"<table>.*?</table>", rest, re.S):
+        for before, table in re.findall(r"(.*?)(<table>.*?</table>)", rest, re.S):
+            heading = (re.findall(r"<h3>(.*?)</h3>", before) or [heading])[-1]
             names = re.findall(r"<th[^>]*>([^<]*)</th>", re.findall(r"<tr>(<th.*?)</tr>", table, re.S)[0])
             rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>(<td.*?)</tr>", table)]
             cells = [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in rows]
@@ -106,12 +109,27 @@ def test_what_is_compared_has_one_scale_and_the_capacity_in_it(numbers: RunNumbe
     assert "quota" in text
     for pair in numbers.narrow:
         assert pair.narrowest is not None
-        sender, receiver, capacity = pair.narrowest
-        assert sender == "south"
-        assert receiver in ("harbour", "island")
-        assert 50 < capacity < 62, "500 kbit/s in messages of a little more than 1,000 bytes"
+        assert pair.narrowest.sender == "south"
+        assert pair.narrowest.receiver in ("harbour", "island")
+        assert pair.narrowest.rate_bits_per_s == 500e3
+        assert 50 < pair.narrowest.messages_per_s < 62, "500 kbit/s in messages of a little more than 1,000 bytes"
+        assert all(time < pair.publishing_ends for _, time, _ in pair.quotas)
     assert [pair.careful for pair in numbers.narrow] == [False, True]
     assert {quota > 0 for pair in numbers.narrow if pair.careful for _, _, quota in pair.quotas} >= {True}
+
+
+def test_what_became_of_all_that_was_offered_is_said_in_a_sentence(numbers: RunNumbers) -> None:
+    without, controlled = numbers.narrow
+    said = losses_compared(numbers.narrow)
+    assert said.startswith(f"Of 1,260 offered: without control {without.delivered:,} arrived")
+    assert f"{controlled.withheld:,} were not sent (the publisher was told)" in said
+    for pair in numbers.narrow:
+        assert pair.delivered + pair.missed + pair.withheld == pair.offered, "nothing is left to be explained"
+    assert "the same 500 kbit/s" in capacity_explained(numbers.narrow)
+    (slowed,) = numbers.slowed
+    assert (slowed.publisher, slowed.flow, slowed.by) == ("annex", "topic = 'copy'", "depot")
+    assert 0 < slowed.slowest <= slowed.last
+    assert 3.0 < slowed.since < slowed.until <= 18.0, "what waits when publishing stops leaves a little later"
 
 
 def test_a_run_without_tables_says_how_to_make_them(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ The first thing to try. With `--sim` the same network runs in the simulator, whe
 
 Where two clients want the same and only one of them asks for order or recovery, a table puts these twins side by side:
 what the transport does, and what it costs. Where two publishers send the same amount over equally narrow ways and only
-one of them listens to its readers, another says by what factor losses fell. All numbers, here and on the page, are
-those of the pipeline's tables (`lab/pages/run_numbers.py`).
+one of them listens to its readers, another says what became of what they offered. A third says who slows whom. All
+numbers, here and on the page, are those of the pipeline's tables (`lab/pages/run_numbers.py`).
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ def show_numbers(numbers: RunNumbers) -> None:
     from rich.console import Console
 
     from penstock.cli.drawing import draw_network
-    from penstock.cli.run_tables import clients_table, drops_table, narrow_table, twins_tables
-    from penstock.lab.pages.run_page import due_explained, losses_compared
+    from penstock.cli.run_tables import clients_table, drops_table, narrow_table, slowed_table, twins_tables
+    from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
+    from penstock.lab.pages.run_page import due_explained
 
     console = Console()
     carried = {(link.sender, link.receiver): link.carried_bytes for link in numbers.links}
@@ -126,7 +127,10 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(narrow_table(numbers.narrow))
         explained = "delay: from publish(); on way: from leaving the publisher; on average"
         console.print(explained, style="bright_black")
+        console.print(capacity_explained(numbers.narrow), style="bright_black", highlight=False)
         console.print(losses_compared(numbers.narrow))
+    if numbers.slowed:
+        console.print(slowed_table(numbers.slowed))
     for warning in numbers.warnings:
         console.print(f"warning: {warning}", markup=False)
     for check in numbers.checks:

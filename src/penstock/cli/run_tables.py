@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.lab.pages.numbers import count, duration, some
+from penstock.lab.pages.run_comparisons import slowed_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers
+    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -94,6 +95,17 @@ def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
             *map(count, (pair.offered, pair.withheld, pair.delivered, pair.missed)),
             *map(duration, (pair.from_publish.mean, pair.from_leaving.mean)),
         )
+    return table
+
+
+def slowed_table(slowed: Sequence[SlowedNumbers]) -> Table:
+    """Who slows whom; a flow is as long as it is, and wraps."""
+    table = grid("who slows whom", ("publisher",), ())
+    table.add_column("flow", overflow="fold", max_width=26)
+    for heading in ("slowed by", "slowest", "last", "from", "to"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "slowed by" else "right")
+    for row in slowed_rows(slowed):
+        table.add_row(*row)
     return table
 
 

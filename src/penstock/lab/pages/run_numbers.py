@@ -85,6 +85,28 @@ class LinkNumbers:
     rate_bits_per_s: float | None
 
 
+class Narrowest(NamedTuple):
+    """The narrowest link between a publisher and a client: from, to, and what it can carry."""
+
+    sender: str
+    receiver: str
+    messages_per_s: float
+    rate_bits_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowedNumbers:
+    """A flow that a client slowed down at its publisher; quotas are in messages per second."""
+
+    publisher: str
+    flow: str
+    by: str
+    slowest: float
+    last: float
+    since: float
+    until: float  # when it was free again, or another limited it, or publishing ended
+
+
 @dataclass(frozen=True, kw_only=True)
 class PairNumbers:
     """How one client fared with the messages of one publisher."""
@@ -107,7 +129,9 @@ class PairNumbers:
     withheld_per_second: tuple[int, ...]
     delivered_per_second: tuple[int, ...]
     missed_per_second: tuple[int, ...]
-    narrowest: tuple[str, str, float] | None  # from, to, messages per second that this link can carry
+    late_per_second: tuple[int, ...]
+    publishing_ends: float
+    narrowest: Narrowest | None
     quotas: tuple[tuple[str, float, float], ...]  # flow, time, messages/s; 0: free again
 
     def as_json(self) -> dict[str, Any]:
@@ -128,6 +152,7 @@ class RunNumbers:
     """Everything that is shown of a run."""
 
     scenario: Scenario
+    start: int  # the second of the first publication
     seconds: int  # from the beginning of the run to the last thing that happened in it
     published: int
     withheld: int
@@ -140,6 +165,7 @@ class RunNumbers:
     drops: list[DropNumbers]
     twins: list[PairNumbers]
     narrow: list[PairNumbers]
+    slowed: list[SlowedNumbers]
     checks: list[Row]
     warnings: list[str] = field(default_factory=list)
 
@@ -159,6 +185,7 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
     tables = _Tables(folder)
     return RunNumbers(
         scenario=scenario,
+        start=min((row["second"] for row in tables.rows("rates") if row["published"]), default=0),
         seconds=tables.seconds,
         published=tables.total("published_per_second", "published"),
         withheld=tables.total("withheld", "withheld"),
@@ -171,6 +198,7 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
         drops=_drops(tables),
         twins=[pair for pair in _pairs(tables, scenario, twins(scenario)) if pair.due],
         narrow=_pairs(tables, scenario, narrow_ways(scenario)),
+        slowed=_slowed(tables),
         checks=tables.rows("checks"),
         warnings=list(warnings),
     )
@@ -200,6 +228,12 @@ class _Tables:
         for row in self.rows(name, **wanted):
             found[row["second"]] += row[column]
         return tuple(found[second] for second in range(self.seconds))
+
+    def publishing_ends(self, publisher: str) -> float:
+        """The end of the last second in which it published, or would have."""
+        rows = self.rows("published_per_second", publisher=publisher)
+        rows += self.rows("withheld_per_second", publisher=publisher)
+        return 1.0 + max((row["second"] for row in rows), default=-1)
 
     def delays(self, name: str, since: str, **wanted: str) -> Delays:
         """Mean, median and 99th percentile, from publish() or from where messages left."""
@@ -297,15 +331,49 @@ def _pair(tables: _Tables, scenario: Scenario, pair: Pair) -> PairNumbers:
         withheld_per_second=tables.curve("withheld_per_second", "withheld", publisher=pair.publisher),
         delivered_per_second=tables.curve("delivered_per_second", "delivered", client=pair.client),
         missed_per_second=tables.curve("missed_per_second", "missed", client=pair.client),
+        late_per_second=tables.curve("late_per_second", "late", **both),
+        publishing_ends=tables.publishing_ends(pair.publisher),
         narrowest=_narrowest(tables, scenario, pair),
-        quotas=tuple(
-            (row["flow"], row["time"], row["quota"])
-            for row in sorted(tables.rows("flow_limits", publisher=pair.publisher), key=lambda row: row["time"])
-        ),
+        quotas=tuple((row["flow"], row["time"], row["quota"]) for row in _quotas(tables, pair.publisher)),
     )
 
 
-def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> tuple[str, str, float] | None:
+def _quotas(tables: _Tables, publisher: str) -> list[Row]:
+    """Each change of a quota while there was something to publish, in order; what comes after it limits nobody."""
+    end = tables.publishing_ends(publisher)
+    rows = [row for row in tables.rows("flow_limits", publisher=publisher) if row["time"] < end]
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def _slowed(tables: _Tables) -> list[SlowedNumbers]:
+    """For each flow those who limited it, in the order in which they began to."""
+    found = []
+    for publisher in dict.fromkeys(row["publisher"] for row in tables.rows("flow_limits")):
+        rows = _quotas(tables, publisher)
+        for flow in dict.fromkeys(row["flow"] for row in rows):
+            changes = [row for row in rows if row["flow"] == flow]
+            ends = [row["time"] for row in changes[1:]] + [tables.publishing_ends(publisher)]
+            for by in dict.fromkeys(row["limiting_receiver"] for row in changes if row["quota"]):
+                own = [
+                    (row, end)
+                    for row, end in zip(changes, ends, strict=True)
+                    if row["limiting_receiver"] == by and row["quota"]
+                ]
+                found.append(
+                    SlowedNumbers(
+                        publisher=publisher,
+                        flow=flow,
+                        by=by,
+                        slowest=min(row["quota"] for row, _ in own),
+                        last=own[-1][0]["quota"],
+                        since=own[0][0]["time"],
+                        until=own[-1][1],
+                    )
+                )
+    return found
+
+
+def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> Narrowest | None:
     """The narrowest link between the two, and how many packets of the size it carried it can take in a second."""
     found = bottleneck(scenario, pair)
     if found is None:
@@ -316,4 +384,4 @@ def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> tuple[str, st
     packets, carried = sum(row["packets"] for row in used), sum(row["bytes"] for row in used)
     if not packets or not carried or link.rate_bits_per_s is None:
         return None
-    return sender, receiver, link.rate_bits_per_s / 8.0 / (carried / packets)
+    return Narrowest(sender, receiver, link.rate_bits_per_s / 8.0 / (carried / packets), link.rate_bits_per_s)

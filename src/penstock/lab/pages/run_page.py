@@ -12,13 +12,13 @@ from pathlib import Path
 
 from penstock.lab.engine.experiment import Figure
 from penstock.lab.pages import style
-from penstock.lab.pages.comparison import comparison
 from penstock.lab.pages.heat_map import heat_map
-from penstock.lab.pages.html import BOTH_COUNTED, figure_html, figures_html, page, table
+from penstock.lab.pages.html import BOTH_COUNTED, figure_html, page, table
 from penstock.lab.pages.look import HEAT_CSS, MAP_CSS
 from penstock.lab.pages.network_map import network_map
 from penstock.lab.pages.numbers import bit_rate, count, duration, share, size, some
-from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, RunNumbers
+from penstock.lab.pages.run_comparisons import congestion_part, transport_part
+from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
 from penstock.scenario.spec import Scenario
 
 DELAYS = (
@@ -47,8 +47,8 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
         "<p>Each card is a broker with its clients and what they want. The thicker a link, the more bytes it carried in"
         " both directions; red ones lost as many messages as they say.</p>",
         f"<figure>{network_map(numbers)}</figure>",
-        *_transport_part(numbers.twins),
-        *_congestion_part(numbers.narrow),
+        *transport_part(numbers.twins, numbers.start),
+        *congestion_part(numbers.narrow, numbers.slowed, numbers.start),
         "<h2>Over time</h2>",
         f"<p>{BOTH_COUNTED}{faults}</p>",
         figure_html(_rates_figure(numbers)),
@@ -96,97 +96,11 @@ def _tiles(numbers: RunNumbers) -> str:
     )
 
 
-# Comparisons.
-
-
-def _transport_part(pairs: Sequence[PairNumbers]) -> list[str]:
-    if not pairs:
-        return []
-    names = " and ".join(f"<b>{escape(name)}</b>" for name in dict.fromkeys(pair.client for pair in pairs))
-    return [
-        "<h2>With and without the transport</h2>",
-        f"<p>{names} want the same. One of them asks for order and recovery: what is missing is requested and"
-        " sent again, and what comes too early is held until its turn, which takes time.</p>",
-        twins_table(pairs),
-        *figures_html(comparison(pairs, "the transport", offered=False)),
-    ]
-
-
-def _congestion_part(pairs: Sequence[PairNumbers]) -> list[str]:
-    if not pairs:
-        return []
-    return [
-        "<h2>With and without congestion control</h2>",
-        "<p>Equally much is published over equally narrow ways. With congestion control the publisher learns from its"
-        " reader what the way can carry, and withholds the rest; without, the rest is lost on the way.</p>",
-        f"<p><b>{escape(losses_compared(pairs))}.</b></p>",
-        narrow_table(pairs),
-        *figures_html(comparison(pairs, "congestion control", offered=True)),
-        f"<p class=note>{escape(_capacity_explained(pairs))}</p>",
-    ]
-
-
-def losses_compared(pairs: Sequence[PairNumbers]) -> str:
-    """By which factor losses fell."""
-    lost = {careful: sum(pair.missed for pair in pairs if pair.careful is careful) for careful in (True, False)}
-    return (
-        f"With congestion control {lost[False] / max(1, lost[True]):.1f} times fewer messages were lost:"
-        f" {count(lost[True])} instead of {count(lost[False])}"
-    )
-
-
-def _capacity_explained(pairs: Sequence[PairNumbers]) -> str:
-    known = [(pair, *pair.narrowest) for pair in pairs if pair.narrowest]
-    links = "; ".join(f"{a} to {b}: {rate:.0f} messages/s for {pair.client}" for pair, a, b, rate in known)
-    return (
-        f"The capacity is the link's rate over the mean size of the packets it carried ({links})."
-        " The quota is what the publisher lets out; where the line ends, nothing limits it."
-    )
-
-
-def twins_table(pairs: Sequence[PairNumbers]) -> str:
-    """The transport's twins."""
-    counted = ("due", "delivered", "missed", "late", "recovered")
-    headings = ("publisher", "client", "transport", *counted, "mean delay", "from leaving", "held")
-    rows = [
-        (
-            escape(pair.publisher),
-            escape(pair.client),
-            "with" if pair.careful else "without",
-            *map(count, (pair.due, pair.delivered, pair.missed, pair.late, pair.recovered)),
-            duration(pair.from_publish.mean),
-            duration(pair.from_leaving.mean),
-            duration(pair.held),
-        )
-        for pair in pairs
-    ]
-    note = "<p class=note>Late: came after a later one of the same publisher. Held: how long it waited for others.</p>"
-    return table(headings, rows, numbers=range(3, 11), styles="name name -") + note
-
-
-def narrow_table(pairs: Sequence[PairNumbers]) -> str:
-    """The twins of congestion control."""
-    counted = ("offered", "withheld", "published", "delivered", "missed")
-    headings = ("publisher", "client", "control", *counted, "mean delay", "from leaving")
-    rows = [
-        (
-            escape(pair.publisher),
-            escape(pair.client),
-            "with" if pair.careful else "without",
-            *map(count, (pair.offered, pair.withheld, pair.published, pair.delivered, pair.missed)),
-            duration(pair.from_publish.mean),
-            duration(pair.from_leaving.mean),
-        )
-        for pair in pairs
-    ]
-    return table(headings, rows, numbers=range(3, 10), styles="name name -")
-
-
 # Over time.
 
 
 def _rates_figure(numbers: RunNumbers) -> Figure:
-    spec = style.over_time(numbers.rates, "messages per second")
+    spec = style.over_time(numbers.rates, "messages per second", start=numbers.start)
     return Figure(caption="Publications, deliveries, and deliveries that were due and never came", spec=spec)
 
 
