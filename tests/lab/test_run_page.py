@@ -132,6 +132,13 @@ def test_what_became_of_all_that_was_offered_is_said_in_a_sentence(numbers: RunN
     assert 3.0 < slowed.since < slowed.until <= 18.0, "what waits when publishing stops leaves a little later"
 
 
+def test_a_page_of_a_live_run_says_what_of_the_file_was_not_applied(numbers: RunNumbers) -> None:
+    assert "the file's clocks, faults are not applied" in run_page(
+        numbers, "penstock demo", left_out=["clocks", "faults"]
+    )
+    assert "not applied" not in run_page(numbers, "penstock demo --sim", simulated=True)
+
+
 def test_a_run_without_tables_says_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(InvalidRun, match="penstock pipeline run"):
         read_numbers(tmp_path, read_scenario(TOWN))

@@ -38,6 +38,7 @@ def demo_command(
     from penstock.cli.sim import summary
     from penstock.lab.pages.run_numbers import read_numbers
     from penstock.lab.pages.run_page import write_run_report
+    from penstock.live.broker.applied import not_applied
     from penstock.pipeline.run import run_pipeline
     from penstock.pipeline.session import java_in_use, spark_session
     from penstock.scenario.reader import read_scenario
@@ -52,7 +53,8 @@ def demo_command(
         advance(0.9, "writing the report")
         numbers = read_numbers(folder, scenario, warnings=measured.warnings)
         command = f"penstock demo {file} --seed {seed}{' --sim' if simulated else ''}"
-        report = write_run_report(folder, numbers, command, simulated=simulated)
+        left_out = () if simulated else not_applied(scenario, emulated=True)
+        report = write_run_report(folder, numbers, command, simulated=simulated, left_out=left_out)
     if as_json:
         found = {
             "pipeline": measured.as_dict(),
@@ -79,10 +81,12 @@ def _simulated(folder: Path, scenario: Scenario, seed: int) -> RunResult:
 
 
 def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
-    from penstock.cli.live import as_run
+    from penstock.cli.live import as_run, tell_not_applied
+    from penstock.live.broker.applied import not_applied
     from penstock.live.emulation.scenario_run import run_live
 
     typer.echo(f"{len(scenario.broker)} broker processes, {scenario.duration:g} s of traffic ...", err=True)
+    tell_not_applied(not_applied(scenario, emulated=True))
     with progress_bar(f"running {scenario.name} on sockets") as advance:
         result, _ = run_live(scenario, seed, folder=folder, progress=advance)
     return as_run(scenario, seed, result)

@@ -26,15 +26,20 @@ DELAYS = (
 )
 
 
-def write_run_report(folder: Path, numbers: RunNumbers, command: str, *, simulated: bool = False) -> Path:
+def write_run_report(
+    folder: Path, numbers: RunNumbers, command: str, *, simulated: bool = False, left_out: Sequence[str] = ()
+) -> Path:
     """Write `report.html` into the run's folder; returns its path."""
     path = folder / "report.html"
-    path.write_text(run_page(numbers, command, simulated=simulated), encoding="utf-8")
+    path.write_text(run_page(numbers, command, simulated=simulated, left_out=left_out), encoding="utf-8")
     return path
 
 
-def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> str:
-    """The whole page; what the file's faults did belongs to simulated runs alone."""
+def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left_out: Sequence[str] = ()) -> str:
+    """The whole page; what the file's faults did belongs to simulated runs alone.
+
+    `left_out` is what the file asks for and the run did not do.
+    """
     scenario = numbers.scenario
     title = f"{scenario.name.capitalize()}: what happened"
     faults = f" {_faults(scenario)}" if simulated and scenario.fault else ""
@@ -42,6 +47,7 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
         f"<h1>{escape(title)}</h1>",
         f"<p class=source>{len(scenario.broker)} brokers, {len(scenario.client)} clients,"
         f" {scenario.duration:g} s of publishing. Made with <code>{escape(command)}</code></p>",
+        _left_out(left_out),
         _tiles(numbers),
         "<h2>The network</h2>",
         "<p>Each card is a broker with its clients and what they want. The thicker a link, the more bytes it carried in"
@@ -74,6 +80,15 @@ def due_explained(scenario: Scenario) -> str:
     return (
         f"Due is what was published while a subscription was known everywhere: not within {scenario.settle:g} s of its"
         " beginning or end. Missed is what was due and never came; delivered is all that came, due or not."
+    )
+
+
+def _left_out(settings: Sequence[str]) -> str:
+    if not settings:
+        return ""
+    return (
+        f"<p class=note>This run was in real time, where the file's {escape(', '.join(settings))} are not applied;"
+        " rates, queues, delays and loss of its links are.</p>"
     )
 
 
