@@ -107,7 +107,7 @@ def show_numbers(numbers: RunNumbers) -> None:
     from penstock.cli.drawing import draw_network
     from penstock.cli.run_tables import clients_table, drops_table, narrow_table, slowed_table, twins_tables
     from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
-    from penstock.lab.pages.run_page import due_explained
+    from penstock.lab.pages.run_page import due_explained, lost_explained
 
     console = Console()
     carried = {(link.sender, link.receiver): link.carried_bytes for link in numbers.links}
@@ -115,6 +115,7 @@ def show_numbers(numbers: RunNumbers) -> None:
     drawing = draw_network(numbers.scenario, carried, lost, "messages")
     if drawing is not None:
         console.print(drawing)
+        console.print(lost_explained(numbers), style="bright_black", highlight=False)
     console.print(clients_table(numbers.clients))
     console.print(due_explained(numbers.scenario), style="bright_black")
     drops = [((d.node, d.peer, d.place, d.cause), (d.packets, d.messages)) for d in numbers.drops if d.messages]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.content.envelope import CONTROL_MARK
 from penstock.kernel.packet import Packet
 from penstock.lab.pages.twins import Pair, bottleneck, narrow_ways, twins
 from penstock.pipeline.results import read_result
@@ -63,7 +64,7 @@ class ClientNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class DropNumbers:
-    """Packets that ended at one place for one cause, and how many of them carried a message."""
+    """Packets that ended at one place for one cause, and how many of them carried a message of an application."""
 
     node: str
     peer: str
@@ -159,6 +160,7 @@ class RunNumbers:
     delivered: int
     due: int
     missed: int
+    recovered: int  # deliveries of what had been lost and was sent again
     rates: dict[str, tuple[int, ...]]  # published, delivered, missed in each second
     clients: list[ClientNumbers]
     links: list[LinkNumbers]
@@ -192,6 +194,7 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
         delivered=tables.total("delivered_per_second", "delivered"),
         due=tables.total("missed", "due"),
         missed=tables.total("missed", "missed"),
+        recovered=tables.total("recovery", "recovered"),
         rates={name: tables.curve("rates", name) for name in ("published", "delivered", "missed")},
         clients=[_client(tables, scenario, client.name) for client in scenario.client],
         links=_links(tables, scenario),
@@ -288,7 +291,8 @@ def _drops(tables: _Tables) -> list[DropNumbers]:
     for row in tables.rows("drops"):
         numbers = found[row["node"], row["peer"], row["place"], row["cause"]]
         numbers[0] += row["packets"]
-        numbers[1] += row["packets"] if row["kind"] in carrying else 0
+        control = row["publisher"].startswith(CONTROL_MARK)  # requests, repairs and the like, between transports
+        numbers[1] += row["packets"] if row["kind"] in carrying and not control else 0
     return [
         DropNumbers(node=node, peer=peer, place=place, cause=cause, packets=packets, messages=messages)
         for (node, peer, place, cause), (packets, messages) in sorted(found.items())

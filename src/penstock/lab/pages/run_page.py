@@ -51,7 +51,7 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left
         _tiles(numbers),
         "<h2>The network</h2>",
         "<p>Each card is a broker with its clients and what they want. The thicker a link, the more bytes it carried in"
-        " both directions; red ones lost as many messages as they say.</p>",
+        f" both directions. {lost_explained(numbers)}</p>",
         f"<figure>{network_map(numbers)}</figure>",
         *transport_part(numbers.twins, numbers.start),
         *congestion_part(numbers.narrow, numbers.slowed, numbers.start),
@@ -78,8 +78,21 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left
 def due_explained(scenario: Scenario) -> str:
     """What counts as missed, in two sentences."""
     return (
-        f"Due is what was published while a subscription was known everywhere: not within {scenario.settle:g} s of its"
-        " beginning or end. Missed is what was due and never came; delivered is all that came, due or not."
+        f"A message is due if it was published at least {scenario.settle:g} s after the subscription began and at least"
+        f" {scenario.settle:g} s before it ended. Missed is what was due and never came; delivered is all that came, due"
+        " or not."
+    )
+
+
+def lost_explained(numbers: RunNumbers) -> str:
+    """What the labels of links count, and why that is not what clients missed."""
+    lost = sum(link.lost for link in numbers.links)
+    if not lost:
+        return "No link lost a message."
+    again = f"; {count(numbers.recovered)} came again" if numbers.recovered else ""
+    return (
+        f"Red links lost messages; the label says how many, together {count(lost)}. What a link loses is missed by"
+        f" every client behind it that wants it, unless it is sent again on request{again}."
     )
 
 
@@ -99,7 +112,7 @@ def _tiles(numbers: RunNumbers) -> str:
     warned = len(numbers.checks) - len(failed) + len(numbers.warnings)
     tiles = [
         ("published", count(numbers.published), f"{count(numbers.withheld)} more were withheld"),
-        ("delivered", count(numbers.delivered), "once for each client that wanted it"),
+        ("delivered", count(numbers.delivered), f"{count(numbers.due - numbers.missed)} of {count(numbers.due)} due"),
         ("missed", count(numbers.missed), f"{share(numbers.missed, numbers.due) or '0 %'} of {count(numbers.due)} due"),
         ("packets dropped", count(numbers.dropped), f"{count(numbers.dropped_messages)} of them with a message"),
         ("checks", f"<span class={style_of}>{verdict}</span>", f"{warned} warning{'s' if warned != 1 else ''}"),
