@@ -26,7 +26,17 @@ IN_THE_TERMINAL = {
         *("client", "transport", "due", "delivered", "missed", "late", "recovered", "mean delay", "held"),
     ),
     "With and without congestion control": (
-        *("publisher", "client", "control", "offered", "withheld", "delivered", "missed", "mean delay", "from leaving"),
+        *(
+            "publisher",
+            "client",
+            "control",
+            "offered",
+            "withheld",
+            "delivered",
+            "missed",
+            "mean delay",
+            "after sending",
+        ),
     ),
     "Who slows whom": ("publisher", "flow", "slowed by", "slowest", "last", "from", "to"),
     "What was dropped where": ("node", "towards", "place", "cause", "packets", "with a message"),

@@ -130,7 +130,7 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(explained, style="bright_black")
     if numbers.narrow:
         console.print(narrow_table(numbers.narrow))
-        explained = "delay: from publish(); on way: from leaving the publisher; on average"
+        explained = "delay: from publish(); after sending: from where it left the publisher; on average"
         console.print(explained, style="bright_black")
         console.print(capacity_explained(numbers.narrow), style="bright_black", highlight=False)
         console.print(losses_compared(numbers.narrow))

@@ -56,7 +56,7 @@ def clients_table(clients: Sequence[ClientNumbers]) -> Table:
             client.broker,
             some(client.offered),
             *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
-            some(client.missed),
+            count(client.missed) if client.due else "",
             duration(client.from_publish.median),
             duration(client.from_publish.p99),
             sparkline(client.delivered_per_second, 9) if client.delivered else "",
@@ -84,7 +84,7 @@ def twins_tables(pairs: Sequence[PairNumbers]) -> list[Table]:
 
 def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
     """With and without congestion control."""
-    counted = ("offered", "withheld", "delivered", "missed", "delay", "on way")
+    counted = ("offered", "withheld", "delivered", "missed", "delay", "after\nsending")  # as the page calls it
     title = "two equally narrow ways, with and without congestion control"
     table = grid(title, ("publisher", "client", ""), counted)
     for pair in pairs:
@@ -93,7 +93,7 @@ def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
             pair.client,
             _with(pair),
             *map(count, (pair.offered, pair.withheld, pair.delivered, pair.missed)),
-            *map(duration, (pair.from_publish.mean, pair.from_leaving.mean)),
+            *map(duration, (pair.from_publish.mean, pair.after_sending.mean)),
         )
     return table
 

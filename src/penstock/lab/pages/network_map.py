@@ -76,9 +76,11 @@ def _card_lines(numbers: RunNumbers, broker: str, *, filters: bool) -> list[Card
 def _role(client: ClientNumbers) -> str:
     parts = []
     if client.publishes:
-        parts.append(f"published {count(client.published)}")
+        withheld = f", withheld {count(client.withheld)}" if client.withheld else ""
+        parts.append(f"offered {count(client.offered)}{withheld}")
     if client.wants:
-        parts.append(f"got {count(client.delivered)}" + (f", missed {count(client.missed)}" if client.missed else ""))
+        missed = f", missed {count(client.missed)}" if client.due else ""
+        parts.append(f"delivered {count(client.delivered)}{missed}")
     return " · ".join(parts)
 
 

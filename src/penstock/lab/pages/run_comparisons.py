@@ -114,7 +114,7 @@ def slowed_table(slowed: Sequence[SlowedNumbers]) -> str:
 def twins_table(pairs: Sequence[PairNumbers]) -> str:
     """The transport's twins."""
     counted = ("due", "delivered", "missed", "late", "recovered")
-    headings = ("publisher", "client", "transport", *counted, "mean delay", "from leaving", "held")
+    headings = ("publisher", "client", "transport", *counted, "mean delay", "after sending", "held")
     rows = [
         (
             escape(pair.publisher),
@@ -122,7 +122,7 @@ def twins_table(pairs: Sequence[PairNumbers]) -> str:
             "with" if pair.careful else "without",
             *map(count, (pair.due, pair.delivered, pair.missed, pair.late, pair.recovered)),
             duration(pair.from_publish.mean),
-            duration(pair.from_leaving.mean),
+            duration(pair.after_sending.mean),
             duration(pair.held),
         )
         for pair in pairs
@@ -134,7 +134,7 @@ def twins_table(pairs: Sequence[PairNumbers]) -> str:
 def narrow_table(pairs: Sequence[PairNumbers]) -> str:
     """The twins of congestion control."""
     counted = ("offered", "withheld", "published", "delivered", "missed")
-    headings = ("publisher", "client", "control", *counted, "mean delay", "from leaving")
+    headings = ("publisher", "client", "control", *counted, "mean delay", "after sending")
     rows = [
         (
             escape(pair.publisher),
@@ -142,7 +142,7 @@ def narrow_table(pairs: Sequence[PairNumbers]) -> str:
             "with" if pair.careful else "without",
             *map(count, (pair.offered, pair.withheld, pair.published, pair.delivered, pair.missed)),
             duration(pair.from_publish.mean),
-            duration(pair.from_leaving.mean),
+            duration(pair.after_sending.mean),
         )
         for pair in pairs
     ]

@@ -7,7 +7,7 @@ with each other nor with the tables under `metrics/`. Here tables are only looke
     due         published while the subscription was certainly known everywhere; what was published within `settle`
                 seconds of its beginning or end may or may not come, and is no miss if it does not
     delivered   all deliveries, also of what was not due
-    delays      from publish(), as the application sees it, and from where the message left its publisher
+    delays      from publish(), as the application sees it, and after sending: from where the message left its publisher
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClientNumbers:
     missed: int
     late: int
     from_publish: Delays
-    from_leaving: Delays
+    after_sending: Delays
     delivered_per_second: tuple[int, ...]
     missed_per_second: tuple[int, ...]
 
@@ -124,7 +124,7 @@ class PairNumbers:
     late: int
     recovered: int
     from_publish: Delays
-    from_leaving: Delays
+    after_sending: Delays
     held: float  # seconds for each delivery, on average, waiting for others
     published_per_second: tuple[int, ...]
     withheld_per_second: tuple[int, ...]
@@ -143,7 +143,7 @@ class PairNumbers:
             "with": self.careful,
             "recovered": self.recovered,
             "mean_delay": self.from_publish.mean,
-            "mean_delay_from_leaving": self.from_leaving.mean,
+            "mean_delay_after_sending": self.after_sending.mean,
             "mean_held": self.held,
         }
 
@@ -258,7 +258,7 @@ def _client(tables: _Tables, scenario: Scenario, name: str) -> ClientNumbers:
         missed=tables.total("missed", "missed", client=name),
         late=tables.total("fifo_violations", "violations", client=name),
         from_publish=tables.delays("delay_percentiles_per_client", "publish", client=name),
-        from_leaving=tables.delays("delay_percentiles_per_client", "sent", client=name),
+        after_sending=tables.delays("delay_percentiles_per_client", "sent", client=name),
         delivered_per_second=tables.curve("delivered_per_second", "delivered", client=name),
         missed_per_second=tables.curve("missed_per_second", "missed", client=name),
     )
@@ -329,7 +329,7 @@ def _pair(tables: _Tables, scenario: Scenario, pair: Pair) -> PairNumbers:
         late=tables.total("fifo_violations", "violations", **both),
         recovered=tables.total("recovery", "recovered", **both),
         from_publish=tables.delays("delay_percentiles", "publish", **both),
-        from_leaving=tables.delays("delay_percentiles", "sent", **both),
+        after_sending=tables.delays("delay_percentiles", "sent", **both),
         held=sum(row["held"] for row in ordered) / max(1, sum(row["delivered"] for row in ordered)),
         published_per_second=tables.curve("published_per_second", "published", publisher=pair.publisher),
         withheld_per_second=tables.curve("withheld_per_second", "withheld", publisher=pair.publisher),

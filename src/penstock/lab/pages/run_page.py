@@ -22,7 +22,8 @@ from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
 from penstock.scenario.spec import Scenario
 
 DELAYS = (
-    "Delays are measured from publish(), as the application sees it, and from where the message left its publisher."
+    "Delays are measured from publish(), as the application sees it, and after sending: from where the message left its"
+    " publisher."
 )
 
 
@@ -79,8 +80,8 @@ def due_explained(scenario: Scenario) -> str:
     """What counts as missed, in two sentences."""
     return (
         f"A message is due if it was published at least {scenario.settle:g} s after the subscription began and at least"
-        f" {scenario.settle:g} s before it ended. Missed is what was due and never came; delivered is all that came, due"
-        " or not."
+        f" {scenario.settle:g} s before it ended. Missed is what was due and never came; delivered is all that came,"
+        " due or not."
     )
 
 
@@ -150,7 +151,7 @@ def clients_table(clients: Sequence[ClientNumbers]) -> str:
     headings = ("client", "at", *counted, "median", "99 %", "median", "99 %", "wants")
     above = (
         "<tr class=group><th colspan=8></th><th colspan=2 class=number>from publish()</th>"
-        "<th colspan=2 class=number>from leaving</th><th></th></tr>"
+        "<th colspan=2 class=number>after sending</th><th></th></tr>"
     )
     rows = [
         (
@@ -159,12 +160,11 @@ def clients_table(clients: Sequence[ClientNumbers]) -> str:
             some(client.offered),
             some(client.withheld),
             *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
-            some(client.missed),
-            some(client.late),
+            *((count(client.missed), count(client.late)) if client.due else ("", "")),
             duration(client.from_publish.median),
             duration(client.from_publish.p99),
-            duration(client.from_leaving.median),
-            duration(client.from_leaving.p99),
+            duration(client.after_sending.median),
+            duration(client.after_sending.p99),
             "".join(f"<code>{escape(where)}</code>" for where in client.wants),
         )
         for client in clients
