@@ -113,14 +113,14 @@ def slowed_table(slowed: Sequence[SlowedNumbers]) -> str:
 
 def twins_table(pairs: Sequence[PairNumbers]) -> str:
     """The transport's twins."""
-    counted = ("due", "delivered", "missed", "late", "recovered")
+    counted = ("missed", "recovered", "late", "due", "delivered")
     headings = ("publisher", "client", "transport", *counted, "mean delay", "after sending", "held")
     rows = [
         (
             escape(pair.publisher),
             escape(pair.client),
             "with" if pair.careful else "without",
-            *map(count, (pair.due, pair.delivered, pair.missed, pair.late, pair.recovered)),
+            *map(count, (pair.missed, pair.recovered, pair.late, pair.due, pair.delivered)),
             duration(pair.from_publish.mean),
             duration(pair.after_sending.mean),
             duration(pair.held),
@@ -133,14 +133,14 @@ def twins_table(pairs: Sequence[PairNumbers]) -> str:
 
 def narrow_table(pairs: Sequence[PairNumbers]) -> str:
     """The twins of congestion control."""
-    counted = ("offered", "withheld", "published", "delivered", "missed")
+    counted = ("missed", "delivered", "withheld", "offered", "published")
     headings = ("publisher", "client", "control", *counted, "mean delay", "after sending")
     rows = [
         (
             escape(pair.publisher),
             escape(pair.client),
             "with" if pair.careful else "without",
-            *map(count, (pair.offered, pair.withheld, pair.published, pair.delivered, pair.missed)),
+            *map(count, (pair.missed, pair.delivered, pair.withheld, pair.offered, pair.published)),
             duration(pair.from_publish.mean),
             duration(pair.after_sending.mean),
         )
