@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from penstock.cli.demo import show_numbers
 from penstock.errors import InvalidRun
 from penstock.lab.pages.numbers import bit_rate, duration, share, size
 from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
-from penstock.lab.pages.run_numbers import RunNumbers, read_numbers
-from penstock.lab.pages.run_page import run_page
+from penstock.lab.pages.run_numbers import DropNumbers, RunNumbers, read_numbers
+from penstock.lab.pages.run_page import BEGAN_AND_ENDED, drops_table, failed_in, run_page
 from penstock.lab.pages.twins import Pair, bottleneck
 from penstock.pipeline.results import read_result
 from penstock.scenario.reader import read_scenario
@@ -101,6 +102,8 @@ def test_the_page_says_what_the_tables_say(town_run, page) -> None:
         delays = read_result(town_run.folder, "delay_percentiles_per_client", client=name)
         assert row["median"] in [duration(one["p50"]) for one in delays] or not delays
     for row in page["What was dropped where"]:
+        if row["cause"] == BEGAN_AND_ENDED:
+            continue  # of several places
         where = {"node": row["node"], "peer": row["towards"], "place": row["place"], "cause": row["cause"]}
         assert plain(row["packets"]) == total("drops", "packets", **where)
     assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == total("drops", "packets")
@@ -152,6 +155,20 @@ def test_a_page_of_a_live_run_says_what_of_the_file_was_not_applied(numbers: Run
         numbers, "penstock demo", left_out=["clocks", "faults"]
     )
     assert "not applied" not in run_page(numbers, "penstock demo --sim", simulated=True)
+
+
+def test_control_that_ends_with_the_run_is_one_row_unless_something_failed(numbers: RunNumbers) -> None:
+    def drop(node: str, peer: str, cause: str, messages: int = 0) -> DropNumbers:
+        return DropNumbers(node=node, peer=peer, place="pipe", cause=cause, packets=3, messages=messages)
+
+    drops = [drop("bank", "market", "link down"), drop("south", "harbour", "link down"), drop("bank", "south", "leave")]
+    drops += [drop("bank", "north", "link down", messages=1), drop("bank", "north", "lost on the wire")]
+    shown = replace(numbers, drops=drops)
+    assert failed_in(shown.scenario) == {"south", "harbour"}
+    all_well, failed = drops_table(shown, set()), drops_table(shown, failed_in(shown.scenario))
+    assert (all_well.count("<tr><td"), failed.count("<tr><td")) == (3, 5)
+    assert f"<td>{BEGAN_AND_ENDED}</td><td class=number>9</td>" in all_well
+    assert f"<td>{BEGAN_AND_ENDED}</td><td class=number>3</td>" in failed
 
 
 def test_a_run_without_tables_says_how_to_make_them(tmp_path: Path) -> None:

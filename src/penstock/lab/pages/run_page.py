@@ -26,6 +26,9 @@ DELAYS = (
     " publisher."
 )
 
+ENDS = ("link down", "leave")  # causes of drops that every run has
+BEGAN_AND_ENDED = "control packets when the run began and ended"
+
 
 def write_run_report(
     folder: Path, numbers: RunNumbers, command: str, *, simulated: bool = False, left_out: Sequence[str] = ()
@@ -68,7 +71,9 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left
         "<h2>What was dropped where</h2>",
         "<p>Every packet that ended on the way, with place and cause. Those without a message are control: what brokers"
         " tell each other, and tell again.</p>",
-        drops_table(numbers) if numbers.drops else "<p>Nothing was dropped.</p>",
+        drops_table(numbers, failed_in(scenario) if simulated else set())
+        if numbers.drops
+        else "<p>Nothing was dropped.</p>",
         "<h2>Checks</h2>",
         _checks(numbers),
         "<footer><p>The same numbers lie as Parquet in <code>metrics/</code> beside this page.</p></footer>",
@@ -147,7 +152,7 @@ def _faults(scenario: Scenario) -> str:
 
 def clients_table(clients: Sequence[ClientNumbers]) -> str:
     """Who got what."""
-    counted = ("offered", "withheld", "due", "delivered", "missed", "late")
+    counted = ("missed", "late", "due", "delivered", "offered", "withheld")
     headings = ("client", "at", *counted, "median", "99 %", "median", "99 %", "wants")
     above = (
         "<tr class=group><th colspan=8></th><th colspan=2 class=number>from publish()</th>"
@@ -157,10 +162,10 @@ def clients_table(clients: Sequence[ClientNumbers]) -> str:
         (
             escape(client.name),
             escape(client.broker),
+            *((count(client.missed), count(client.late)) if client.due else ("", "")),
+            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
             some(client.offered),
             some(client.withheld),
-            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
-            *((count(client.missed), count(client.late)) if client.due else ("", "")),
             duration(client.from_publish.median),
             duration(client.from_publish.p99),
             duration(client.after_sending.median),
@@ -188,12 +193,29 @@ def links_table(numbers: RunNumbers) -> str:
     return table(("from", "to", "rate", "packets", "carried", "messages lost"), rows, numbers=range(2, 6))
 
 
-def drops_table(numbers: RunNumbers) -> str:
-    """Packets by place and cause."""
+def failed_in(scenario: Scenario) -> set[str]:
+    """Brokers that fail in the file, or of which a link or a whole part of the network does."""
+    return {name for fault in scenario.fault for name in (*(fault.link or ()), *fault.group, fault.broker) if name}
+
+
+def drops_table(numbers: RunNumbers, failed: set[str]) -> str:
+    """Packets by place and cause.
+
+    Links come up when a run begins and go down when it ends, and some control is always on its way then: one row for
+    all of it. Where something `failed`, every row stays.
+    """
+    passing = [
+        drop
+        for drop in numbers.drops
+        if not drop.messages and drop.cause in ENDS and not failed & {drop.node, drop.peer}
+    ]
     rows = [
         (*map(escape, (drop.node, drop.peer, drop.place, drop.cause)), count(drop.packets), count(drop.messages))
         for drop in numbers.drops
+        if drop not in passing
     ]
+    if passing:
+        rows.append(("", "", "", BEGAN_AND_ENDED, count(sum(drop.packets for drop in passing)), "0"))
     return table(("node", "towards", "place", "cause", "packets", "with a message"), rows, numbers=[4, 5])
 
 
