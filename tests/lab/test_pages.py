@@ -8,12 +8,14 @@ from random import Random
 
 import pytest
 
+from penstock.cli.drawing import Canvas
 from penstock.lab.engine.experiment import Criterion, Figure, Finding
 from penstock.lab.engine.registry import experiments, families
 from penstock.lab.pages import style
-from penstock.lab.pages.card_layout import place_cards
+from penstock.lab.pages.card_layout import Box, place_cards
 from penstock.lab.pages.experiment_page import comparable
 from penstock.lab.pages.html import figures_html, legend, series_of
+from penstock.lab.pages.network_map import LABEL_GAP, label_spot
 from penstock.lab.pages.papers import PAPERS, cited, with_names, with_titles
 from penstock.lab.pages.thumbnail import best_thumbnail, thumbnail
 from penstock.lab.pages.verdicts import verdict, verdict_style
@@ -101,6 +103,25 @@ def test_of_several_figures_the_last_that_is_not_flat_is_shown() -> None:
     assert best_thumbnail([rising, flat]) == thumbnail(rising)
     assert best_thumbnail([flat]) == thumbnail(flat)
     assert best_thumbnail([]) == ""
+
+
+def test_labels_of_links_that_cross_keep_apart_and_stay_on_their_own_line() -> None:
+    cards = {"a": Box(0, 0, 20, 20), "b": Box(400, 300, 20, 20), "c": Box(0, 300, 20, 20), "d": Box(400, 0, 20, 20)}
+    ways = [((0.0, 0.0), (400.0, 300.0)), ((0.0, 300.0), (400.0, 0.0))]
+    taken = list(cards.values())
+    for way, other in (ways, ways[::-1]):
+        taken.append(label_spot(way, cards, taken, [other], [("carried", "2.15 MB"), ("lost", "36 lost")]))
+        assert not taken[-1].hides(*other)
+        assert taken[-1].hides(*way)
+    assert not taken[-1].overlaps(taken[-2], LABEL_GAP)
+
+
+def test_a_label_in_the_terminal_moves_along_its_line_until_it_is_free() -> None:
+    canvas = Canvas()
+    canvas.label((72.0, 34.0), "-451", "")
+    assert canvas.free_place((2.0, 34.0), (142.0, 34.0), "-36") != (72.0, 34.0)
+    assert canvas.free_place((72.0, 2.0), (72.0, 66.0), "-36")[0] == 72.0
+    assert Canvas().free_place((2.0, 34.0), (142.0, 34.0), "-36") == (72.0, 34.0)
 
 
 def test_no_two_cards_of_a_map_overlap_and_all_are_within_its_width() -> None:
