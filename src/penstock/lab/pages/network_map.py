@@ -174,13 +174,15 @@ def label_spot(
     free = [spot for spot in spots if not any(spot.overlaps(box, 2.0) for box in taken)]
     labels = taken[len(boxes) :]
     clear = [spot for spot in free if not any(spot.overlaps(box, LABEL_GAP) for box in labels)]
-    alone = [spot for spot in clear if not any(_wider(spot).hides(*way) for way in others)]
-    return next(iter(alone or clear or free or spots))
+    own = [spot for spot in clear if spot.hides(*ends)]
+    alone = [spot for spot in own if not any(spot.hides(*way) for way in others)]
+    afar = [spot for spot in alone if not any(_wider(spot).hides(*way) for way in others)]
+    return next(iter(afar or alone or clear or free or spots))
 
 
 def _wider(spot: Box) -> Box:
     """With room for the thickness of a line beside it."""
-    return spot._replace(width=spot.width + LABEL_GAP, height=spot.height + LABEL_GAP)
+    return spot._replace(width=spot.width + 2 * LABEL_GAP, height=spot.height + 2 * LABEL_GAP)
 
 
 def _label(spot: Box, texts: list[tuple[str, str]]) -> str:
