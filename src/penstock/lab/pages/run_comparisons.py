@@ -114,21 +114,21 @@ def slowed_table(slowed: Sequence[SlowedNumbers]) -> str:
 def twins_table(pairs: Sequence[PairNumbers]) -> str:
     """The transport's twins."""
     counted = ("missed", "recovered", "late", "due", "delivered")
-    headings = ("publisher", "client", "transport", *counted, "mean delay", "after sending", "held")
+    headings = ("client", "transport", *counted, "mean delay", "after sending", "held", "publisher")
     rows = [
         (
-            escape(pair.publisher),
             escape(pair.client),
             "with" if pair.careful else "without",
             *map(count, (pair.missed, pair.recovered, pair.late, pair.due, pair.delivered)),
             duration(pair.from_publish.mean),
             duration(pair.after_sending.mean),
             duration(pair.held),
+            escape(pair.publisher),
         )
         for pair in pairs
     ]
     note = "<p class=note>Late: came after a later one of the same publisher. Held: how long it waited for others.</p>"
-    return table(headings, rows, numbers=range(3, 11), styles="name name -") + note
+    return table(headings, rows, numbers=range(2, 10), styles="name -") + note
 
 
 def narrow_table(pairs: Sequence[PairNumbers]) -> str:
