@@ -201,6 +201,8 @@ QUERIES = {
         GROUP BY run, publisher, client""",
     "fifo_violations_per_second": """
         SELECT run, floor(time)::BIGINT AS second, count(*) AS violations FROM late GROUP BY ALL""",
+    "late_per_second": """
+        SELECT run, publisher, client, floor(time)::BIGINT AS second, count(*) AS late FROM late GROUP BY ALL""",
     "delay_percentiles": _percentiles("publisher, client,"),
     "delay_percentiles_per_client": _percentiles("client,"),
     "delay_percentiles_per_run": _percentiles(""),
@@ -247,8 +249,8 @@ QUERIES = {
         SELECT run, node, name, peer, count(*), sum(value)::BIGINT, max(value) FROM counted
         GROUP BY run, node, name, peer""",
     "drops": """
-        SELECT run, node, peer, place, cause, kind, count(*), sum(destinations)::BIGINT FROM dropped
-        GROUP BY run, node, peer, place, cause, kind""",
+        SELECT run, node, peer, place, cause, kind, publisher, count(*), sum(destinations)::BIGINT FROM dropped
+        GROUP BY run, node, peer, place, cause, kind, publisher""",
     "link_use": """
         SELECT run, node, peer, ceil(time)::BIGINT - 1, coalesce(sum(value) FILTER (name = 'link packets'), 0)::BIGINT,
                coalesce(sum(value) FILTER (name = 'link bytes'), 0)::BIGINT

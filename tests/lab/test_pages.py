@@ -12,16 +12,19 @@ from random import Random
 import pytest
 from rich.console import Console
 
+from penstock.cli.drawing import Canvas
 from penstock.cli.run_tables import drops_table
-from penstock.lab.engine.experiment import Figure
+from penstock.lab.engine.experiment import Criterion, Figure, Finding
 from penstock.lab.engine.registry import experiments, families
 from penstock.lab.pages import style
-from penstock.lab.pages.card_layout import place_cards
+from penstock.lab.pages.card_layout import Box, place_cards
 from penstock.lab.pages.experiment_page import comparable
 from penstock.lab.pages.html import figures_html, legend, series_of
 from penstock.lab.pages.index_page import index_page
+from penstock.lab.pages.network_map import LABEL_GAP, label_spot
 from penstock.lab.pages.papers import PAPERS, cited, with_names, with_titles
 from penstock.lab.pages.thumbnail import best_thumbnail, thumbnail
+from penstock.lab.pages.verdicts import verdict, verdict_style
 
 
 def curve(values: list[float], compared: str = "") -> Figure:
@@ -58,9 +61,28 @@ def test_what_is_compared_has_one_scale_and_one_legend() -> None:
     assert together.count("<figure>") == 2
 
 
+def test_three_that_are_compared_stand_in_one_row() -> None:
+    assert "class='pair three'" in figures_html([curve([1.0], "rates")] * 3)[0]
+    assert "class=pair>" in figures_html([curve([1.0], "rates")] * 2)[0]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "value", "said", "colour"),
+    [
+        (Criterion(name="a", paper="", high=2.0), 1.0, "holds", "holds"),
+        (Criterion(name="a", paper="", high=2.0, kind="goal"), 3.0, "fails (goal)", "fails"),
+        (Criterion(name="a", paper="", kind="goal"), 1.0, "reported", "note"),
+        (Criterion(name="a", paper="", kind="goal"), float("nan"), "fails (goal)", "fails"),
+    ],
+)
+def test_what_has_no_bound_is_reported_and_does_not_hold(criterion, value: float, said: str, colour: str) -> None:
+    finding = Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=True)
+    assert (verdict(finding), verdict_style(finding)) == (said, colour)
+
+
 def test_levels_and_steps_stand_in_the_plot_and_in_its_legend() -> None:
     level, steps = {"capacity of the link": 55.0}, {"quota": [("all", 1.0, 20.0), ("all", 2.0, None)]}
-    spec = style.with_levels(curve([1.0, 2.0]).spec, level, steps, end=1.0)
+    spec = style.with_levels(curve([1.0, 2.0]).spec, level, steps)
     assert series_of(spec)["capacity of the link"] == (style.GREEN, True)
     assert not series_of(spec)["quota"][1]
     assert "dashed" in legend(series_of(spec))
@@ -87,6 +109,25 @@ def test_of_several_figures_the_last_that_is_not_flat_is_shown() -> None:
     assert best_thumbnail([rising, flat]) == thumbnail(rising)
     assert best_thumbnail([flat]) == thumbnail(flat)
     assert best_thumbnail([]) == ""
+
+
+def test_labels_of_links_that_cross_keep_apart_and_stay_on_their_own_line() -> None:
+    cards = {"a": Box(0, 0, 20, 20), "b": Box(400, 300, 20, 20), "c": Box(0, 300, 20, 20), "d": Box(400, 0, 20, 20)}
+    ways = [((0.0, 0.0), (400.0, 300.0)), ((0.0, 300.0), (400.0, 0.0))]
+    taken = list(cards.values())
+    for way, other in (ways, ways[::-1]):
+        taken.append(label_spot(way, cards, taken, [other], [("carried", "2.15 MB"), ("lost", "36 lost")]))
+        assert not taken[-1].hides(*other)
+        assert taken[-1].hides(*way)
+    assert not taken[-1].overlaps(taken[-2], LABEL_GAP)
+
+
+def test_a_label_in_the_terminal_moves_along_its_line_until_it_is_free() -> None:
+    canvas = Canvas()
+    canvas.label((72.0, 34.0), "-451", "")
+    assert canvas.free_place((2.0, 34.0), (142.0, 34.0), "-36") != (72.0, 34.0)
+    assert canvas.free_place((72.0, 2.0), (72.0, 66.0), "-36")[0] == 72.0
+    assert Canvas().free_place((2.0, 34.0), (142.0, 34.0), "-36") == (72.0, 34.0)
 
 
 def test_no_two_cards_of_a_map_overlap_and_all_are_within_its_width() -> None:

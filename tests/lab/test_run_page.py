@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from lab_help import TOWN
 from penstock.cli.demo import show_numbers
 from penstock.errors import InvalidRun
 from penstock.lab.pages.numbers import bit_rate, duration, share, size
-from penstock.lab.pages.run_numbers import RunNumbers, read_numbers
-from penstock.lab.pages.run_page import run_page
+from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
+from penstock.lab.pages.run_numbers import DropNumbers, RunNumbers, read_numbers
+from penstock.lab.pages.run_page import BEGAN_AND_ENDED, drops_table, failed_in, run_page
 from penstock.lab.pages.twins import Pair, bottleneck
 from penstock.pipeline.results import read_result
 from penstock.scenario.reader import read_scenario
@@ -25,8 +27,19 @@ IN_THE_TERMINAL = {
         *("client", "transport", "due", "delivered", "missed", "late", "recovered", "mean delay", "held"),
     ),
     "With and without congestion control": (
-        *("publisher", "client", "control", "offered", "withheld", "delivered", "missed", "mean delay", "from leaving"),
+        *(
+            "publisher",
+            "client",
+            "control",
+            "offered",
+            "withheld",
+            "delivered",
+            "missed",
+            "mean delay",
+            "after sending",
+        ),
     ),
+    "Who slows whom": ("publisher", "flow", "slowed by", "slowest", "last", "from", "to"),
     "What was dropped where": ("node", "towards", "place", "cause", "packets", "with a message"),
 }
 
@@ -43,7 +56,8 @@ def page(numbers: RunNumbers) -> dict[str, list[dict[str, str]]]:
     body = run_page(numbers, "penstock demo").partition("<script")[0]
     for part in body.split("<h2>")[1:]:
         heading, _, rest = part.partition("</h2>")
-        for table in re.findall(r"<table>.*?</table>", rest, re.S):
+        for before, table in re.findall(r"(.*?)(<table>.*?</table>)", rest, re.S):
+            heading = (re.findall(r"<h3>(.*?)</h3>", before) or [heading])[-1]
             names = re.findall(r"<th[^>]*>([^<]*)</th>", re.findall(r"<tr>(<th.*?)</tr>", table, re.S)[0])
             rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr>(<td.*?)</tr>", table)]
             cells = [[unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in rows]
@@ -88,13 +102,20 @@ def test_the_page_says_what_the_tables_say(town_run, page) -> None:
         delays = read_result(town_run.folder, "delay_percentiles_per_client", client=name)
         assert row["median"] in [duration(one["p50"]) for one in delays] or not delays
     for row in page["What was dropped where"]:
+        if row["cause"] == BEGAN_AND_ENDED:
+            continue  # of several places
         where = {"node": row["node"], "peer": row["towards"], "place": row["place"], "cause": row["cause"]}
         assert plain(row["packets"]) == total("drops", "packets", **where)
     assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == total("drops", "packets")
     for row in page["What the links carried"]:
         assert plain(row["packets"]) == total("link_use", "packets", node=row["from"], peer=row["to"])
         lost = read_result(town_run.folder, "drops", node=row["from"], peer=row["to"])
-        assert plain(row["messages lost"]) == sum(one["packets"] for one in lost if one["kind"] == "Publication")
+        assert plain(row["messages lost"]) == sum(
+            one["packets"] for one in lost if one["kind"] == "Publication" and not one["publisher"].startswith("~")
+        )
+    assert any(one["publisher"].startswith("~") for one in read_result(town_run.folder, "drops")), (
+        "there is such a loss"
+    )
     summary = town_run.summary.runs[0]
     assert sum(plain(row["missed"]) for row in clients.values()) == summary["missed"]
     assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == summary["dropped"]
@@ -106,12 +127,48 @@ def test_what_is_compared_has_one_scale_and_the_capacity_in_it(numbers: RunNumbe
     assert "quota" in text
     for pair in numbers.narrow:
         assert pair.narrowest is not None
-        sender, receiver, capacity = pair.narrowest
-        assert sender == "south"
-        assert receiver in ("harbour", "island")
-        assert 50 < capacity < 62, "500 kbit/s in messages of a little more than 1,000 bytes"
+        assert pair.narrowest.sender == "south"
+        assert pair.narrowest.receiver in ("harbour", "island")
+        assert pair.narrowest.rate_bits_per_s == 500e3
+        assert 50 < pair.narrowest.messages_per_s < 62, "500 kbit/s in messages of a little more than 1,000 bytes"
+        assert all(time < pair.publishing_ends for _, time, _ in pair.quotas)
     assert [pair.careful for pair in numbers.narrow] == [False, True]
     assert {quota > 0 for pair in numbers.narrow if pair.careful for _, _, quota in pair.quotas} >= {True}
+
+
+def test_what_became_of_all_that_was_offered_is_said_in_a_sentence(numbers: RunNumbers) -> None:
+    without, controlled = numbers.narrow
+    said = losses_compared(numbers.narrow)
+    assert said.startswith(f"Of 1,260 offered: without control {without.delivered:,} arrived")
+    assert f"{controlled.withheld:,} were not sent (the publisher was told)" in said
+    for pair in numbers.narrow:
+        assert pair.delivered + pair.missed + pair.withheld == pair.offered, "nothing is left to be explained"
+    assert "the same 500 kbit/s" in capacity_explained(numbers.narrow)
+    (slowed,) = numbers.slowed
+    assert (slowed.publisher, slowed.flow, slowed.by) == ("annex", "topic = 'copy'", "depot")
+    assert 0 < slowed.slowest <= slowed.last
+    assert 3.0 < slowed.since < slowed.until <= 18.0, "what waits when publishing stops leaves a little later"
+
+
+def test_a_page_of_a_live_run_says_what_of_the_file_was_not_applied(numbers: RunNumbers) -> None:
+    assert "the file's clocks, faults are not applied" in run_page(
+        numbers, "penstock demo", left_out=["clocks", "faults"]
+    )
+    assert "not applied" not in run_page(numbers, "penstock demo --sim", simulated=True)
+
+
+def test_control_that_ends_with_the_run_is_one_row_unless_something_failed(numbers: RunNumbers) -> None:
+    def drop(node: str, peer: str, cause: str, messages: int = 0) -> DropNumbers:
+        return DropNumbers(node=node, peer=peer, place="pipe", cause=cause, packets=3, messages=messages)
+
+    drops = [drop("bank", "market", "link down"), drop("south", "harbour", "link down"), drop("bank", "south", "leave")]
+    drops += [drop("bank", "north", "link down", messages=1), drop("bank", "north", "lost on the wire")]
+    shown = replace(numbers, drops=drops)
+    assert failed_in(shown.scenario) == {"south", "harbour"}
+    all_well, failed = drops_table(shown, set()), drops_table(shown, failed_in(shown.scenario))
+    assert (all_well.count("<tr><td"), failed.count("<tr><td")) == (3, 5)
+    assert f"<td>{BEGAN_AND_ENDED}</td><td class=number>9</td>" in all_well
+    assert f"<td>{BEGAN_AND_ENDED}</td><td class=number>3</td>" in failed
 
 
 def test_a_run_without_tables_says_how_to_make_them(tmp_path: Path) -> None:

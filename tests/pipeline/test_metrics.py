@@ -103,6 +103,8 @@ def test_fifo_violations_per_second(spark: SparkSession) -> None:
     ]
     result = metrics.fifo_violations_per_second(delivered(spark, rows))
     assert found(result, order.VIOLATIONS_PER_SECOND) == [("a", 0, 1), ("a", 1, 2)]
+    pairs = [("a", "p", "s", 0, 1), ("a", "p", "s", 1, 1), ("a", "q", "t", 1, 1)]
+    assert found(metrics.late_per_second(delivered(spark, rows)), order.LATE_PER_SECOND) == pairs
 
 
 # Delay.
@@ -198,6 +200,7 @@ def test_without_deliveries_or_publications_there_are_no_delays(spark: SparkSess
         assert metrics.delay_histogram(*tables, 0.1).collect() == []
     assert metrics.fifo_violations(delivered(spark, [])).collect() == []
     assert metrics.fifo_violations_per_second(delivered(spark, GOT[:2])).collect() == []
+    assert metrics.late_per_second(delivered(spark, GOT[:2])).collect() == []
 
 
 # Losses.
@@ -252,11 +255,13 @@ def test_drops_by_place_and_cause(spark: SparkSession) -> None:
     rows = [
         ("a", 1.0, "n", "egress", "queue full", "m", 4, "Publication", "p", 1, 1, 3),
         ("a", 2.0, "n", "egress", "queue full", "m", 4, "Publication", "p", 1, 2, 2),
+        ("a", 2.0, "n", "egress", "queue full", "m", 4, "Publication", "~p", 1, 1, 1),
         ("a", 3.0, "n", "pipe", "loss", "m", 0, "Hello", "", 0, 0, 1),
     ]
     assert found(metrics.drops(table(spark, Dropped, rows)), losses.DROPS) == [
-        ("a", "n", "m", "egress", "queue full", "Publication", 2, 5),
-        ("a", "n", "m", "pipe", "loss", "Hello", 1, 1),
+        ("a", "n", "m", "egress", "queue full", "Publication", "p", 2, 5),
+        ("a", "n", "m", "egress", "queue full", "Publication", "~p", 1, 1),
+        ("a", "n", "m", "pipe", "loss", "Hello", "", 1, 1),
     ]
 
 

@@ -4,8 +4,8 @@ The first thing to try. With `--sim` the same network runs in the simulator, whe
 
 Where two clients want the same and only one of them asks for order or recovery, a table puts these twins side by side:
 what the transport does, and what it costs. Where two publishers send the same amount over equally narrow ways and only
-one of them listens to its readers, another says by what factor losses fell. All numbers, here and on the page, are
-those of the pipeline's tables (`lab/pages/run_numbers.py`).
+one of them listens to its readers, another says what became of what they offered. A third says who slows whom. All
+numbers, here and on the page, are those of the pipeline's tables (`lab/pages/run_numbers.py`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def demo_command(
     from penstock.cli.sim import summary
     from penstock.lab.pages.run_numbers import read_numbers
     from penstock.lab.pages.run_page import write_run_report
+    from penstock.live.broker.applied import not_applied
     from penstock.pipeline.run import run_pipeline
     from penstock.pipeline.session import java_in_use, spark_session
     from penstock.scenario.reader import read_scenario
@@ -52,7 +53,8 @@ def demo_command(
         advance(0.9, "writing the report")
         numbers = read_numbers(folder, scenario, warnings=measured.warnings)
         command = f"penstock demo {file} --seed {seed}{' --sim' if simulated else ''}"
-        report = write_run_report(folder, numbers, command, simulated=simulated)
+        left_out = () if simulated else not_applied(scenario, emulated=True)
+        report = write_run_report(folder, numbers, command, simulated=simulated, left_out=left_out)
     if as_json:
         found = {
             "pipeline": measured.as_dict(),
@@ -79,10 +81,12 @@ def _simulated(folder: Path, scenario: Scenario, seed: int) -> RunResult:
 
 
 def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
-    from penstock.cli.live import as_run
+    from penstock.cli.live import as_run, tell_not_applied
+    from penstock.live.broker.applied import not_applied
     from penstock.live.emulation.scenario_run import run_live
 
     typer.echo(f"{len(scenario.broker)} broker processes, {scenario.duration:g} s of traffic ...", err=True)
+    tell_not_applied(not_applied(scenario, emulated=True))
     with progress_bar(f"running {scenario.name} on sockets") as advance:
         result, _ = run_live(scenario, seed, folder=folder, progress=advance)
     return as_run(scenario, seed, result)
@@ -101,8 +105,9 @@ def show_numbers(numbers: RunNumbers) -> None:
     from rich.console import Console
 
     from penstock.cli.drawing import draw_network
-    from penstock.cli.run_tables import clients_table, drops_table, narrow_table, twins_tables
-    from penstock.lab.pages.run_page import due_explained, losses_compared
+    from penstock.cli.run_tables import clients_table, drops_table, narrow_table, slowed_table, twins_tables
+    from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
+    from penstock.lab.pages.run_page import due_explained, lost_explained
 
     console = Console()
     carried = {(link.sender, link.receiver): link.carried_bytes for link in numbers.links}
@@ -110,6 +115,7 @@ def show_numbers(numbers: RunNumbers) -> None:
     drawing = draw_network(numbers.scenario, carried, lost, "messages")
     if drawing is not None:
         console.print(drawing)
+        console.print(lost_explained(numbers), style="bright_black", highlight=False)
     console.print(clients_table(numbers.clients))
     console.print(due_explained(numbers.scenario), style="bright_black")
     drops = [((d.node, d.peer, d.place, d.cause), (d.packets, d.messages)) for d in numbers.drops if d.messages]
@@ -124,9 +130,12 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(explained, style="bright_black")
     if numbers.narrow:
         console.print(narrow_table(numbers.narrow))
-        explained = "delay: from publish(); on way: from leaving the publisher; on average"
+        explained = "delay: from publish(); after sending: from where it left the publisher; on average"
         console.print(explained, style="bright_black")
+        console.print(capacity_explained(numbers.narrow), style="bright_black", highlight=False)
         console.print(losses_compared(numbers.narrow))
+    if numbers.slowed:
+        console.print(slowed_table(numbers.slowed))
     for warning in numbers.warnings:
         console.print(f"warning: {warning}", markup=False)
     for check in numbers.checks:

@@ -41,7 +41,7 @@ def draw_network(
         return None if scenario.client else Text(NO_CLIENTS)
     places = spring_layout(names, [link.between for link in scenario.link])
     places = stretched(places, 16, 4, 2 * WIDTH - 16, 4 * HEIGHT - 5)  # with a margin for the names
-    canvas = _Canvas()
+    canvas = Canvas()
     busiest = max(carried_bytes.values(), default=0) or 1
     labels = []
     for link in scenario.link:
@@ -51,13 +51,12 @@ def draw_network(
         style = "red" if lost else "bright_green" if carried > busiest / 3 else "green" if carried else "bright_black"
         canvas.line(places[a], places[b], style)
         if lost:
-            middle = ((places[a][0] + places[b][0]) / 2, (places[a][1] + places[b][1]) / 2)
-            labels.append((middle, f"-{lost}", "bold red"))
-    for point, loss, style in labels:
-        canvas.label(point, loss, style)
+            labels.append((places[a], places[b], f"-{lost}"))
     for name in names:
         clients = sum(client.broker == name for client in scenario.client)
         canvas.label(places[name], f" {name} {'•' * min(clients, 5)} ".replace("  ", " "), "bold reverse")
+    for start, end, loss in labels:
+        canvas.label(canvas.free_place(start, end, loss), loss, "bold red")
     text = canvas.text()
     text.append(f"• a client   green: carried bytes   red: {what} lost on the link\n", style="bright_black")
     if not scenario.client:
@@ -65,13 +64,16 @@ def draw_network(
     return text
 
 
-class _Canvas:
+class Canvas:
+    """Dots and letters on a grid of characters."""
+
     def __init__(self) -> None:
         self._dots = [[0] * WIDTH for _ in range(HEIGHT)]
         self._styles = [[""] * WIDTH for _ in range(HEIGHT)]
         self._letters: dict[tuple[int, int], tuple[str, str]] = {}
 
     def line(self, start: Point, end: Point, style: str) -> None:
+        """Draw dots from one point to another."""
         steps = int(max(abs(end[0] - start[0]), abs(end[1] - start[1]))) + 1
         for step in range(steps + 1):
             x = int(start[0] + (end[0] - start[0]) * step / steps)
@@ -79,13 +81,27 @@ class _Canvas:
             self._dots[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
             self._styles[y // 4][x // 2] = style
 
+    def free_place(self, start: Point, end: Point, text: str) -> Point:
+        """Where on a line a label touches no other, as near to the middle as can be; the middle if there is none."""
+        steps = sorted((n / 20 for n in range(2, 19)), key=lambda share: abs(share - 0.5))
+        places = [(start[0] + (end[0] - start[0]) * far, start[1] + (end[1] - start[1]) * far) for far in steps]
+        return next((place for place in places if self._is_free(place, text)), places[0])
+
+    def _is_free(self, middle: Point, text: str) -> bool:
+        row, first = self._first(middle, text)
+        return not any((row, column) in self._letters for column in range(first - 1, first + len(text) + 1))
+
+    def _first(self, middle: Point, text: str) -> tuple[int, int]:
+        return int(middle[1]) // 4, max(0, min(WIDTH - len(text), int(middle[0]) // 2 - len(text) // 2))
+
     def label(self, middle: Point, text: str, style: str) -> None:
-        row = int(middle[1]) // 4
-        first = max(0, min(WIDTH - len(text), int(middle[0]) // 2 - len(text) // 2))
+        """Write letters over the dots."""
+        row, first = self._first(middle, text)
         for offset, letter in enumerate(text):
             self._letters[row, first + offset] = (letter, style)
 
     def text(self) -> Text:
+        """All of it."""
         from rich.text import Text
 
         drawing = Text(no_wrap=True)

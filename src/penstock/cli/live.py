@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,12 +47,7 @@ def live_command(
     if duration is not None:
         scenario = replace(scenario, duration=duration)
         validate(scenario)
-    left_out = not_applied(scenario, emulated=True)
-    if left_out:
-        typer.echo(
-            f"in real time the file's {', '.join(left_out)} are not applied; rates, queues, delays and loss are",
-            err=True,
-        )
+    tell_not_applied(not_applied(scenario, emulated=True))
     try:
         with progress_bar(f"running {scenario.name}") as advance:
             result, run = run_live(scenario, seed, folder=trace, progress=advance)
@@ -64,6 +60,15 @@ def live_command(
         show(scenario, shown)
     if run is not None:
         typer.echo(f"the run is in {run.folder}", err=True)
+
+
+def tell_not_applied(left_out: Sequence[str]) -> None:
+    """Say on stderr what of the file real time does not do."""
+    if left_out:
+        typer.echo(
+            f"in real time the file's {', '.join(left_out)} are not applied; rates, queues, delays and loss are",
+            err=True,
+        )
 
 
 def as_run(scenario: Scenario, seed: int, result: LiveResult) -> RunResult:

@@ -60,7 +60,7 @@ def run_command(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(4) from None
     typer.echo(f"Spark {spark.version} on {spark.sparkContext.master}, {java_in_use()}", err=True)
-    with progress_bar(f"{len(runs)} run{'s' if len(runs) > 1 else ''}") as advance:
+    with progress_bar(f"measuring {len(runs)} run{'s' if len(runs) > 1 else ''}") as advance:
         summary = run_pipeline(spark, runs, allow_partial=allow_partial, grace=grace, only=only or (), progress=advance)
     for warning in summary.warnings:
         typer.echo(f"warning: {warning}", err=True)

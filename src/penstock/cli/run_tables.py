@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.lab.pages.numbers import count, duration, some
+from penstock.lab.pages.run_comparisons import slowed_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers
+    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -64,7 +65,7 @@ def clients_table(clients: Sequence[ClientNumbers]) -> Table:
             client.broker,
             some(client.offered),
             *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
-            some(client.missed),
+            count(client.missed) if client.due else "",
             duration(client.from_publish.median),
             duration(client.from_publish.p99),
             sparkline(client.delivered_per_second, 9) if client.delivered else "",
@@ -92,7 +93,7 @@ def twins_tables(pairs: Sequence[PairNumbers]) -> list[Table]:
 
 def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
     """With and without congestion control."""
-    counted = ("offered", "withheld", "delivered", "missed", "delay", "on way")
+    counted = ("offered", "withheld", "delivered", "missed", "delay", "after\nsending")  # as the page calls it
     title = "two equally narrow ways, with and without congestion control"
     table = grid(title, ("publisher", "client", ""), counted)
     for pair in pairs:
@@ -101,8 +102,19 @@ def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
             pair.client,
             _with(pair),
             *map(count, (pair.offered, pair.withheld, pair.delivered, pair.missed)),
-            *map(duration, (pair.from_publish.mean, pair.from_leaving.mean)),
+            *map(duration, (pair.from_publish.mean, pair.after_sending.mean)),
         )
+    return table
+
+
+def slowed_table(slowed: Sequence[SlowedNumbers]) -> Table:
+    """Who slows whom; a flow is as long as it is, and wraps."""
+    table = grid("who slows whom", ("publisher",), ())
+    table.add_column("flow", overflow="fold", max_width=26)
+    for heading in ("slowed by", "slowest", "last", "from", "to"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "slowed by" else "right")
+    for row in slowed_rows(slowed):
+        table.add_row(*row)
     return table
 
 

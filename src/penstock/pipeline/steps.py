@@ -29,6 +29,7 @@ STEPS = (
     losses.FALSE_POSITIVES_METRIC,
     losses.DUPLICATES_METRIC,
     order.VIOLATIONS_METRIC,
+    order.LATE_PER_SECOND_METRIC,
     order.VIOLATIONS_PER_SECOND_METRIC,
     delay.percentiles("delay_percentiles"),
     delay.percentiles("delay_percentiles_per_client", ("client",)),

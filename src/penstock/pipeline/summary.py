@@ -68,8 +68,8 @@ _HEADINGS = {
     "fifo_violations": "late",
     "delay_p50": "p50",
     "delay_p99": "p99",
-    "delay_sent_p50": "sent p50",
-    "delay_sent_p99": "sent p99",
+    "delay_sent_p50": "p50 after sending",
+    "delay_sent_p99": "p99 after sending",
     "dropped": "dropped",
 }
 
@@ -120,7 +120,7 @@ def _stretch(begin: float, end: float) -> str:
 def _delay_notes(rows: list[dict[str, Any]]) -> list[str]:
     if all(row["delay_p50"] is None for row in rows):
         return []
-    return ["p50, p99: delay from publish() to the delivery; sent: from where the message left the publisher"]
+    return ["p50, p99: delay from publish() to the delivery; after sending: from where the message left the publisher"]
 
 
 # For people.

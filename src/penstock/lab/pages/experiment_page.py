@@ -79,13 +79,13 @@ def _findings_table(findings: Sequence[Finding]) -> str:
         rows.append(
             (
                 f"{escape(criterion.name)}{note}",
-                escape(criterion.paper),
+                f"<span class={verdict_style(finding)}>{verdict(finding)}</span>",
                 shown(finding.value),
                 escape(bound_text(criterion.low, criterion.high)),
-                f"<span class={verdict_style(finding)}>{verdict(finding)}</span>",
+                escape(criterion.paper),
             )
         )
-    return table(("criterion", "paper", "ours", "bound", "verdict"), rows, numbers=[2], styles="wide - - - -")
+    return table(("criterion", "verdict", "ours", "bound", "paper"), rows, numbers=[2], styles="wide - - - -")
 
 
 def _parameters_table(parameters: Mapping[str, str]) -> str:

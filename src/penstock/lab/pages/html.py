@@ -81,7 +81,8 @@ def figures_html(figures: Sequence[Figure]) -> list[str]:
         else:
             names = legend({name: look for figure in together for name, look in series_of(figure.spec).items()})
             drawn = "".join(figure_html(figure, with_legend=False) for figure in together)
-            parts.append(f"<div class=group>{names}<div class=pair>{drawn}</div></div>")
+            row = "'pair three'" if len(together) == 3 else "pair"
+            parts.append(f"<div class=group>{names}<div class={row}>{drawn}</div></div>")
     return parts
 
 

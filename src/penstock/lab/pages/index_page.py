@@ -17,7 +17,7 @@ from penstock.lab.engine.registry import families
 from penstock.lab.pages.html import page
 from penstock.lab.pages.look import INDEX_CSS
 from penstock.lab.pages.papers import cited, with_names
-from penstock.lab.pages.verdicts import bound_text, shown
+from penstock.lab.pages.verdicts import bound_text, bounded, shown
 
 Summary = Mapping[str, Any]
 
@@ -75,7 +75,7 @@ def _card(summary: Summary) -> str:
     gated = [criterion for criterion in summary["criteria"] if criterion["kind"] == "paper"]
     held = sum(criterion["pass"] for criterion in gated)
     style = "holds" if held == len(gated) else "fails"
-    goals = [criterion for criterion in summary["criteria"] if criterion["kind"] == "goal"]
+    goals = [c for c in summary["criteria"] if c["kind"] == "goal" and (bounded(*c["bound"]) or not c["pass"])]
     more = f" · {sum(goal['pass'] for goal in goals)} of {len(goals)} goals of ours" if goals else ""
     verdict = (
         f"<span class={style}>{held} of {len(gated)} hold</span>"

@@ -36,6 +36,8 @@ figure .note { margin: .5rem 0 0; }
 .plot svg { display: block; }
 .plot text { font-family: system-ui, sans-serif; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
+.pair.three { grid-template-columns: minmax(0, 1fr); }
+@media (min-width: 60rem) { .pair.three { grid-template-columns: repeat(3, minmax(0, 1fr)); } }
 .pair figure { margin: 0; }
 .group { margin: 1rem 0; }
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1.1rem; margin: .4rem 0; padding: 0; list-style: none;

@@ -20,6 +20,9 @@ BROKERS_MAX = 16
 FILTER_CHARACTERS = 36  # to a line
 ROLE = 7.2  # the width of a letter in what stands after a client's name
 EDGE = 8.0  # around everything
+LABEL_GAP = 10.0  # between two labels
+
+Way = tuple[Point, Point]  # from where to where a line goes
 
 
 class CardLine(NamedTuple):
@@ -76,9 +79,11 @@ def _card_lines(numbers: RunNumbers, broker: str, *, filters: bool) -> list[Card
 def _role(client: ClientNumbers) -> str:
     parts = []
     if client.publishes:
-        parts.append(f"published {count(client.published)}")
+        withheld = f", withheld {count(client.withheld)}" if client.withheld else ""
+        parts.append(f"offered {count(client.offered)}{withheld}")
     if client.wants:
-        parts.append(f"got {count(client.delivered)}" + (f", missed {count(client.missed)}" if client.missed else ""))
+        missed = f", missed {count(client.missed)}" if client.due else ""
+        parts.append(f"delivered {count(client.delivered)}{missed}")
     return " · ".join(parts)
 
 
@@ -126,8 +131,9 @@ def _links(numbers: RunNumbers, boxes: Mapping[str, Box], *, carried: bool) -> l
     lost_of = {pair: sum(n.lost for n in directions) for pair, directions in both.items()}
     busiest = max(bytes_of.values(), default=0) or 1
     lines, labels, taken = [], [], list(boxes.values())
+    ways = {(a, b): ((boxes[a].x, boxes[a].y), (boxes[b].x, boxes[b].y)) for a, b in both}
     for (a, b), directions in both.items():
-        ends = (boxes[a].x, boxes[a].y), (boxes[b].x, boxes[b].y)
+        ends = ways[a, b]
         thick = 1.5 + 7.0 * sqrt(bytes_of[a, b] / busiest)
         lossy = " lossy" if lost_of[a, b] else ""
         told = "; ".join(f"{n.sender} to {n.receiver}: {size(n.carried_bytes)}, {n.lost:,} lost" for n in directions)
@@ -138,14 +144,20 @@ def _links(numbers: RunNumbers, boxes: Mapping[str, Box], *, carried: bool) -> l
         texts = [("carried", size(bytes_of[a, b]))] if carried else []
         texts += [("lost", f"{count(lost_of[a, b])} lost" if carried else f"−{count(lost_of[a, b])}")] if lossy else []
         if texts:
-            spot = _spot(ends, boxes, taken, texts)
+            others = [way for pair, way in ways.items() if pair != (a, b)]
+            spot = label_spot(ends, boxes, taken, others, texts)
             taken.append(spot)
             labels.append(_label(spot, texts))
     return ["<g>" + "".join(lines) + "</g>", *labels]
 
 
-def _spot(ends: tuple[Point, Point], boxes: Mapping[str, Box], taken: list[Box], texts: list[tuple[str, str]]) -> Box:
-    """Where a label has room on its line, as near to the middle of what is seen of it as can be."""
+def label_spot(
+    ends: Way, boxes: Mapping[str, Box], taken: list[Box], others: Sequence[Way], texts: list[tuple[str, str]]
+) -> Box:
+    """Where a label has room on its line, as near to the middle of what is seen of it as can be.
+
+    Best is where it is clear of other labels and hides no other line, so that nobody asks which link it belongs to.
+    """
     wide, high = max(7.0 * len(text) for _, text in texts) + 14.0, 16.0 * len(texts) + 6.0
     seen = [
         (x, y) for x, y in points_on(*ends) if not any(Box(x, y, 0.0, 0.0).overlaps(box) for box in boxes.values())
@@ -154,12 +166,23 @@ def _spot(ends: tuple[Point, Point], boxes: Mapping[str, Box], taken: list[Box],
     ordered = sorted(range(len(seen)), key=lambda place: abs(place - middle))
     long = hypot(ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]) or 1.0
     aside = (ends[0][1] - ends[1][1]) / long, (ends[1][0] - ends[0][0]) / long  # at a right angle to the line
-    spots = [
+    spots = [  # first along the line, then beside it
         Box(seen[place][0] + far * aside[0], seen[place][1] + far * aside[1], wide, high)
         for far in (0.0, *(step * side for step in (8.0, 16.0, 24.0, 32.0) for side in (1.0, -1.0)))
         for place in ordered
     ]
-    return next((spot for spot in spots if not any(spot.overlaps(box, 2.0) for box in taken)), spots[0])
+    free = [spot for spot in spots if not any(spot.overlaps(box, 2.0) for box in taken)]
+    labels = taken[len(boxes) :]
+    clear = [spot for spot in free if not any(spot.overlaps(box, LABEL_GAP) for box in labels)]
+    own = [spot for spot in clear if spot.hides(*ends)]
+    alone = [spot for spot in own if not any(spot.hides(*way) for way in others)]
+    afar = [spot for spot in alone if not any(_wider(spot).hides(*way) for way in others)]
+    return next(iter(afar or alone or clear or free or spots))
+
+
+def _wider(spot: Box) -> Box:
+    """With room for the thickness of a line beside it."""
+    return spot._replace(width=spot.width + 2 * LABEL_GAP, height=spot.height + 2 * LABEL_GAP)
 
 
 def _label(spot: Box, texts: list[tuple[str, str]]) -> str:

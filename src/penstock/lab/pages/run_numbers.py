@@ -7,7 +7,7 @@ with each other nor with the tables under `metrics/`. Here tables are only looke
     due         published while the subscription was certainly known everywhere; what was published within `settle`
                 seconds of its beginning or end may or may not come, and is no miss if it does not
     delivered   all deliveries, also of what was not due
-    delays      from publish(), as the application sees it, and from where the message left its publisher
+    delays      from publish(), as the application sees it, and after sending: from where the message left its publisher
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.content.envelope import CONTROL_MARK
 from penstock.kernel.packet import Packet
 from penstock.lab.pages.twins import Pair, bottleneck, narrow_ways, twins
 from penstock.pipeline.results import read_result
@@ -51,7 +52,7 @@ class ClientNumbers:
     missed: int
     late: int
     from_publish: Delays
-    from_leaving: Delays
+    after_sending: Delays
     delivered_per_second: tuple[int, ...]
     missed_per_second: tuple[int, ...]
 
@@ -63,7 +64,7 @@ class ClientNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class DropNumbers:
-    """Packets that ended at one place for one cause, and how many of them carried a message."""
+    """Packets that ended at one place for one cause, and how many of them carried a message of an application."""
 
     node: str
     peer: str
@@ -85,6 +86,28 @@ class LinkNumbers:
     rate_bits_per_s: float | None
 
 
+class Narrowest(NamedTuple):
+    """The narrowest link between a publisher and a client: from, to, and what it can carry."""
+
+    sender: str
+    receiver: str
+    messages_per_s: float
+    rate_bits_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowedNumbers:
+    """A flow that a client slowed down at its publisher; quotas are in messages per second."""
+
+    publisher: str
+    flow: str
+    by: str
+    slowest: float
+    last: float
+    since: float
+    until: float  # when it was free again, or another limited it, or publishing ended
+
+
 @dataclass(frozen=True, kw_only=True)
 class PairNumbers:
     """How one client fared with the messages of one publisher."""
@@ -101,13 +124,15 @@ class PairNumbers:
     late: int
     recovered: int
     from_publish: Delays
-    from_leaving: Delays
+    after_sending: Delays
     held: float  # seconds for each delivery, on average, waiting for others
     published_per_second: tuple[int, ...]
     withheld_per_second: tuple[int, ...]
     delivered_per_second: tuple[int, ...]
     missed_per_second: tuple[int, ...]
-    narrowest: tuple[str, str, float] | None  # from, to, messages per second that this link can carry
+    late_per_second: tuple[int, ...]
+    publishing_ends: float
+    narrowest: Narrowest | None
     quotas: tuple[tuple[str, float, float], ...]  # flow, time, messages/s; 0: free again
 
     def as_json(self) -> dict[str, Any]:
@@ -118,7 +143,7 @@ class PairNumbers:
             "with": self.careful,
             "recovered": self.recovered,
             "mean_delay": self.from_publish.mean,
-            "mean_delay_from_leaving": self.from_leaving.mean,
+            "mean_delay_after_sending": self.after_sending.mean,
             "mean_held": self.held,
         }
 
@@ -128,18 +153,21 @@ class RunNumbers:
     """Everything that is shown of a run."""
 
     scenario: Scenario
+    start: int  # the second of the first publication
     seconds: int  # from the beginning of the run to the last thing that happened in it
     published: int
     withheld: int
     delivered: int
     due: int
     missed: int
+    recovered: int  # deliveries of what had been lost and was sent again
     rates: dict[str, tuple[int, ...]]  # published, delivered, missed in each second
     clients: list[ClientNumbers]
     links: list[LinkNumbers]
     drops: list[DropNumbers]
     twins: list[PairNumbers]
     narrow: list[PairNumbers]
+    slowed: list[SlowedNumbers]
     checks: list[Row]
     warnings: list[str] = field(default_factory=list)
 
@@ -159,18 +187,21 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
     tables = _Tables(folder)
     return RunNumbers(
         scenario=scenario,
+        start=min((row["second"] for row in tables.rows("rates") if row["published"]), default=0),
         seconds=tables.seconds,
         published=tables.total("published_per_second", "published"),
         withheld=tables.total("withheld", "withheld"),
         delivered=tables.total("delivered_per_second", "delivered"),
         due=tables.total("missed", "due"),
         missed=tables.total("missed", "missed"),
+        recovered=tables.total("recovery", "recovered"),
         rates={name: tables.curve("rates", name) for name in ("published", "delivered", "missed")},
         clients=[_client(tables, scenario, client.name) for client in scenario.client],
         links=_links(tables, scenario),
         drops=_drops(tables),
         twins=[pair for pair in _pairs(tables, scenario, twins(scenario)) if pair.due],
         narrow=_pairs(tables, scenario, narrow_ways(scenario)),
+        slowed=_slowed(tables),
         checks=tables.rows("checks"),
         warnings=list(warnings),
     )
@@ -201,6 +232,12 @@ class _Tables:
             found[row["second"]] += row[column]
         return tuple(found[second] for second in range(self.seconds))
 
+    def publishing_ends(self, publisher: str) -> float:
+        """The end of the last second in which it published, or would have."""
+        rows = self.rows("published_per_second", publisher=publisher)
+        rows += self.rows("withheld_per_second", publisher=publisher)
+        return 1.0 + max((row["second"] for row in rows), default=-1)
+
     def delays(self, name: str, since: str, **wanted: str) -> Delays:
         """Mean, median and 99th percentile, from publish() or from where messages left."""
         rows = self.rows(name, since=since, **wanted)
@@ -221,7 +258,7 @@ def _client(tables: _Tables, scenario: Scenario, name: str) -> ClientNumbers:
         missed=tables.total("missed", "missed", client=name),
         late=tables.total("fifo_violations", "violations", client=name),
         from_publish=tables.delays("delay_percentiles_per_client", "publish", client=name),
-        from_leaving=tables.delays("delay_percentiles_per_client", "sent", client=name),
+        after_sending=tables.delays("delay_percentiles_per_client", "sent", client=name),
         delivered_per_second=tables.curve("delivered_per_second", "delivered", client=name),
         missed_per_second=tables.curve("missed_per_second", "missed", client=name),
     )
@@ -254,7 +291,8 @@ def _drops(tables: _Tables) -> list[DropNumbers]:
     for row in tables.rows("drops"):
         numbers = found[row["node"], row["peer"], row["place"], row["cause"]]
         numbers[0] += row["packets"]
-        numbers[1] += row["packets"] if row["kind"] in carrying else 0
+        control = row["publisher"].startswith(CONTROL_MARK)  # requests, repairs and the like, between transports
+        numbers[1] += row["packets"] if row["kind"] in carrying and not control else 0
     return [
         DropNumbers(node=node, peer=peer, place=place, cause=cause, packets=packets, messages=messages)
         for (node, peer, place, cause), (packets, messages) in sorted(found.items())
@@ -291,21 +329,55 @@ def _pair(tables: _Tables, scenario: Scenario, pair: Pair) -> PairNumbers:
         late=tables.total("fifo_violations", "violations", **both),
         recovered=tables.total("recovery", "recovered", **both),
         from_publish=tables.delays("delay_percentiles", "publish", **both),
-        from_leaving=tables.delays("delay_percentiles", "sent", **both),
+        after_sending=tables.delays("delay_percentiles", "sent", **both),
         held=sum(row["held"] for row in ordered) / max(1, sum(row["delivered"] for row in ordered)),
         published_per_second=tables.curve("published_per_second", "published", publisher=pair.publisher),
         withheld_per_second=tables.curve("withheld_per_second", "withheld", publisher=pair.publisher),
         delivered_per_second=tables.curve("delivered_per_second", "delivered", client=pair.client),
         missed_per_second=tables.curve("missed_per_second", "missed", client=pair.client),
+        late_per_second=tables.curve("late_per_second", "late", **both),
+        publishing_ends=tables.publishing_ends(pair.publisher),
         narrowest=_narrowest(tables, scenario, pair),
-        quotas=tuple(
-            (row["flow"], row["time"], row["quota"])
-            for row in sorted(tables.rows("flow_limits", publisher=pair.publisher), key=lambda row: row["time"])
-        ),
+        quotas=tuple((row["flow"], row["time"], row["quota"]) for row in _quotas(tables, pair.publisher)),
     )
 
 
-def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> tuple[str, str, float] | None:
+def _quotas(tables: _Tables, publisher: str) -> list[Row]:
+    """Each change of a quota while there was something to publish, in order; what comes after it limits nobody."""
+    end = tables.publishing_ends(publisher)
+    rows = [row for row in tables.rows("flow_limits", publisher=publisher) if row["time"] < end]
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def _slowed(tables: _Tables) -> list[SlowedNumbers]:
+    """For each flow those who limited it, in the order in which they began to."""
+    found = []
+    for publisher in dict.fromkeys(row["publisher"] for row in tables.rows("flow_limits")):
+        rows = _quotas(tables, publisher)
+        for flow in dict.fromkeys(row["flow"] for row in rows):
+            changes = [row for row in rows if row["flow"] == flow]
+            ends = [row["time"] for row in changes[1:]] + [tables.publishing_ends(publisher)]
+            for by in dict.fromkeys(row["limiting_receiver"] for row in changes if row["quota"]):
+                own = [
+                    (row, end)
+                    for row, end in zip(changes, ends, strict=True)
+                    if row["limiting_receiver"] == by and row["quota"]
+                ]
+                found.append(
+                    SlowedNumbers(
+                        publisher=publisher,
+                        flow=flow,
+                        by=by,
+                        slowest=min(row["quota"] for row, _ in own),
+                        last=own[-1][0]["quota"],
+                        since=own[0][0]["time"],
+                        until=own[-1][1],
+                    )
+                )
+    return found
+
+
+def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> Narrowest | None:
     """The narrowest link between the two, and how many packets of the size it carried it can take in a second."""
     found = bottleneck(scenario, pair)
     if found is None:
@@ -316,4 +388,4 @@ def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> tuple[str, st
     packets, carried = sum(row["packets"] for row in used), sum(row["bytes"] for row in used)
     if not packets or not carried or link.rate_bits_per_s is None:
         return None
-    return sender, receiver, link.rate_bits_per_s / 8.0 / (carried / packets)
+    return Narrowest(sender, receiver, link.rate_bits_per_s / 8.0 / (carried / packets), link.rate_bits_per_s)

@@ -12,29 +12,38 @@ from pathlib import Path
 
 from penstock.lab.engine.experiment import Figure
 from penstock.lab.pages import style
-from penstock.lab.pages.comparison import comparison
 from penstock.lab.pages.heat_map import heat_map
-from penstock.lab.pages.html import BOTH_COUNTED, figure_html, figures_html, page, table
+from penstock.lab.pages.html import BOTH_COUNTED, figure_html, page, table
 from penstock.lab.pages.look import HEAT_CSS, MAP_CSS
 from penstock.lab.pages.network_map import network_map
 from penstock.lab.pages.numbers import bit_rate, count, duration, share, size, some
-from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, RunNumbers
+from penstock.lab.pages.run_comparisons import congestion_part, transport_part
+from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
 from penstock.scenario.spec import Scenario
 
 DELAYS = (
-    "Delays are measured from publish(), as the application sees it, and from where the message left its publisher."
+    "Delays are measured from publish(), as the application sees it, and after sending: from where the message left its"
+    " publisher."
 )
 
+ENDS = ("link down", "leave")  # causes of drops that every run has
+BEGAN_AND_ENDED = "control packets when the run began and ended"
 
-def write_run_report(folder: Path, numbers: RunNumbers, command: str, *, simulated: bool = False) -> Path:
+
+def write_run_report(
+    folder: Path, numbers: RunNumbers, command: str, *, simulated: bool = False, left_out: Sequence[str] = ()
+) -> Path:
     """Write `report.html` into the run's folder; returns its path."""
     path = folder / "report.html"
-    path.write_text(run_page(numbers, command, simulated=simulated), encoding="utf-8")
+    path.write_text(run_page(numbers, command, simulated=simulated, left_out=left_out), encoding="utf-8")
     return path
 
 
-def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> str:
-    """The whole page; what the file's faults did belongs to simulated runs alone."""
+def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left_out: Sequence[str] = ()) -> str:
+    """The whole page; what the file's faults did belongs to simulated runs alone.
+
+    `left_out` is what the file asks for and the run did not do.
+    """
     scenario = numbers.scenario
     title = f"{scenario.name.capitalize()}: what happened"
     faults = f" {_faults(scenario)}" if simulated and scenario.fault else ""
@@ -42,13 +51,14 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
         f"<h1>{escape(title)}</h1>",
         f"<p class=source>{len(scenario.broker)} brokers, {len(scenario.client)} clients,"
         f" {scenario.duration:g} s of publishing. Made with <code>{escape(command)}</code></p>",
+        _left_out(left_out),
         _tiles(numbers),
         "<h2>The network</h2>",
         "<p>Each card is a broker with its clients and what they want. The thicker a link, the more bytes it carried in"
-        " both directions; red ones lost as many messages as they say.</p>",
+        f" both directions. {lost_explained(numbers)}</p>",
         f"<figure>{network_map(numbers)}</figure>",
-        *_transport_part(numbers.twins),
-        *_congestion_part(numbers.narrow),
+        *transport_part(numbers.twins, numbers.start),
+        *congestion_part(numbers.narrow, numbers.slowed, numbers.start),
         "<h2>Over time</h2>",
         f"<p>{BOTH_COUNTED}{faults}</p>",
         figure_html(_rates_figure(numbers)),
@@ -61,7 +71,9 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
         "<h2>What was dropped where</h2>",
         "<p>Every packet that ended on the way, with place and cause. Those without a message are control: what brokers"
         " tell each other, and tell again.</p>",
-        drops_table(numbers) if numbers.drops else "<p>Nothing was dropped.</p>",
+        drops_table(numbers, failed_in(scenario) if simulated else set())
+        if numbers.drops
+        else "<p>Nothing was dropped.</p>",
         "<h2>Checks</h2>",
         _checks(numbers),
         "<footer><p>The same numbers lie as Parquet in <code>metrics/</code> beside this page.</p></footer>",
@@ -72,8 +84,30 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False) -> s
 def due_explained(scenario: Scenario) -> str:
     """What counts as missed, in two sentences."""
     return (
-        f"Due is what was published while a subscription was known everywhere: not within {scenario.settle:g} s of its"
-        " beginning or end. Missed is what was due and never came; delivered is all that came, due or not."
+        f"A message is due if it was published at least {scenario.settle:g} s after the subscription began and at least"
+        f" {scenario.settle:g} s before it ended. Missed is what was due and never came; delivered is all that came,"
+        " due or not."
+    )
+
+
+def lost_explained(numbers: RunNumbers) -> str:
+    """What the labels of links count, and why that is not what clients missed."""
+    lost = sum(link.lost for link in numbers.links)
+    if not lost:
+        return "No link lost a message."
+    again = f"; {count(numbers.recovered)} came again" if numbers.recovered else ""
+    return (
+        f"Red links lost messages; the label says how many, together {count(lost)}. What a link loses is missed by"
+        f" every client behind it that wants it, unless it is sent again on request{again}."
+    )
+
+
+def _left_out(settings: Sequence[str]) -> str:
+    if not settings:
+        return ""
+    return (
+        f"<p class=note>This run was in real time, where the file's {escape(', '.join(settings))} are not applied;"
+        " rates, queues, delays and loss of its links are.</p>"
     )
 
 
@@ -84,7 +118,7 @@ def _tiles(numbers: RunNumbers) -> str:
     warned = len(numbers.checks) - len(failed) + len(numbers.warnings)
     tiles = [
         ("published", count(numbers.published), f"{count(numbers.withheld)} more were withheld"),
-        ("delivered", count(numbers.delivered), "once for each client that wanted it"),
+        ("delivered", count(numbers.delivered), f"{count(numbers.due - numbers.missed)} of {count(numbers.due)} due"),
         ("missed", count(numbers.missed), f"{share(numbers.missed, numbers.due) or '0 %'} of {count(numbers.due)} due"),
         ("packets dropped", count(numbers.dropped), f"{count(numbers.dropped_messages)} of them with a message"),
         ("checks", f"<span class={style_of}>{verdict}</span>", f"{warned} warning{'s' if warned != 1 else ''}"),
@@ -96,97 +130,11 @@ def _tiles(numbers: RunNumbers) -> str:
     )
 
 
-# Comparisons.
-
-
-def _transport_part(pairs: Sequence[PairNumbers]) -> list[str]:
-    if not pairs:
-        return []
-    names = " and ".join(f"<b>{escape(name)}</b>" for name in dict.fromkeys(pair.client for pair in pairs))
-    return [
-        "<h2>With and without the transport</h2>",
-        f"<p>{names} want the same. One of them asks for order and recovery: what is missing is requested and"
-        " sent again, and what comes too early is held until its turn, which takes time.</p>",
-        twins_table(pairs),
-        *figures_html(comparison(pairs, "the transport", offered=False)),
-    ]
-
-
-def _congestion_part(pairs: Sequence[PairNumbers]) -> list[str]:
-    if not pairs:
-        return []
-    return [
-        "<h2>With and without congestion control</h2>",
-        "<p>Equally much is published over equally narrow ways. With congestion control the publisher learns from its"
-        " reader what the way can carry, and withholds the rest; without, the rest is lost on the way.</p>",
-        f"<p><b>{escape(losses_compared(pairs))}.</b></p>",
-        narrow_table(pairs),
-        *figures_html(comparison(pairs, "congestion control", offered=True)),
-        f"<p class=note>{escape(_capacity_explained(pairs))}</p>",
-    ]
-
-
-def losses_compared(pairs: Sequence[PairNumbers]) -> str:
-    """By which factor losses fell."""
-    lost = {careful: sum(pair.missed for pair in pairs if pair.careful is careful) for careful in (True, False)}
-    return (
-        f"With congestion control {lost[False] / max(1, lost[True]):.1f} times fewer messages were lost:"
-        f" {count(lost[True])} instead of {count(lost[False])}"
-    )
-
-
-def _capacity_explained(pairs: Sequence[PairNumbers]) -> str:
-    known = [(pair, *pair.narrowest) for pair in pairs if pair.narrowest]
-    links = "; ".join(f"{a} to {b}: {rate:.0f} messages/s for {pair.client}" for pair, a, b, rate in known)
-    return (
-        f"The capacity is the link's rate over the mean size of the packets it carried ({links})."
-        " The quota is what the publisher lets out; where the line ends, nothing limits it."
-    )
-
-
-def twins_table(pairs: Sequence[PairNumbers]) -> str:
-    """The transport's twins."""
-    counted = ("due", "delivered", "missed", "late", "recovered")
-    headings = ("publisher", "client", "transport", *counted, "mean delay", "from leaving", "held")
-    rows = [
-        (
-            escape(pair.publisher),
-            escape(pair.client),
-            "with" if pair.careful else "without",
-            *map(count, (pair.due, pair.delivered, pair.missed, pair.late, pair.recovered)),
-            duration(pair.from_publish.mean),
-            duration(pair.from_leaving.mean),
-            duration(pair.held),
-        )
-        for pair in pairs
-    ]
-    note = "<p class=note>Late: came after a later one of the same publisher. Held: how long it waited for others.</p>"
-    return table(headings, rows, numbers=range(3, 11), styles="name name -") + note
-
-
-def narrow_table(pairs: Sequence[PairNumbers]) -> str:
-    """The twins of congestion control."""
-    counted = ("offered", "withheld", "published", "delivered", "missed")
-    headings = ("publisher", "client", "control", *counted, "mean delay", "from leaving")
-    rows = [
-        (
-            escape(pair.publisher),
-            escape(pair.client),
-            "with" if pair.careful else "without",
-            *map(count, (pair.offered, pair.withheld, pair.published, pair.delivered, pair.missed)),
-            duration(pair.from_publish.mean),
-            duration(pair.from_leaving.mean),
-        )
-        for pair in pairs
-    ]
-    return table(headings, rows, numbers=range(3, 10), styles="name name -")
-
-
 # Over time.
 
 
 def _rates_figure(numbers: RunNumbers) -> Figure:
-    spec = style.over_time(numbers.rates, "messages per second")
+    spec = style.over_time(numbers.rates, "messages per second", start=numbers.start)
     return Figure(caption="Publications, deliveries, and deliveries that were due and never came", spec=spec)
 
 
@@ -204,25 +152,24 @@ def _faults(scenario: Scenario) -> str:
 
 def clients_table(clients: Sequence[ClientNumbers]) -> str:
     """Who got what."""
-    counted = ("offered", "withheld", "due", "delivered", "missed", "late")
+    counted = ("missed", "late", "due", "delivered", "offered", "withheld")
     headings = ("client", "at", *counted, "median", "99 %", "median", "99 %", "wants")
     above = (
         "<tr class=group><th colspan=8></th><th colspan=2 class=number>from publish()</th>"
-        "<th colspan=2 class=number>from leaving</th><th></th></tr>"
+        "<th colspan=2 class=number>after sending</th><th></th></tr>"
     )
     rows = [
         (
             escape(client.name),
             escape(client.broker),
+            *((count(client.missed), count(client.late)) if client.due else ("", "")),
+            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
             some(client.offered),
             some(client.withheld),
-            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
-            some(client.missed),
-            some(client.late),
             duration(client.from_publish.median),
             duration(client.from_publish.p99),
-            duration(client.from_leaving.median),
-            duration(client.from_leaving.p99),
+            duration(client.after_sending.median),
+            duration(client.after_sending.p99),
             "".join(f"<code>{escape(where)}</code>" for where in client.wants),
         )
         for client in clients
@@ -246,12 +193,29 @@ def links_table(numbers: RunNumbers) -> str:
     return table(("from", "to", "rate", "packets", "carried", "messages lost"), rows, numbers=range(2, 6))
 
 
-def drops_table(numbers: RunNumbers) -> str:
-    """Packets by place and cause."""
+def failed_in(scenario: Scenario) -> set[str]:
+    """Brokers that fail in the file, or of which a link or a whole part of the network does."""
+    return {name for fault in scenario.fault for name in (*(fault.link or ()), *fault.group, fault.broker) if name}
+
+
+def drops_table(numbers: RunNumbers, failed: set[str]) -> str:
+    """Packets by place and cause.
+
+    Links come up when a run begins and go down when it ends, and some control is always on its way then: one row for
+    all of it. Where something `failed`, every row stays.
+    """
+    passing = [
+        drop
+        for drop in numbers.drops
+        if not drop.messages and drop.cause in ENDS and not failed & {drop.node, drop.peer}
+    ]
     rows = [
         (*map(escape, (drop.node, drop.peer, drop.place, drop.cause)), count(drop.packets), count(drop.messages))
         for drop in numbers.drops
+        if drop not in passing
     ]
+    if passing:
+        rows.append(("", "", "", BEGAN_AND_ENDED, count(sum(drop.packets for drop in passing)), "0"))
     return table(("node", "towards", "place", "cause", "packets", "with a message"), rows, numbers=[4, 5])
 
 

@@ -40,6 +40,7 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "delivered": (BLUE, "circle"),
     "missed": (RED, "cross"),
     "withheld": (PURPLE, "diamond"),
+    "late": (ORANGE, "square"),
     "capacity of the link": (GREEN, "triangle-up"),
     "quota": (ORANGE, "square"),
     "best effort": (BLUE, "circle"),
@@ -111,8 +112,10 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "all known": (GREY, "circle"),
     "record of 5": (BLUE, "square"),
     "record of 2": (ORANGE, "diamond"),
-    "congested": (RED, "cross"),
-    "not congested": (BLUE, "circle"),
+    "also wanted by the slow side": (RED, "cross"),
+    "only by the fast side": (BLUE, "circle"),
+    "the covering subscriber": (BLUE, "circle"),
+    "the covered one": (ORANGE, "square"),
     "feedback": (ORANGE, "square"),
     "flows": (PURPLE, "diamond"),
 }
@@ -174,14 +177,14 @@ def with_levels(
     spec: Mapping[str, Any],
     levels: Mapping[str, float],
     steps: Mapping[str, Sequence[tuple[str, float, float | None]]],
-    *,
-    end: float,
 ) -> dict[str, Any]:
     """A plot of curves over seconds with more in it: dashed levels, and steps of (which, time, value)."""
+    ends = [row["second"] for row in spec["data"]["values"]]
+    begin, end = float(min(ends)), float(max(ends))
     names = [*spec["encoding"]["color"]["scale"]["domain"], *levels, *steps]
     encoding = {
         **spec["encoding"],
-        "x": {**spec["encoding"]["x"], "scale": {"domain": [0.0, end], "nice": False}},
+        "x": {**spec["encoding"]["x"], "scale": {"domain": [begin, end], "nice": False}},
         "color": {**spec["encoding"]["color"], "scale": colour_scale(names)},
         "strokeDash": {
             "field": "series",
@@ -189,7 +192,7 @@ def with_levels(
             "scale": {"domain": names, "range": [[6, 4] if name in levels else [1, 0] for name in names]},
         },
     }
-    rows = [{"second": at, "rate": level, "series": name} for name, level in levels.items() for at in (0.0, end)]
+    rows = [{"second": at, "rate": level, "series": name} for name, level in levels.items() for at in (begin, end)]
     curves = {"data": {"values": [*spec["data"]["values"], *rows]}, "mark": spec["mark"], "params": spec["params"]}
     stepped = [
         {"second": at, "rate": value, "series": name, "which": which}
@@ -208,14 +211,20 @@ def with_levels(
     }
 
 
-def over_time(curves: Mapping[str, Iterable[float]], y_title: str, *, top: float | None = None) -> dict[str, Any]:
-    """Named rates, one value per second."""
+def over_time(
+    curves: Mapping[str, Iterable[float]], y_title: str, *, top: float | None = None, start: int = 0
+) -> dict[str, Any]:
+    """Named rates, one value per second; drawn from the second `start` on."""
     rows = [
         {"second": second, "rate": float(rate), "series": name}
         for name, rates in curves.items()
         for second, rate in enumerate(rates)
+        if second >= start
     ]
-    return lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title, top=top)
+    spec = lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title, top=top)
+    if start:
+        spec["encoding"]["x"]["scale"] = {"nice": False, "zero": False}
+    return spec
 
 
 def bars(

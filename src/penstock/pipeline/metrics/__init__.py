@@ -15,7 +15,7 @@ from penstock.pipeline.metrics.losses import (
     missed,
 )
 from penstock.pipeline.metrics.nodes import counts, lives, neighbours
-from penstock.pipeline.metrics.order import fifo_violations, fifo_violations_per_second, ordering
+from penstock.pipeline.metrics.order import fifo_violations, fifo_violations_per_second, late_per_second, ordering
 from penstock.pipeline.metrics.per_second import (
     delivered_per_second,
     link_use,
@@ -51,6 +51,7 @@ __all__ = [
     "fifo_violations_per_second",
     "flow_limits",
     "jain_index",
+    "late_per_second",
     "link_use",
     "lives",
     "lost_messages",

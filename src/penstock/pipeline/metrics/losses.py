@@ -29,7 +29,8 @@ FALSE_POSITIVES = f"{_MESSAGE}, delivered_at double"
 MISSED = "run string, publisher string, client string, due bigint, missed bigint"
 DUPLICATES = "run string, publisher string, client string, duplicates bigint"
 DROPS = (
-    "run string, node string, peer string, place string, cause string, kind string, packets bigint, destinations bigint"
+    "run string, node string, peer string, place string, cause string, kind string, publisher string, packets bigint,"
+    " destinations bigint"
 )
 
 
@@ -54,7 +55,7 @@ def duplicates(delivered: DataFrame) -> DataFrame:
 
 
 def drops(dropped: DataFrame) -> DataFrame:
-    """Packets that ended on the way, and how many destinations they were still meant for, by place and cause."""
+    """Packets that ended on the way, by place, cause and publisher, and how many destinations they were meant for."""
     return table_of(DROPS_METRIC, {"dropped": dropped})
 
 
@@ -121,7 +122,7 @@ def _duplicates(tables: ArrowTables) -> pa.Table:
 
 def _drops(tables: ArrowTables) -> pa.Table:
     table = tables["dropped"]
-    keys = ["run", "node", "peer", "place", "cause", "kind"]
+    keys = ["run", "node", "peer", "place", "cause", "kind", "publisher"]
     return count_rows(table, keys, "packets", {"destinations": array(table, "destinations")})
 
 
@@ -160,7 +161,7 @@ DUPLICATES_METRIC = Metric(
 DROPS_METRIC = Metric(
     "drops",
     DROPS,
-    {"dropped": ("node", "peer", "place", "cause", "kind", "destinations")},
+    {"dropped": ("node", "peer", "place", "cause", "kind", "publisher", "destinations")},
     _drops,
     totals={"packets": "sum", "destinations": "sum"},
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.execution import table_of
-from penstock.pipeline.groups import Rows, grouped, number_rows, ordinal, tally
+from penstock.pipeline.groups import Rows, grouped, ordinal, tally
 from penstock.pipeline.metric import ArrowTables, Metric
 from penstock.pipeline.metrics.shared import as_client, key_table, steady_sums
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 VIOLATIONS = "run string, publisher string, client string, received bigint, violations bigint"
 VIOLATIONS_PER_SECOND = "run string, second bigint, violations bigint"
+LATE_PER_SECOND = "run string, publisher string, client string, second bigint, late bigint"
 ORDER = (
     "run string, publisher string, client string, delivered bigint, late bigint, latched bigint, assigned double,"
     " held double"
@@ -46,7 +47,12 @@ def fifo_violations(delivered: DataFrame) -> DataFrame:
 
 def fifo_violations_per_second(delivered: DataFrame) -> DataFrame:
     """How many messages came too late in each second of a run, over all publishers and clients; no row where none."""
-    return table_of(VIOLATIONS_PER_SECOND_METRIC, {"delivered": delivered})
+    return table_of(VIOLATIONS_PER_SECOND_METRIC, {"delivered": delivered}, [LATE_PER_SECOND_METRIC])
+
+
+def late_per_second(delivered: DataFrame) -> DataFrame:
+    """How many messages of each publisher came to each client too late in each second of a run; no row where none."""
+    return table_of(LATE_PER_SECOND_METRIC, {"delivered": delivered})
 
 
 # The metrics behind them.
@@ -73,16 +79,22 @@ def _violations(tables: ArrowTables) -> pa.Table:
     return as_client(key_table(keys, np.arange(len(keys)), received=received, violations=violations))
 
 
-def _violations_per_second(tables: ArrowTables) -> pa.Table:
+def _late_per_second(tables: ArrowTables) -> pa.Table:
     import numpy as np
-    import pyarrow as pa
 
     keys, rows = grouped(tables["delivered"], ["run", "publisher", "node"], ["time", "incarnation", "count"])
     rows, order = in_order_of_reception(rows)
     late = rows.take(late_messages(order))
-    runs, first = number_rows(keys, ["run"])
-    run, second, violations = tally(runs[late.number], np.floor(late["time"]).astype(np.int64))
-    return key_table(keys.select(["run"]).take(pa.array(first)), run, second=second, violations=violations)
+    pair, second, counted = tally(late.number, np.floor(late["time"]).astype(np.int64))
+    return as_client(key_table(keys, pair, second=second, late=counted))
+
+
+def _violations_per_second(tables: ArrowTables) -> pa.Table:
+    import numpy as np
+
+    keys, rows = grouped(tables["late_per_second"], ["run", "second"], ["late"])
+    violations = np.add.reduceat(rows["late"], rows.starts)
+    return key_table(keys, np.arange(len(keys)), violations=violations)
 
 
 _RECEPTION = {"delivered": ("publisher", "node", "time", "incarnation", "count")}
@@ -95,12 +107,12 @@ ORDER_METRIC = Metric(
     together={"ordered": ("publisher", "node")},
 )
 VIOLATIONS_METRIC = Metric("fifo_violations", VIOLATIONS, _RECEPTION, _violations, together=_BY_PAIR)
+LATE_PER_SECOND_METRIC = Metric("late_per_second", LATE_PER_SECOND, _RECEPTION, _late_per_second, together=_BY_PAIR)
 VIOLATIONS_PER_SECOND_METRIC = Metric(
     "fifo_violations_per_second",
     VIOLATIONS_PER_SECOND,
-    _RECEPTION,
+    {"late_per_second": ("second", "late")},
     _violations_per_second,
-    together=_BY_PAIR,
     totals={"violations": "sum"},
 )
 
