@@ -9,8 +9,11 @@ puts them together again, which costs more than all the rest), or handed over by
 parcels, and the tasks of each further round work on all parcels of their bucket. Results come out as parcels as well:
 `compute` collects these and adds their parts up, so nothing but results reaches the driver.
 
-Memory: a task of round 0 holds CHUNK_ROWS rows, a task of a later round its share of the trace, about BUCKET_BYTES as
-compressed in files.
+Memory: a task of round 0 holds CHUNK_ROWS rows. A task of a later round holds, in its Python worker, everything about
+its keys at once. That is a share of the trace, about BUCKET_BYTES as compressed in files, unless one key has more: all
+deliveries of a publisher are in one task, and then the delays of all deliveries of a run, which the percentiles of the
+run are taken from. Only the delays travel there: a number of 8 bytes for each delivery, or two where messages waited.
+Java never holds more than some parcels.
 """
 
 from __future__ import annotations
