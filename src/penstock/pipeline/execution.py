@@ -25,6 +25,7 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.errors import PipelineError
 from penstock.pipeline.metric import Metric, MetricPlan
 from penstock.pipeline.parcels import PARCELS, ParcelSender, batches_of, conform, joined, open_parcels, plain
 
@@ -286,6 +287,10 @@ def _read(file: PartFile, columns: Sequence[str], ddl: str) -> pa.Table:
     # One thread: Spark has given each core a task already.
     with parquet.ParquetFile(file.path, read_dictionary=texts, page_checksum_verification=True) as opened:
         table = opened.read([*columns, *(["time"] if cut or not columns else [])], use_threads=False)
+    if "time" in table.column_names and not pc.all(pc.is_finite(table["time"]), min_count=0).as_py():
+        raise PipelineError(
+            f"{file.path}: has a record at a time that is none (nan or inf); remove it, or mend its writer"
+        )
     if file.until < inf:
         table = table.filter(pc.less(table["time"], file.until))
     run = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, dtype=np.int32), pa.array([file.run]))

@@ -195,9 +195,10 @@ def look_at(run: RunFolder, *, thorough: bool) -> Iterator[Part]:
             yield look(path, kind, thorough=thorough)
 
 
-def find_damage(runs: Iterable[RunFolder]) -> InvalidRun | None:
-    """Read every page of every part file: who wants to know why Spark failed does not mind the time."""
-    parts = (part for run in runs for part in look_at(run, thorough=True))
+def find_damage(tables: Tables) -> InvalidRun | None:
+    """Read every page of the part files that were taken: who wants to know why Spark failed does not mind the time."""
+    kinds = {kind_name(kind): kind for kind in record_kinds()}
+    parts = (look(path, kinds[kind], thorough=True) for kind, files in tables.files.items() for path in files)
     return next((invalid(part) for part in parts if part.problem is not None), None)
 
 
