@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.kernel.trace import Delivered
+from penstock.kernel.trace import Delivered, NodeStarted, Subscribed
 from penstock.kernel.trace_files import TraceFiles
 from penstock.kernel.trace_marks import Mark
 from penstock.pipeline.extent import (
@@ -102,6 +102,37 @@ def test_a_lost_part_covers_the_time_between_its_neighbours(
         other.write(3.3, "n", Delivered(0, "p", 1, 99))  # says nothing about the parts of somebody else
     found = lost_records(parts_of(tmp_path, bad), [], None, complete=True)
     assert found == [LostRecords("delivered", *stretch) for stretch in lost]
+
+
+def test_a_killed_process_may_have_lost_records_of_any_kind() -> None:
+    """Also of one that it had put nothing on disk of; a broker's process has none of a client's records."""
+    publisher, broker = (
+        Mark(writer="p", until=5.0, rows={"node_started": 1}),
+        Mark(writer="north-17", rows={"counted": 3}),
+    )
+
+    def lost(mark: Mark) -> list[LostRecords]:
+        return lost_records([], [mark], {}, complete=True, brokers={"north"})
+
+    kinds = ["delivered", "node_started", "published", "subscribed", "unsubscribed"]
+    assert lost(publisher) == [LostRecords(kind, 5.0, inf) for kind in kinds]
+    assert lost(broker) == [LostRecords("counted", -inf, inf)]
+
+
+def test_a_publisher_killed_before_it_put_a_publication_on_disk_fails_no_check(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a" / "7"
+    killed = TraceFiles(folder, writer="p")
+    killed.write(0.0, "p", NodeStarted("client", 1))
+    killed.flush(5.0)
+    with TraceFiles(folder, writer="c") as trace:
+        trace.write(0.0, "c", Subscribed(1, "TRUE"))
+        trace.write(6.5, "c", Delivered(1, "p", 1, 1))
+    records = {"node_started": 1, "subscribed": 1, "delivered": 1}
+    (folder / "run.json").write_text(json.dumps({"name": "x", "seed": 1, "complete": True, "records": records}))
+    summary = run_pipeline(spark, [folder], only=["checks"])
+    assert [(one["level"], one["check"]) for one in summary.checks] == [("warn", "a process was killed")]
 
 
 def test_records_are_counted() -> None:

@@ -14,7 +14,8 @@ A run without marks, which an older version left, says nothing about itself; of 
 
 "Shortly" is the run's own `drain`, the time that a complete run gives its last messages to arrive, and at least
 `UNDER_WAY`. The time of a part that is lost is that between its neighbours, the parts of its kind and writer before
-and after it. A writer that was killed while the run went on has lost everything after its mark.
+and after it. A writer that was killed while the run went on may have lost anything after its mark, also of a kind that
+it had put nothing on disk of; only the process of a broker never had a client's records.
 
 Records that should be there are counted in `run.json`, or for a run that is not complete in the marks. If there are
 fewer, that is a failed check, and the kind counts as lost as a whole.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, nextafter
 from pathlib import Path
@@ -44,6 +45,7 @@ _NO_PUBLICATION = "a delivery without a publication"
 _NO_SUBSCRIPTION = "a delivery for a subscription never made"
 _EARLY = "delivered before the subscription was made"
 UNWANTED = "a delivery that nobody had asked for"
+_OF_CLIENTS = {"published", "delivered", "subscribed", "unsubscribed"}  # all that is judged by
 _NOT_JUDGED_WITHOUT = {"published": {_NO_PUBLICATION, UNWANTED}, "subscribed": {_NO_SUBSCRIPTION, _EARLY, UNWANTED}}
 
 
@@ -111,9 +113,14 @@ def miscounted(
 
 
 def lost_records(
-    parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
+    parts: Sequence[Part],
+    marks: Sequence[Mark],
+    records: dict[str, int] | None,
+    *,
+    complete: bool,
+    brokers: Collection[str] = (),
 ) -> list[LostRecords]:
-    """What is not there of a run, as far as it is read."""
+    """What is not there of a run, as far as it is read. `brokers` are the names of those of the scenario."""
     lost = []
     for own in _by_writer(parts).values():
         for place, part in enumerate(own):
@@ -125,10 +132,11 @@ def lost_records(
     wrong = miscounted(parts, marks, records, complete=complete)
     lost += [LostRecords(kind, -inf, inf) for kind, said, has in wrong if has < said]
     if complete:
-        cut_off = [mark for mark in marks if not mark.closed]
-        lost += [
-            LostRecords(kind, -inf if mark.until is None else mark.until, inf) for mark in cut_off for kind in mark.rows
-        ]
+        for mark in marks:
+            if not mark.closed:
+                of_broker = re.sub(r"-\d+$", "", mark.writer) in brokers  # each life of it has a number of its own
+                kinds = set(mark.rows) | (set() if of_broker else _OF_CLIENTS)
+                lost += [LostRecords(kind, mark.reached, inf) for kind in sorted(kinds)]
     return lost
 
 

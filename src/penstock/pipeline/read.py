@@ -133,7 +133,8 @@ def read_runs(
 
 def _judged(run: RunFolder, parts: list[Part]) -> RunFolder:
     """The run, with what cannot be judged of it."""
-    lost = lost_records(parts, run.marks, run.head.records, complete=run.head.complete)
+    brokers = {str(one.get("name")) for one in run.head.scenario.get("broker", ()) if isinstance(one, dict)}
+    lost = lost_records(parts, run.marks, run.head.records, complete=run.head.complete, brokers=brokers)
     stretches = unjudged_stretches(run.until, lost, run.under_way)
     return replace(run, unjudged=stretches, unjudged_checks=frozenset(unjudged_checks(lost)))
 
