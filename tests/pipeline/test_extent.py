@@ -24,7 +24,7 @@ from penstock.pipeline.extent import (
     reached,
     unjudged_stretches,
 )
-from penstock.pipeline.read import find_runs, part_files
+from penstock.pipeline.read import find_runs, part_files, read_runs
 from penstock.pipeline.results import read_result
 from penstock.pipeline.run import run_pipeline
 from penstock.pipeline.summary import as_text
@@ -149,6 +149,11 @@ def test_records_are_counted() -> None:
     assert found({"delivered": 7, "published": 1_200}, closed) == [gone]
     too_many = CheckFinding("r", "there are too many records", 7, "run.json says 0 delivered, the trace has 7")
     assert found({}, closed) == [too_many]
+    (several,) = found({"delivered": 8, "published": 1_200, "counted": 20}, closed)
+    assert several.times == 1_221
+    assert several.example == (
+        "run.json says 20 counted, the trace has 0; 8 delivered, the trace has 7; 1,200 published, the trace has 0"
+    )
     killed = Mark(writer="north", until=2.5, rows={"delivered": 5})
     assert found({"delivered": 5}, killed) == [
         CheckFinding("r", "a process was killed", 1, "the records of north end at 2.5 s")
@@ -156,6 +161,22 @@ def test_records_are_counted() -> None:
     assert found(None, killed, complete=False) == [], "it may have put more on disk than it has marked"
     fewer = CheckFinding("r", "records are missing", 2, "the marks say 9 delivered, the trace has 7")
     assert found(None, Mark(writer="", until=1.0, rows={"delivered": 9}), complete=False) == [fewer]
+
+
+def test_a_damaged_mark_does_not_matter_where_all_records_are_there(spark: SparkSession, tmp_path: Path) -> None:
+    def findings(folder: Path, **says: object) -> list[tuple[str, str]]:
+        with TraceFiles(folder) as trace:
+            trace.write(1.0, "n", Subscribed(1, "TRUE"))
+        (folder / "trace" / "mark.json").write_text("{")
+        (folder / "run.json").write_text(json.dumps({"name": "x", "seed": 1, "complete": True, **says}))
+        return [(one.check, one.example) for one in read_runs(spark, [folder]).findings]
+
+    unknown = ("a mark cannot be read", "nobody knows how far the records of the run go")
+    missing = ("records are missing", "run.json says 2 subscribed, the trace has 1")
+    assert findings(tmp_path / "a" / "1", records={"subscribed": 1}) == []
+    assert findings(tmp_path / "a" / "2", records={"subscribed": 2}) == [unknown, missing]
+    assert findings(tmp_path / "a" / "3", records={"subscribed": 1}, cut_off=[""]) == [unknown]
+    assert findings(tmp_path / "a" / "4") == [unknown]
 
 
 def test_a_killed_run_is_judged_as_far_as_it_got(

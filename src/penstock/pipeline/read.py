@@ -36,6 +36,7 @@ from penstock.pipeline.extent import (
     Part,
     find_losses,
     lost_records,
+    marks_that_matter,
     reached,
     seconds,
     unjudged_checks,
@@ -60,6 +61,7 @@ class RunHead(Struct, frozen=True):
     complete: bool
     scenario: dict[str, Any] = {}
     records: dict[str, int] | None = None  # of each kind; older versions did not count them
+    cut_off: tuple[str, ...] = ()  # writers of the trace that were killed
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def read_runs(
     judged = []
     for run in runs:
         parts = list(look_at(run, thorough=allow_partial))
+        run = _with_marks_that_matter(run, parts)
         bad = [part for part in parts if part.problem is not None]
         if bad and not allow_partial:
             raise invalid(bad[0])
@@ -129,6 +132,12 @@ def read_runs(
             if part.problem is None:
                 good[part.kind][part.path] = run.run
     return Tables({}, runs=tuple(judged), warnings=tuple(warnings), findings=tuple(findings), files=good, spark=spark)
+
+
+def _with_marks_that_matter(run: RunFolder, parts: list[Part]) -> RunFolder:
+    head = run.head
+    marks = marks_that_matter(parts, run.marks, head.records, complete=head.complete, cut_off=head.cut_off)
+    return replace(run, marks=marks)
 
 
 def _judged(run: RunFolder, parts: list[Part]) -> RunFolder:

@@ -167,7 +167,7 @@ def _settings(fast: bool) -> dict[str, str]:
 
 
 def _not_of_a_dead_java(record: logging.LogRecord) -> bool:
-    """Whoever talks to a Java that has ended gets an error; the library between them fills a screen as well."""
+    """Whoever calls a Java that has ended gets an error; the library between them fills a screen as well."""
     return record.msg != "Exception while sending command."
 
 
