@@ -152,7 +152,7 @@ def collect_subscriptions(
         changes[run, node, number].append((time, where))
     for run, node, number, time in _rows(unsubscribed, _UNSUBSCRIBED):
         changes[run, node, number].append((time, None))
-    own = {run: grace if isinstance(grace, float) else grace[run] for run, _, _ in changes}
+    own = {run: grace[run] if isinstance(grace, Mapping) else float(grace) for run, _, _ in changes}
     spans = [
         (run, node, number, span)
         for (run, node, number), one in sorted(changes.items())
