@@ -2,8 +2,9 @@
 
 What is wrong with a run is found before Spark starts on it. A part file whose footer cannot be read, or whose columns
 are not those of its kind, is named and stops the pipeline; with `allow_partial` it is left out, and the tables say so.
-Pages inside the files carry checksums, which Spark verifies as it reads; with `allow_partial` they are verified here,
-since a file must then be known to be good before it is taken.
+Pages inside the files carry checksums, which are verified as they are read, by Arrow in the pipeline (`execution`) and
+by Spark for these DataFrames; with `allow_partial` they are verified here, since a file must then be known to be good
+before it is taken.
 
 A run that is not complete (it crashed, or is still going) is read as far as it certainly got, with a warning. What
 that means for its numbers, and what a part file that is left out means for them, stands in `extent`.
@@ -80,7 +81,7 @@ class RunFolder:
     @property
     def under_way(self) -> float:
         """Seconds that a message of this run may be under way."""
-        return max(UNDER_WAY, float(self.head.scenario.get("drain", UNDER_WAY)))
+        return max(UNDER_WAY, _seconds_of(self.folder, self.head, "drain", UNDER_WAY))
 
 
 @dataclass(frozen=True)
@@ -160,10 +161,11 @@ def find_runs(folders: Iterable[Path | str], *, grace: float | None = None) -> t
     for given in folders:
         folder = Path(given).resolve()
         head = _head(folder)
-        own = float(head.scenario.get("settle", GRACE)) if grace is None else grace
+        own = _seconds_of(folder, head, "settle", GRACE) if grace is None else grace
         marks = tuple(read_marks(folder / TRACE_FOLDER))
         until = reached(marks, complete=head.complete)
         run = RunFolder("/".join(folder.parts[-2:]), folder, head, own, until, marks=marks)
+        _ = run.under_way  # said now if it is wrong, not in the middle of the work
         if run.run in runs:
             raise InvalidRun(str(folder), f"has the same name as {runs[run.run].folder}; each run needs its own")
         runs[run.run] = run
@@ -224,6 +226,15 @@ def _head(folder: Path) -> RunHead:
         raise InvalidRun(str(folder), f"is no run: {RUN_FILE} cannot be read ({error.strerror})") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRun(str(folder / RUN_FILE), f"does not describe a run: {error}") from None
+
+
+def _seconds_of(folder: Path, head: RunHead, name: str, default: float) -> float:
+    """A time that the scenario gives."""
+    value = head.scenario.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < inf:
+        problem = f"`{name}` of its scenario is {value!r}, not a number of seconds from 0 on; put it right there"
+        raise InvalidRun(str(folder / RUN_FILE), problem)
+    return float(value)
 
 
 def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str], until: dict[str, float]) -> DataFrame:
