@@ -25,7 +25,8 @@ SHARES = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
 BIN = 0.001
 
 _PREPARED = """
-CREATE TABLE sent AS SELECT DISTINCT run, publisher, incarnation, "count", time, waited FROM published;
+CREATE TABLE sent AS SELECT run, publisher, incarnation, "count", time, waited FROM published
+QUALIFY row_number() OVER (PARTITION BY run, publisher, incarnation, "count" ORDER BY time, waited) = 1;
 CREATE TABLE got AS SELECT *, node AS client FROM delivered;
 CREATE TABLE made AS SELECT run, node AS client, subscription, min(time) AS made FROM subscribed GROUP BY ALL;
 

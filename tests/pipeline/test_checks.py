@@ -30,6 +30,7 @@ LOSSES = (
     CheckFinding("a", "a part file was left out", 1, "counted/part-00001.parquet"),
     CheckFinding("a", "a part file was left out", 1, "counted/part-00003.parquet"),
     CheckFinding("a", "a process was killed", 1, "the records of m end at 2.0 s"),
+    CheckFinding("a", "a mark cannot be read", 1, "nobody knows how far the records of m go"),
     CheckFinding("a", "records are missing", 7, "the marks say 7 dropped, the trace has 0"),
     CheckFinding("a", "there are too many records", 3, "run.json says 1 counted, the trace has 4"),
 )
@@ -102,6 +103,7 @@ def test_every_check_finds_what_it_is_for(spark: SparkSession) -> None:
         "incomplete run": (1, "read up to 9.0 s"),
         "a part file was left out": (2, "counted/part-00001.parquet"),
         "a process was killed": (1, "the records of m end at 2.0 s"),
+        "a mark cannot be read": (1, "nobody knows how far the records of m go"),
         "records are missing": (7, "the marks say 7 dropped, the trace has 0"),
         "there are too many records": (3, "run.json says 1 counted, the trace has 4"),
     }

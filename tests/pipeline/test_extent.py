@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.kernel.trace import Delivered
+from penstock.kernel.trace import Delivered, NodeStarted, Subscribed
 from penstock.kernel.trace_files import TraceFiles
 from penstock.kernel.trace_marks import Mark
 from penstock.pipeline.extent import (
@@ -24,7 +24,7 @@ from penstock.pipeline.extent import (
     reached,
     unjudged_stretches,
 )
-from penstock.pipeline.read import find_runs, part_files
+from penstock.pipeline.read import find_runs, part_files, read_runs
 from penstock.pipeline.results import read_result
 from penstock.pipeline.run import run_pipeline
 from penstock.pipeline.summary import as_text
@@ -104,6 +104,37 @@ def test_a_lost_part_covers_the_time_between_its_neighbours(
     assert found == [LostRecords("delivered", *stretch) for stretch in lost]
 
 
+def test_a_killed_process_may_have_lost_records_of_any_kind() -> None:
+    """Also of one that it had put nothing on disk of; a broker's process has none of a client's records."""
+    publisher, broker = (
+        Mark(writer="p", until=5.0, rows={"node_started": 1}),
+        Mark(writer="north-17", rows={"counted": 3}),
+    )
+
+    def lost(mark: Mark) -> list[LostRecords]:
+        return lost_records([], [mark], {}, complete=True, brokers={"north"})
+
+    kinds = ["delivered", "node_started", "published", "subscribed", "unsubscribed"]
+    assert lost(publisher) == [LostRecords(kind, 5.0, inf) for kind in kinds]
+    assert lost(broker) == [LostRecords("counted", -inf, inf)]
+
+
+def test_a_publisher_killed_before_it_put_a_publication_on_disk_fails_no_check(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a" / "7"
+    killed = TraceFiles(folder, writer="p")
+    killed.write(0.0, "p", NodeStarted("client", 1))
+    killed.flush(5.0)
+    with TraceFiles(folder, writer="c") as trace:
+        trace.write(0.0, "c", Subscribed(1, "TRUE"))
+        trace.write(6.5, "c", Delivered(1, "p", 1, 1))
+    records = {"node_started": 1, "subscribed": 1, "delivered": 1}
+    (folder / "run.json").write_text(json.dumps({"name": "x", "seed": 1, "complete": True, "records": records}))
+    summary = run_pipeline(spark, [folder], only=["checks"])
+    assert [(one["level"], one["check"]) for one in summary.checks] == [("warn", "a process was killed")]
+
+
 def test_records_are_counted() -> None:
     part, closed = Part(Path("part-00000.parquet"), "delivered", 7), Mark(writer="", closed=True)
 
@@ -118,6 +149,11 @@ def test_records_are_counted() -> None:
     assert found({"delivered": 7, "published": 1_200}, closed) == [gone]
     too_many = CheckFinding("r", "there are too many records", 7, "run.json says 0 delivered, the trace has 7")
     assert found({}, closed) == [too_many]
+    (several,) = found({"delivered": 8, "published": 1_200, "counted": 20}, closed)
+    assert several.times == 1_221
+    assert several.example == (
+        "run.json says 20 counted, the trace has 0; 8 delivered, the trace has 7; 1,200 published, the trace has 0"
+    )
     killed = Mark(writer="north", until=2.5, rows={"delivered": 5})
     assert found({"delivered": 5}, killed) == [
         CheckFinding("r", "a process was killed", 1, "the records of north end at 2.5 s")
@@ -125,6 +161,22 @@ def test_records_are_counted() -> None:
     assert found(None, killed, complete=False) == [], "it may have put more on disk than it has marked"
     fewer = CheckFinding("r", "records are missing", 2, "the marks say 9 delivered, the trace has 7")
     assert found(None, Mark(writer="", until=1.0, rows={"delivered": 9}), complete=False) == [fewer]
+
+
+def test_a_damaged_mark_does_not_matter_where_all_records_are_there(spark: SparkSession, tmp_path: Path) -> None:
+    def findings(folder: Path, **says: object) -> list[tuple[str, str]]:
+        with TraceFiles(folder) as trace:
+            trace.write(1.0, "n", Subscribed(1, "TRUE"))
+        (folder / "trace" / "mark.json").write_text("{")
+        (folder / "run.json").write_text(json.dumps({"name": "x", "seed": 1, "complete": True, **says}))
+        return [(one.check, one.example) for one in read_runs(spark, [folder]).findings]
+
+    unknown = ("a mark cannot be read", "nobody knows how far the records of the run go")
+    missing = ("records are missing", "run.json says 2 subscribed, the trace has 1")
+    assert findings(tmp_path / "a" / "1", records={"subscribed": 1}) == []
+    assert findings(tmp_path / "a" / "2", records={"subscribed": 2}) == [unknown, missing]
+    assert findings(tmp_path / "a" / "3", records={"subscribed": 1}, cut_off=[""]) == [unknown]
+    assert findings(tmp_path / "a" / "4") == [unknown]
 
 
 def test_a_killed_run_is_judged_as_far_as_it_got(

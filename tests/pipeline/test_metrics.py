@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -128,6 +130,20 @@ def test_delays(spark: SparkSession) -> None:
         ("a", "q", "t", 0, 1, 1, 2.5, 3.0, 0.5, 0.0, 0.5),
         ("b", "p", "s", 0, 1, 1, 0.0, 2.0, 2.0, 0.0, 2.0),
     ]
+
+
+@pytest.mark.parametrize("far", [0, 10**9], ids=["near counts", "far counts"])
+def test_the_earliest_publication_of_an_identity_counts(far: int) -> None:
+    """Whatever the order of the rows: files are read in the order of their names, tables as Spark likes."""
+    sent = [(1.0, 1, 0.5), (1.0, 1, 0.25), (3.0, 1, 0.0), (2.0, 1, 0.0), (4.0, 1 + far, 0.0)]
+    who = {"run": ["a"], "publisher": ["p"], "incarnation": [1]}
+    got = pa.table({**who, "node": ["s"], "count": [1], "time": [5.0]})
+    for rows in permutations(sent):
+        times, counts, waited = map(list, zip(*rows, strict=True))
+        many = {name: value * len(sent) for name, value in who.items()}
+        tables = {"delivered": got, "published": pa.table({**many, "time": times, "count": counts, "waited": waited})}
+        (row,) = delay.MATCHED.work(tables).to_pylist()
+        assert (row["published_at"], row["delay"], row["delay_from_publish"]) == (1.0, 4.0, 4.25)
 
 
 @pytest.mark.parametrize(

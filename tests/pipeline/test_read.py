@@ -151,3 +151,19 @@ def test_a_table_is_checked_by_name_and_type(spark: SparkSession) -> None:
         checked(table, "run string, c bigint", "x")
     with pytest.raises(SchemaMismatch, match="'b' is bigint and should be double"):
         checked(table, "run string, b double", "x")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "problem"),
+    [
+        ({"settle": "abc"}, "`settle` of its scenario is 'abc', not a number of seconds"),
+        ({"settle": None}, "`settle` of its scenario is None"),
+        ({"settle": -5}, "`settle` of its scenario is -5"),
+        ({"settle": True}, "`settle` of its scenario is True"),
+        ({"drain": [1]}, r"`drain` of its scenario is \[1\]"),
+    ],
+)
+def test_a_scenario_whose_times_are_none_is_refused(scenario: dict[str, object], problem: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"name": "x", "seed": 1, "complete": True, "scenario": scenario}))
+    with pytest.raises(InvalidRun, match=rf"run\.json: {problem}"):
+        find_runs([tmp_path])

@@ -15,7 +15,7 @@ from penstock.kernel import trace_files
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import SHARED_KINDS, Counted, Delivered, Dropped, NodeStopped, Published, Record
 from penstock.kernel.trace_files import TraceFiles, arrow_schema, columns, kind_name
-from penstock.kernel.trace_marks import Mark, read_marks
+from penstock.kernel.trace_marks import DamagedMark, Mark, read_marks
 from penstock.services import record_kinds
 
 SAMPLES = {bool: True, int: -(2**63), float: 0.1, str: "grüße 'x' \n"}
@@ -184,4 +184,4 @@ def test_a_mark_that_cannot_be_read_makes_nothing_certain(tmp_path: Path) -> Non
     with TraceFiles(tmp_path, writer="north"):
         pass
     (tmp_path / "trace" / "mark-north.json").write_bytes(b"")
-    assert read_marks(tmp_path / "trace") == [Mark(writer="north")]
+    assert read_marks(tmp_path / "trace") == [DamagedMark(writer="north")]

@@ -79,6 +79,12 @@ def test_due_within_the_span_allowed_near_its_ends_wrong_outside(spark: SparkSes
     }
 
 
+def test_a_grace_that_is_a_whole_number_is_for_all_runs(spark: SparkSession) -> None:
+    published = [(run, time, "p", count, {"a": 1}) for run in "rs" for count, time in enumerate([10.5, 11.5])]
+    found = judged(spark, published, [(run, 10.0, "c", 4, "a = 1") for run in "rs"], [], grace=1)
+    assert found == {(run, "p", count, "c", 4, count == 1) for run in "rs" for count in (0, 1)}
+
+
 def test_every_subscription_for_itself_in_its_own_run(spark: SparkSession) -> None:
     published = [
         ("one", 1.0, "p", 1, {"a": 1, "s": "x"}),

@@ -39,6 +39,10 @@ class Mark(Struct, frozen=True, kw_only=True):
         return -inf if self.until is None else self.until
 
 
+class DamagedMark(Mark, frozen=True, kw_only=True):
+    """One that cannot be read: nothing of its writer is certain."""
+
+
 def write_mark(trace: Path, mark: Mark) -> None:
     """Put the mark in the place of the one before."""
     path = trace / (f"mark-{mark.writer}.json" if mark.writer else "mark.json")
@@ -62,4 +66,4 @@ def _read(path: Path) -> Mark:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Mark)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return Mark(writer=path.stem.removeprefix("mark").removeprefix("-"))
+        return DamagedMark(writer=path.stem.removeprefix("mark").removeprefix("-"))

@@ -15,7 +15,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.execution import table_of
-from penstock.pipeline.extent import CUT_OFF, INCOMPLETE, LEFT_OUT, MISSING, TOO_MANY, UNWANTED, CheckFinding
+from penstock.pipeline.extent import (
+    CUT_OFF,
+    DAMAGED_MARK,
+    INCOMPLETE,
+    LEFT_OUT,
+    MISSING,
+    TOO_MANY,
+    UNWANTED,
+    CheckFinding,
+)
 from penstock.pipeline.groups import array, grouped, ordinal
 from penstock.pipeline.metric import ArrowTables, Metric
 from penstock.pipeline.metrics.delay import MATCHED
@@ -51,6 +60,7 @@ LEVELS = {
     INCOMPLETE: "warn",
     LEFT_OUT: "warn",
     CUT_OFF: "warn",
+    DAMAGED_MARK: "warn",
 }
 
 

@@ -9,8 +9,11 @@ puts them together again, which costs more than all the rest), or handed over by
 parcels, and the tasks of each further round work on all parcels of their bucket. Results come out as parcels as well:
 `compute` collects these and adds their parts up, so nothing but results reaches the driver.
 
-Memory: a task of round 0 holds CHUNK_ROWS rows, a task of a later round its share of the trace, about BUCKET_BYTES as
-compressed in files.
+Memory: a task of round 0 holds CHUNK_ROWS rows. A task of a later round holds, in its Python worker, everything about
+its keys at once. That is a share of the trace, about BUCKET_BYTES as compressed in files, unless one key has more: all
+deliveries of a publisher are in one task, and then the delays of all deliveries of a run, which the percentiles of the
+run are taken from. Only the delays travel there: a number of 8 bytes for each delivery, or two where messages waited.
+Java never holds more than some parcels.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.errors import PipelineError
 from penstock.pipeline.metric import Metric, MetricPlan
 from penstock.pipeline.parcels import PARCELS, ParcelSender, batches_of, conform, joined, open_parcels, plain
 
@@ -283,6 +287,10 @@ def _read(file: PartFile, columns: Sequence[str], ddl: str) -> pa.Table:
     # One thread: Spark has given each core a task already.
     with parquet.ParquetFile(file.path, read_dictionary=texts, page_checksum_verification=True) as opened:
         table = opened.read([*columns, *(["time"] if cut or not columns else [])], use_threads=False)
+    if "time" in table.column_names and not pc.all(pc.is_finite(table["time"]), min_count=0).as_py():
+        raise PipelineError(
+            f"{file.path}: has a record at a time that is none (nan or inf); remove it, or mend its writer"
+        )
     if file.until < inf:
         table = table.filter(pc.less(table["time"], file.until))
     run = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, dtype=np.int32), pa.array([file.run]))

@@ -14,29 +14,32 @@ A run without marks, which an older version left, says nothing about itself; of 
 
 "Shortly" is the run's own `drain`, the time that a complete run gives its last messages to arrive, and at least
 `UNDER_WAY`. The time of a part that is lost is that between its neighbours, the parts of its kind and writer before
-and after it. A writer that was killed while the run went on has lost everything after its mark.
+and after it. A writer that was killed while the run went on may have lost anything after its mark, also of a kind that
+it had put nothing on disk of; only the process of a broker never had a client's records.
 
 Records that should be there are counted in `run.json`, or for a run that is not complete in the marks. If there are
-fewer, that is a failed check, and the kind counts as lost as a whole.
+fewer, that is a failed check, and the kind counts as lost as a whole. If all are there, a mark that cannot be read does
+not matter.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, nextafter
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.kernel.trace_marks import Mark
+from penstock.kernel.trace_marks import DamagedMark, Mark
 
 UNDER_WAY = 2.0  # seconds that a message may take, where the scenario does not say: the default of `drain`
 
 INCOMPLETE = "incomplete run"
 LEFT_OUT = "a part file was left out"
 CUT_OFF = "a process was killed"
+DAMAGED_MARK = "a mark cannot be read"
 MISSING = "records are missing"
 TOO_MANY = "there are too many records"
 
@@ -44,6 +47,7 @@ _NO_PUBLICATION = "a delivery without a publication"
 _NO_SUBSCRIPTION = "a delivery for a subscription never made"
 _EARLY = "delivered before the subscription was made"
 UNWANTED = "a delivery that nobody had asked for"
+_OF_CLIENTS = {"published", "delivered", "subscribed", "unsubscribed"}  # all that is judged by
 _NOT_JUDGED_WITHOUT = {"published": {_NO_PUBLICATION, UNWANTED}, "subscribed": {_NO_SUBSCRIPTION, _EARLY, UNWANTED}}
 
 
@@ -110,10 +114,29 @@ def miscounted(
     return [(kind, said, has) for kind, said, has in pairs if has < said or (exact and has > said)]
 
 
+def marks_that_matter(
+    parts: Iterable[Part],
+    marks: Sequence[Mark],
+    records: dict[str, int] | None,
+    *,
+    complete: bool,
+    cut_off: Collection[str] = (),
+) -> tuple[Mark, ...]:
+    """Without the damaged ones where nothing is missed. `cut_off` are the writers that `run.json` says were killed."""
+    good = tuple(mark for mark in marks if not isinstance(mark, DamagedMark) or mark.writer in cut_off)
+    fits = complete and records is not None and not miscounted(parts, good, records, complete=True)
+    return good if fits else tuple(marks)
+
+
 def lost_records(
-    parts: Sequence[Part], marks: Sequence[Mark], records: dict[str, int] | None, *, complete: bool
+    parts: Sequence[Part],
+    marks: Sequence[Mark],
+    records: dict[str, int] | None,
+    *,
+    complete: bool,
+    brokers: Collection[str] = (),
 ) -> list[LostRecords]:
-    """What is not there of a run, as far as it is read."""
+    """What is not there of a run, as far as it is read. `brokers` are the names of those of the scenario."""
     lost = []
     for own in _by_writer(parts).values():
         for place, part in enumerate(own):
@@ -125,10 +148,11 @@ def lost_records(
     wrong = miscounted(parts, marks, records, complete=complete)
     lost += [LostRecords(kind, -inf, inf) for kind, said, has in wrong if has < said]
     if complete:
-        cut_off = [mark for mark in marks if not mark.closed]
-        lost += [
-            LostRecords(kind, -inf if mark.until is None else mark.until, inf) for mark in cut_off for kind in mark.rows
-        ]
+        for mark in marks:
+            if not mark.closed:
+                of_broker = re.sub(r"-\d+$", "", mark.writer) in brokers  # each life of it has a number of its own
+                kinds = set(mark.rows) | (set() if of_broker else _OF_CLIENTS)
+                lost += [LostRecords(kind, mark.reached, inf) for kind in sorted(kinds)]
     return lost
 
 
@@ -156,12 +180,23 @@ def find_losses(
     found = [CheckFinding(run, LEFT_OUT, 1, f"{part.kind}/{part.path.name}, {part.problem}") for part in bad]
     for mark in marks:
         if complete and not mark.closed:
-            example = f"the records of {mark.writer or 'the run'} end at {seconds(mark.until)}"
-            found.append(CheckFinding(run, CUT_OFF, 1, example))
+            whose = mark.writer or "the run"
+            if isinstance(mark, DamagedMark):
+                example = f"nobody knows how far the records of {whose} go"
+                found.append(CheckFinding(run, DAMAGED_MARK, 1, example))
+            else:
+                example = f"the records of {whose} end at {seconds(mark.until)}"
+                found.append(CheckFinding(run, CUT_OFF, 1, example))
     who = "run.json says" if complete else "the marks say"
-    for kind, said, has in miscounted(parts, marks, records, complete=complete):
-        example = f"{who} {said:,} {kind}, the trace has {has:,}"
-        found.append(CheckFinding(run, MISSING if has < said else TOO_MANY, abs(said - has), example))
+    wrong = miscounted(parts, marks, records, complete=complete)
+    for check, some in (
+        (MISSING, [one for one in wrong if one[2] < one[1]]),
+        (TOO_MANY, [one for one in wrong if one[2] > one[1]]),
+    ):
+        if some:
+            texts = [f"{said:,} {kind}, the trace has {has:,}" for kind, said, has in some]
+            times = sum(abs(said - has) for _, said, has in some)
+            found.append(CheckFinding(run, check, times, f"{who} {'; '.join(texts)}"))
     return found
 
 

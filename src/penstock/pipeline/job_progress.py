@@ -37,9 +37,9 @@ def job_progress(spark: SparkSession, progress: Callable[[float], None] | None) 
 
 
 def _watch(spark: SparkSession, progress: Callable[[float], None], ended: Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
     done: dict[int, float] = {}  # stage -> share of its tasks
     with suppress(Exception):  # a bar is not worth an error: if the job failed, the caller hears of that
+        tracker = spark.sparkContext.statusTracker()
         before = set(tracker.getActiveStageIds())  # of somebody else
         while not ended.wait(LOOK_EVERY):
             active = set(tracker.getActiveStageIds()) - before

@@ -8,7 +8,9 @@ Spark moves rows one at a time; at ten million deliveries that, and not the arit
 
 All rows that must meet have keys that lead to the same bucket, and a bucket is one task of the next round, so a task
 finds in its parcels everything about its keys. Inside, numbers are as narrow as their values allow, and texts are
-numbers into a list, so a delivery takes some 20 bytes.
+numbers into a list, so a delivery takes some 20 bytes. A column that says the same as another travels once: most
+messages never wait, and both their delays are one number. What is large goes in several parcels, because Java keeps
+each in one piece, and more than once.
 
 `place` numbers the parcels in the order of the trace. Whoever opens them puts them back into that order: results do not
 depend on who was first, and what was sorted by time when it was sent still is.
@@ -27,30 +29,39 @@ if TYPE_CHECKING:
 
 PARCELS = "bucket int, round int, address string, place bigint, data binary"
 PLACES_PER_TASK = 1 << 32
+PARCEL_BYTES_MAX = 16 << 20  # Java holds a few at a time for each core, and has 2 GB; smaller ones gain nothing
 
 
 class ParcelSender:
     """Makes the parcels of one task, in order."""
 
-    def __init__(self, task: int, buckets: int) -> None:
+    def __init__(self, task: int, buckets: int, bytes_max: int = PARCEL_BYTES_MAX) -> None:
         self._place = task * PLACES_PER_TASK
         self._buckets = buckets
+        self._bytes_max = bytes_max
 
     def to_keys(self, table: pa.Table, keys: Sequence[str], to_round: int, address: str) -> Iterator[pa.RecordBatch]:
         """The rows of a table, each to the bucket of its keys."""
         for bucket, part in split(table, keys, self._buckets):
-            yield self._parcel(part, bucket, to_round, address)
+            yield from self._parcels(part, bucket, to_round, address)
 
     def to_end(self, table: pa.Table, to_round: int, address: str) -> Iterator[pa.RecordBatch]:
         """A part of a result; any bucket will do."""
         if table.num_rows:
-            yield self._parcel(table, self._place % self._buckets, to_round, address)
+            yield from self._parcels(table, self._place % self._buckets, to_round, address)
+
+    def _parcels(self, table: pa.Table, bucket: int, to_round: int, address: str) -> Iterator[pa.RecordBatch]:
+        """The rows in order, as many in each parcel as the limit allows; rows of a table are about the same size."""
+        rows = max(1, table.num_rows * self._bytes_max // max(1, table.nbytes))
+        for begin in range(0, table.num_rows, rows):
+            yield self._parcel(table.slice(begin, rows), bucket, to_round, address)
 
     def _parcel(self, table: pa.Table, bucket: int, to_round: int, address: str) -> pa.RecordBatch:
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, (narrow := _narrowed(table)).schema) as stream:
+        narrow = _narrowed(_without_twins(table))
+        with pa.ipc.new_stream(sink, narrow.schema) as stream:
             stream.write_table(narrow)
         data = sink.getvalue()
         # The bytes become a cell by naming where it begins and ends: no copy.
@@ -68,7 +79,7 @@ def open_parcels(parcels: pa.Table, ddls: dict[str, str]) -> dict[str, pa.Table]
     ordered = parcels.sort_by("place") if parcels.num_rows > 1 else parcels
     parts: dict[str, list[pa.Table]] = {address: [] for address in ddls}
     for address, data in zip(ordered["address"].to_pylist(), _buffers(ordered["data"]), strict=True):
-        parts[address].append(conform(pa.ipc.open_stream(data).read_all(), ddls[address]))
+        parts[address].append(conform(_with_twins(pa.ipc.open_stream(data).read_all()), ddls[address]))
     return {address: joined(tables, ddls[address]) for address, tables in parts.items()}
 
 
@@ -168,7 +179,32 @@ def _narrowed(table: pa.Table) -> pa.Table:
                 index = pa.int8() if len(whole.dictionary) <= 1 << 7 else pa.int16()
                 column = pa.DictionaryArray.from_arrays(whole.indices.cast(index), whole.dictionary)
         columns[name] = column
-    return pa.table(columns)
+    return pa.table(columns).replace_schema_metadata(table.schema.metadata)
+
+
+def _without_twins(table: pa.Table) -> pa.Table:
+    """Without the columns of floats that are equal to one before them; the schema's metadata say which was which."""
+    import numpy as np
+    import pyarrow as pa
+
+    kept: dict[str, Any] = {}
+    twins: dict[str, str] = {}
+    for name in table.column_names:
+        if pa.types.is_float64(table[name].type) and not table[name].null_count:
+            values = table[name].to_numpy()
+            same = (other for other, values_ in kept.items() if np.array_equal(values.view("i8"), values_))
+            twin = next(same, None)
+            if twin is None:
+                kept[name] = values.view("i8")  # compared bit by bit: -0.0 is not 0.0, and NaN is NaN
+            else:
+                twins[name] = twin
+    return table.drop_columns(list(twins)).replace_schema_metadata(twins or None)
+
+
+def _with_twins(table: pa.Table) -> pa.Table:
+    for name, twin in (table.schema.metadata or {}).items():
+        table = table.append_column(name.decode(), table[twin.decode()])
+    return table
 
 
 def _narrow(values: Any) -> pa.Array:

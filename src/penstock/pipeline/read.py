@@ -2,8 +2,9 @@
 
 What is wrong with a run is found before Spark starts on it. A part file whose footer cannot be read, or whose columns
 are not those of its kind, is named and stops the pipeline; with `allow_partial` it is left out, and the tables say so.
-Pages inside the files carry checksums, which Spark verifies as it reads; with `allow_partial` they are verified here,
-since a file must then be known to be good before it is taken.
+Pages inside the files carry checksums, which are verified as they are read, by Arrow in the pipeline (`execution`) and
+by Spark for these DataFrames; with `allow_partial` they are verified here, since a file must then be known to be good
+before it is taken.
 
 A run that is not complete (it crashed, or is still going) is read as far as it certainly got, with a warning. What
 that means for its numbers, and what a part file that is left out means for them, stands in `extent`.
@@ -36,6 +37,7 @@ from penstock.pipeline.extent import (
     Part,
     find_losses,
     lost_records,
+    marks_that_matter,
     reached,
     seconds,
     unjudged_checks,
@@ -60,6 +62,7 @@ class RunHead(Struct, frozen=True):
     complete: bool
     scenario: dict[str, Any] = {}
     records: dict[str, int] | None = None  # of each kind; older versions did not count them
+    cut_off: tuple[str, ...] = ()  # writers of the trace that were killed
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class RunFolder:
     @property
     def under_way(self) -> float:
         """Seconds that a message of this run may be under way."""
-        return max(UNDER_WAY, float(self.head.scenario.get("drain", UNDER_WAY)))
+        return max(UNDER_WAY, _seconds_of(self.folder, self.head, "drain", UNDER_WAY))
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ def read_runs(
     judged = []
     for run in runs:
         parts = list(look_at(run, thorough=allow_partial))
+        run = _with_marks_that_matter(run, parts)
         bad = [part for part in parts if part.problem is not None]
         if bad and not allow_partial:
             raise invalid(bad[0])
@@ -131,9 +135,16 @@ def read_runs(
     return Tables({}, runs=tuple(judged), warnings=tuple(warnings), findings=tuple(findings), files=good, spark=spark)
 
 
+def _with_marks_that_matter(run: RunFolder, parts: list[Part]) -> RunFolder:
+    head = run.head
+    marks = marks_that_matter(parts, run.marks, head.records, complete=head.complete, cut_off=head.cut_off)
+    return replace(run, marks=marks)
+
+
 def _judged(run: RunFolder, parts: list[Part]) -> RunFolder:
     """The run, with what cannot be judged of it."""
-    lost = lost_records(parts, run.marks, run.head.records, complete=run.head.complete)
+    brokers = {str(one.get("name")) for one in run.head.scenario.get("broker", ()) if isinstance(one, dict)}
+    lost = lost_records(parts, run.marks, run.head.records, complete=run.head.complete, brokers=brokers)
     stretches = unjudged_stretches(run.until, lost, run.under_way)
     return replace(run, unjudged=stretches, unjudged_checks=frozenset(unjudged_checks(lost)))
 
@@ -150,10 +161,11 @@ def find_runs(folders: Iterable[Path | str], *, grace: float | None = None) -> t
     for given in folders:
         folder = Path(given).resolve()
         head = _head(folder)
-        own = float(head.scenario.get("settle", GRACE)) if grace is None else grace
+        own = _seconds_of(folder, head, "settle", GRACE) if grace is None else grace
         marks = tuple(read_marks(folder / TRACE_FOLDER))
         until = reached(marks, complete=head.complete)
         run = RunFolder("/".join(folder.parts[-2:]), folder, head, own, until, marks=marks)
+        _ = run.under_way  # said now if it is wrong, not in the middle of the work
         if run.run in runs:
             raise InvalidRun(str(folder), f"has the same name as {runs[run.run].folder}; each run needs its own")
         runs[run.run] = run
@@ -195,9 +207,10 @@ def look_at(run: RunFolder, *, thorough: bool) -> Iterator[Part]:
             yield look(path, kind, thorough=thorough)
 
 
-def find_damage(runs: Iterable[RunFolder]) -> InvalidRun | None:
-    """Read every page of every part file: who wants to know why Spark failed does not mind the time."""
-    parts = (part for run in runs for part in look_at(run, thorough=True))
+def find_damage(tables: Tables) -> InvalidRun | None:
+    """Read every page of the part files that were taken: who wants to know why Spark failed does not mind the time."""
+    kinds = {kind_name(kind): kind for kind in record_kinds()}
+    parts = (look(path, kinds[kind], thorough=True) for kind, files in tables.files.items() for path in files)
     return next((invalid(part) for part in parts if part.problem is not None), None)
 
 
@@ -213,6 +226,15 @@ def _head(folder: Path) -> RunHead:
         raise InvalidRun(str(folder), f"is no run: {RUN_FILE} cannot be read ({error.strerror})") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRun(str(folder / RUN_FILE), f"does not describe a run: {error}") from None
+
+
+def _seconds_of(folder: Path, head: RunHead, name: str, default: float) -> float:
+    """A time that the scenario gives."""
+    value = head.scenario.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < inf:
+        problem = f"`{name}` of its scenario is {value!r}, not a number of seconds from 0 on; put it right there"
+        raise InvalidRun(str(folder / RUN_FILE), problem)
+    return float(value)
 
 
 def _read(spark: SparkSession, kind: type[Record], files: dict[Path, str], until: dict[str, float]) -> DataFrame:

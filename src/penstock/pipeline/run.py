@@ -24,6 +24,7 @@ if __name__ == "__main__" and sys.path and Path(sys.path[0]).resolve() == Path(_
     del sys.path[0]  # spark-submit puts this folder first, where `schema` or `read` would hide modules of that name
 
 from penstock.errors import PenstockError, PipelineError, SparkUnavailable, choose_one
+from penstock.pipeline.failure import gave_up
 from penstock.pipeline.job_progress import job_progress
 from penstock.pipeline.read import find_damage, find_runs, read_runs, trace_bytes
 from penstock.pipeline.results import of_run, write_result
@@ -57,10 +58,10 @@ def run_pipeline(
         raise
     except Exception as error:
         # Footers were good, so a damaged page is found only now; Spark's own words about it fill a screen.
-        damaged = find_damage(tables.runs)
+        damaged = find_damage(tables)
         if damaged is not None:
             raise damaged from error
-        raise PipelineError(f"Spark gave up: {str(error).strip().splitlines()[0][:300]}") from error
+        raise gave_up(spark, error) from error
     for name, table in results.items():
         for run in tables.runs:
             write_result(run.folder, name, of_run(table, run.run))

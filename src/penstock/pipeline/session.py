@@ -18,6 +18,7 @@ import atexit
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -74,7 +75,8 @@ def stop_session() -> None:
     """End the session, if there is one. A later `spark_session` starts anew, with the same Java process."""
     global _session
     if _session is not None:
-        _session.stop()
+        with suppress(Exception):  # Java may have ended before; then there is nothing to stop
+            _session.stop()
         _session = None
 
 
@@ -98,6 +100,7 @@ def _start(master: str | None, fast: bool, settings: dict[str, str]) -> SparkSes
     if not submitted:
         prepare_environment(local=(master or LOCAL).startswith("local"))
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it writes every error as JSON before it is raised
+    logging.getLogger().addFilter(_not_of_a_dead_java)
     builder = SparkSession.builder.appName("penstock")
     if master or not submitted:
         builder = builder.master(master or LOCAL)
@@ -161,6 +164,11 @@ def _settings(fast: bool) -> dict[str, str]:
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
+
+
+def _not_of_a_dead_java(record: logging.LogRecord) -> bool:
+    """Whoever calls a Java that has ended gets an error; the library between them fills a screen as well."""
+    return record.msg != "Exception while sending command."
 
 
 def _first_line(error: Exception) -> str:

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
+from penstock.errors import InvalidPredicate, PipelineError
 from penstock.kernel.trace import Published, Subscribed, Unsubscribed
 from penstock.pipeline.execution import read_kind
 from penstock.pipeline.metric import ArrowTables, Metric
@@ -151,7 +152,7 @@ def collect_subscriptions(
         changes[run, node, number].append((time, where))
     for run, node, number, time in _rows(unsubscribed, _UNSUBSCRIBED):
         changes[run, node, number].append((time, None))
-    own = {run: grace if isinstance(grace, float) else grace[run] for run, _, _ in changes}
+    own = {run: grace[run] if isinstance(grace, Mapping) else float(grace) for run, _, _ in changes}
     spans = [
         (run, node, number, span)
         for (run, node, number), one in sorted(changes.items())
@@ -240,7 +241,7 @@ def _judge_part(part: pa.Table, index: PredicateIndex, standings: Standings) -> 
     """Every pair of a publication and a true text becomes a row for each span of that text that it falls into."""
     import pyarrow as pa
 
-    matched = index.match([msgspec.json.decode(text) for text in part["attributes"].to_pylist()])
+    matched = index.match([_attributes(text) for text in part["attributes"].to_pylist()])
     texts = np.fromiter((key for keys in matched for key in keys), dtype=np.int64)
     rows = np.repeat(np.arange(len(matched)), [len(keys) for keys in matched])
     counts = standings.offsets[texts + 1] - standings.offsets[texts]
@@ -266,5 +267,18 @@ def _index_of(texts: tuple[str, ...]) -> PredicateIndex:
     """Built once in each worker process, which Spark uses again for its next task."""
     index = PredicateIndex()
     for number, text in enumerate(texts):
-        index.add(number, parse_predicate(text))
+        try:
+            index.add(number, parse_predicate(text))
+        except InvalidPredicate as error:
+            problem = str(error).splitlines()[0]
+            raise PipelineError(
+                f"a subscription in the trace cannot be read, WHERE {text[:100]!r}: {problem}"
+            ) from error
     return index
+
+
+def _attributes(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise PipelineError(f"a publication in the trace has attributes {text[:100]!r}: {error}") from error

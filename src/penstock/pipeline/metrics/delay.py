@@ -5,8 +5,9 @@ the delay counts: *sent* from where the message left, *publish* from the applica
 `waited` says in the record of the publication.
 
 Every delivery is joined with the publication of its message; a delivery without one is left out here and named by
-`checks`. Times are those of the trace: true time in the simulator, each node's own clock live, so live delays are only
-as good as the clocks.
+`checks`. Where an identity was used twice, which `checks` names as well, the earliest publication counts. Times are
+those of the trace: true time in the simulator, each node's own clock live, so live delays are only as good as the
+clocks.
 
 A percentile is the smallest delay with at least that share of all delays at or below it (the nearest rank), so it is a
 delay that occurred. It is exact: with the delays of a group in one array, sorting them costs less than a sketch would.
@@ -96,7 +97,7 @@ def matched(more: Sequence[str] = ()) -> Metric:
 
 
 def _places(got: pa.Table, sent: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where the publication of each delivery stands, and for which deliveries there is one."""
+    """Where the publication of each delivery stands, the earliest of its identity, and which deliveries have one."""
     import numpy as np
     import pyarrow as pa
 
@@ -110,11 +111,14 @@ def _places(got: pa.Table, sent: pa.Table) -> tuple[NDArray[np.int64], NDArray[n
     top = int(identity.max()) + 1
     if top <= 4 * len(identity) + 1024:  # a table of places is faster than searching, while it is small
         places = np.full(top, -1, dtype=np.int64)
-        places[ours[::-1]] = np.arange(many)[::-1]  # the last assignment stays, and that is the first of its name
+        places[ours] = np.arange(many)
+        if not bool((places[ours] == np.arange(many)).all()):  # an identity was used twice
+            latest_first = np.lexsort((array(sent, "waited"), array(sent, "time")))[::-1]
+            places[ours[latest_first]] = latest_first  # the last assignment stays
         place = places[theirs]
         found = place >= 0
         return (place if bool(found.all()) else place[found]), found
-    order = np.argsort(ours, kind="stable")
+    order = np.lexsort((array(sent, "waited"), array(sent, "time"), ours))
     place = np.minimum(np.searchsorted(ours, theirs, sorter=order), many - 1)
     found = ours[order[place]] == theirs
     return order[place[found]], found
