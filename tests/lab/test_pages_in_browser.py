@@ -6,12 +6,15 @@ is wrong with it is found by `FAULTS`, a script that looks at every element. Scr
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Struct
 
 from lab_help import SMOKE
 from penstock.lab.pages.experiment_page import write_reports
@@ -127,6 +130,30 @@ def test_a_page_can_be_read(browser: Any, pages: dict[str, Path], name: str) -> 
     faults, asked = look(browser, pages[name], SCREENSHOTS / name)
     assert faults == []
     assert asked == [pages[name].as_uri()], "a page needs no network"
+
+
+def test_names_as_long_as_they_may_be_stay_on_the_page(browser: Any, town_run, tmp_path: Path) -> None:
+    numbers = read_numbers(town_run.folder, town_run.scenario)
+    names = [one.name for one in (*numbers.scenario.broker, *numbers.scenario.client)]
+    page = write_run_report(tmp_path, renamed(numbers, {name: f"{name}-{'x' * 64}"[:64] for name in names}), "penstock")
+    faults, _ = look(browser, page, tmp_path / "long", (LOOKS[0], LOOKS[3]))
+    assert faults == []
+
+
+def renamed(value: Any, names: dict[str, str]) -> Any:
+    """The same numbers of nodes with other names."""
+    if isinstance(value, Struct):
+        return msgspec.convert(renamed(msgspec.to_builtins(value), names), type(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: renamed(getattr(value, field.name), names) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **fields)
+    if isinstance(value, dict):
+        return {key: renamed(one, names) for key, one in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(renamed(one, names) for one in value))
+    if isinstance(value, list | tuple):
+        return type(value)(renamed(one, names) for one in value)
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def test_what_is_wrong_with_a_page_is_found(browser: Any, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ h1 { font-size: clamp(1.45rem, 4vw, 2rem); line-height: 1.2; margin: .75rem 0 .3
 h2 { font-size: 1.25rem; line-height: 1.3; margin: 3rem 0 .4rem; padding-top: 1.1rem;
   border-top: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 1.5rem 0 .4rem; }
+h1, h2, h3, figcaption, dd, li, .heat span { overflow-wrap: anywhere; min-width: 0; }
 p { margin: .4rem 0 .8rem; max-width: 46rem; overflow-wrap: break-word; }
 a { color: var(--accent); text-underline-offset: .15em; }
 .source, figcaption, footer, .note { color: var(--faint); font-size: .9rem; }
@@ -98,7 +99,7 @@ MAP_CSS = """
 """.strip()
 
 HEAT_CSS = """
-.heat { display: grid; grid-template-columns: max-content minmax(0, 1fr) max-content; gap: 3px .6rem;
+.heat { display: grid; grid-template-columns: fit-content(30%) minmax(0, 1fr) max-content; gap: 3px .6rem;
   font-size: .875rem; align-items: center; }
 .heat .row, .heat .ticks { display: grid; grid-template-columns: repeat(var(--columns), minmax(0, 1fr)); gap: 1px; }
 .heat .row i { height: 1.35rem; border-radius: 2px; }

@@ -18,6 +18,8 @@ from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
 
 BROKERS_MAX = 16
 FILTER_CHARACTERS = 36  # to a line
+FILTER_LINES = 6
+NAME_CHARACTERS, NAME_CHARACTERS_NARROW = 32, 16  # of a name, on a desk and on a phone
 ROLE = 7.2  # the width of a letter in what stands after a client's name
 EDGE = 8.0  # around everything
 LABEL_GAP = 10.0  # between two labels
@@ -67,10 +69,11 @@ def _drawing(
 
 
 def _card_lines(numbers: RunNumbers, broker: str, *, filters: bool) -> list[CardLine]:
-    lines = [CardLine("name", broker, 24.0)]
+    most = NAME_CHARACTERS if filters else NAME_CHARACTERS_NARROW
+    lines = [CardLine("name", _short(broker, most), 24.0)]
     for client in numbers.clients:
         if client.broker == broker:
-            lines.append(CardLine("client", client.name, 19.0, _role(client) if filters else ""))
+            lines.append(CardLine("client", _short(client.name, most), 19.0, _role(client) if filters else ""))
             for where in client.wants if filters else ():
                 lines += [CardLine("filter", part, 14.5) for part in _wrapped(where)]
     return lines
@@ -87,15 +90,20 @@ def _role(client: ClientNumbers) -> str:
     return " · ".join(parts)
 
 
+def _short(text: str, most: int) -> str:
+    """What does not fit a card is cut off with a mark; the tables below the map have all of it."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def _wrapped(where: str) -> list[str]:
-    """A filter in lines; a word that is longer than a line has one of its own."""
+    """A filter in lines, as many as a card has room for."""
     lines = [""]
-    for word in where.split(" "):
+    for word in (_short(word, FILTER_CHARACTERS) for word in where.split(" ")):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > FILTER_CHARACTERS:
             lines.append(word)
         else:
             lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+    return lines if len(lines) <= FILTER_LINES else [*lines[: FILTER_LINES - 1], "…"]
 
 
 def _card_size(lines: Sequence[CardLine]) -> Point:
