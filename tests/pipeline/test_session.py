@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,26 +91,74 @@ def test_the_shim_drops_one_argument_and_passes_all_others_on(tmp_path: Path, mo
 def test_an_archive_of_classes_is_written_once_whole_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "cache_folder", lambda: tmp_path)
     shim = shim_home(find_java()) / "bin" / "java"
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "spark.jar").write_text("1")
+
+    def options() -> str:
+        return java.archive_options("Java 17, Spark 4", jars)
 
     def start() -> str:
         """What Java says when it is started with these options: its version, and not a word about archives."""
-        options = shlex.split(java.archive_options("Java 17, Spark 4"))
-        done = subprocess.run([shim, *options, "-version"], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([shim, *shlex.split(options()), "-version"], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0
+        java.drop_unusable_archive("Java 17, Spark 4", jars, started=True)
         return done.stdout + re.sub(r"(?m)^(openjdk|OpenJDK|Picked up).*\n", "", done.stderr)
 
-    assert "ArchiveClassesAtExit" in java.archive_options("Java 17, Spark 4")
+    def archives() -> list[Path]:
+        return sorted(tmp_path.glob("classes-*"))
+
+    assert "ArchiveClassesAtExit" in options()
     assert start() == ""
-    (archive,) = tmp_path.glob("classes-*")
+    (archive,) = archives()
     assert archive.name.endswith(f"-{archive.stat().st_size}.jsa")
-    assert str(archive) in java.archive_options("Java 17, Spark 4")
-    assert str(archive) not in java.archive_options("Java 21, Spark 4")
+    assert str(archive) in options()
+    assert start() == ""
+    assert archives() == [archive], "it is good, and stays"
+    assert str(archive) not in java.archive_options("Java 21, Spark 4", jars)
     archive.chmod(0o644)
     whole = archive.read_bytes()
-    archive.write_bytes(whole[:-100_000] + bytes(100_000))  # damaged: passed over by Java
+    for harm in (whole[:-100_000] + bytes(100_000), bytes(len(whole))):  # passed over by Java, and not used again
+        archive.write_bytes(harm)
+        assert str(archive) in options()
+        assert start() == ""
+        assert archives() == []
+    archive.write_bytes(whole[: len(whole) // 2])  # half of it: passed over by us, and replaced
+    assert "ArchiveClassesAtExit" in options()
     assert start() == ""
-    archive.write_bytes(whole[: len(whole) // 2])  # half of it: passed over by us, and written anew
-    assert "ArchiveClassesAtExit" in java.archive_options("Java 17, Spark 4")
+    (jars / "spark.jar").write_text("22")  # another Spark under the same name
+    (new,) = archives()
+    assert str(new) not in options()
+    assert start() == ""
+    assert len(archives()) == 1
+    assert archives() != [new]
+
+
+def test_what_was_left_in_the_cache_goes_when_something_new_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "cache_folder", lambda: tmp_path)
+    day = 86400.0
+    ages = {"classes-a.7.draft": day, "classes-b.8.draft": 9.0, "classes-c-d-5.jsa": 40 * day, "classes-e-f-5.jsa": day}
+    for name, age in ages.items():
+        (tmp_path / name).write_text("x")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    for name, age in {"java-old": 40 * day, "java-new": day}.items():
+        (tmp_path / name / "bin").mkdir(parents=True)
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    java.archive_options("Java 17, Spark 4", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["classes-b.8.draft", "classes-e-f-5.jsa", "java-new"]
+
+
+def test_an_archive_with_which_java_does_not_start_is_not_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "cache_folder", lambda: tmp_path)
+    (draft,) = re.findall(r"AtExit=(.*)\.\d+\.draft", java.archive_options("Java 17", tmp_path))
+    Path(f"{draft}-4.jsa").write_text("junk")
+    assert "SharedArchiveFile" in java.archive_options("Java 17", tmp_path)
+    java.drop_unusable_archive("Java 17", tmp_path, started=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_cache_falls_back_to_where_one_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

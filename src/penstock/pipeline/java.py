@@ -11,7 +11,9 @@ not use, so Spark is given a *shim*: a folder that serves as JAVA_HOME, with a `
 Half of Spark's start is Java loading twelve thousand classes. Java can keep them, ready to use, in an *archive*: the
 first session writes one as its Java process ends, after everything else is done, and later ones start from it. The shim
 puts an archive in its place only when it is whole, with its size in its name, because Java itself would stumble over
-half of one. One for another version of Java or Spark has another name; one that Java does not like it passes over.
+half of one. There is one for each Java and Spark, and its name changes with Spark's files. One that Java cannot use
+it passes over, and says so in a log; it is removed then, and the next session writes another. What nobody has used for
+a month goes when something new comes.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -33,6 +37,12 @@ JAVA_MIN = 17  # Spark 4 is compiled for it
 
 # An archive that does not fit is no reason to fail or to say anything; one whose content is damaged is not used.
 ARCHIVE_QUIET = "-Xshare:auto -XX:+VerifySharedSpaces -Xlog:disable -Xlog:all=error:stderr"
+UNUSABLE = "Unable to "  # map shared spaces, or use the archive: what Java's log says of one that it passes over
+LEFT_BEHIND, UNUSED = 3600.0, 30 * 86400.0  # seconds: a draft is written in a few; who comes back after that waits once
+_LIFETIMES = {"classes-*.draft": LEFT_BEHIND, "classes-*.log": LEFT_BEHIND, ".java-*": LEFT_BEHIND} | {
+    "classes-*.jsa": UNUSED,
+    "java-*": UNUSED,
+}
 
 SHIM = """#!/bin/sh
 # Made by Penstock: runs Java without a module that Spark asks for and can do without.
@@ -48,8 +58,12 @@ done
 [ -n "$draft" ] || exec '{java}' "$@"
 '{java}' "$@"
 code=$?
-# An archive gets its name when it is whole, and its size is part of it.
-[ -s "$draft" ] && mv -f "$draft" "${{draft%.*.draft}}-$(($(wc -c < "$draft"))).jsa"
+# An archive gets its name when it is whole, and its size is part of it. It replaces others for the same Java and Spark.
+if [ -s "$draft" ]; then
+  name="${{draft%.*.draft}}"
+  rm -f "${{name%-*}}"-*.jsa
+  mv -f "$draft" "$name-$(($(wc -c < "$draft"))).jsa"
+fi
 exit $code
 """
 
@@ -104,9 +118,12 @@ def java_version(executable: Path) -> str | None:
 def shim_home(java: Java) -> Path:
     """A folder that serves as JAVA_HOME for Spark, made if it is not there yet."""
     text = SHIM.format(java=str(java.executable).replace("'", "'\\''"))
-    home = cache_folder() / f"java-{blake2b(text.encode(), digest_size=6).hexdigest()}"
-    if not (home / "bin" / "java").exists():
+    home = cache_folder() / f"java-{_hash(text)}"
+    if (home / "bin" / "java").exists():
+        os.utime(home)  # in use
+    else:
         home.parent.mkdir(parents=True, exist_ok=True)
+        _clear_cache()
         draft = Path(mkdtemp(dir=home.parent, prefix=".java-"))
         (draft / "bin").mkdir()
         (draft / "bin" / "java").write_text(text)
@@ -119,14 +136,51 @@ def shim_home(java: Java) -> Path:
     return home
 
 
-def archive_options(versions: str) -> str:
+def archive_options(versions: str, jars: Path) -> str:
     """What makes Java start from the archive for these versions, or write one as it ends if there is none."""
-    name = f"classes-{blake2b(versions.encode(), digest_size=6).hexdigest()}"
+    name = _archive_name(versions, jars)
     for path in sorted(cache_folder().glob(f"{name}-*.jsa")):
         if path.name == f"{name}-{path.stat().st_size}.jsa":
-            return f'"-XX:SharedArchiveFile={path}" {ARCHIVE_QUIET}'
+            os.utime(path)  # in use
+            log = f'"-Xlog:cds=info,cds+dynamic=info:file={_archive_log(name)}:none:filecount=0"'
+            return f'"-XX:SharedArchiveFile={path}" {ARCHIVE_QUIET} {log}'
+    _clear_cache()
     draft = cache_folder() / f"{name}.{os.getpid()}.draft"
     return f'"-XX:ArchiveClassesAtExit={draft}" {ARCHIVE_QUIET}'
+
+
+def drop_unusable_archive(versions: str, jars: Path, *, started: bool) -> None:
+    """Remove the archive that Java was just told to start from, if it could not use it, or has not `started` at all."""
+    name = _archive_name(versions, jars)
+    log = _archive_log(name)
+    if log.exists() or not started:
+        unusable = not started or UNUSABLE in log.read_text(errors="replace")
+        log.unlink(missing_ok=True)
+        for path in cache_folder().glob(f"{name}-*.jsa") if unusable else ():
+            path.unlink(missing_ok=True)
+
+
+def _archive_name(versions: str, jars: Path) -> str:
+    """What the names of all archives for these versions begin with, and then what tells this state of Spark's files."""
+    files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in jars.glob("*.jar"))
+    return f"classes-{_hash(versions)}-{_hash(repr(files))}"
+
+
+def _archive_log(name: str) -> Path:
+    return cache_folder() / f"{name}.{os.getpid()}.log"
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def _clear_cache() -> None:
+    """Remove what was left behind, and what nobody has used for long; all of it can be made again."""
+    for pattern, seconds in _LIFETIMES.items():
+        for path in cache_folder().glob(pattern):
+            with suppress(OSError):  # another process was first
+                if time.time() - path.stat().st_mtime > seconds:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def cache_folder() -> Path:

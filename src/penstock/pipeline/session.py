@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from penstock.errors import SparkUnavailable
-from penstock.pipeline.java import archive_options, cache_folder, find_java, shim_home
+from penstock.pipeline.java import archive_options, cache_folder, drop_unusable_archive, find_java, shim_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,15 +105,21 @@ def _start(master: str | None, fast: bool, settings: dict[str, str]) -> SparkSes
     if master or not submitted:
         builder = builder.master(master or LOCAL)
     chosen = _settings(fast)
+    archive = None
     if not submitted and (master or LOCAL).startswith("local"):
-        versions = f"{java_in_use()}, Spark {pyspark.__version__} in {pyspark.__path__}"
-        chosen["spark.driver.extraJavaOptions"] += f" {archive_options(versions)}"
+        spark = Path(pyspark.__file__).parent
+        archive = f"{java_in_use()}, Spark {pyspark.__version__} in {spark}", spark / "jars"
+        chosen["spark.driver.extraJavaOptions"] += f" {archive_options(*archive)}"
     for name, value in {**chosen, **settings}.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        if archive:
+            drop_unusable_archive(*archive, started=True)
     except Exception as error:
+        if archive:
+            drop_unusable_archive(*archive, started=False)
         where = master or LOCAL
         raise SparkUnavailable(
             f"Spark does not start on {where} with {java_in_use()}: {_first_line(error)}",
