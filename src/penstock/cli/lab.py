@@ -73,7 +73,7 @@ def run_command(
         raise typer.BadParameter(wrong_choice(scale, SCALES), param_hint="--scale")
     chosen = list(experiments().values()) if "all" in names else [find(name) for name in names]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
-    with progress_bar("experiments") as advance:
+    with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
         results = run_experiments(
             chosen,
             scale=scale,

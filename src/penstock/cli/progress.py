@@ -16,7 +16,10 @@ class Advance(Protocol):
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Advance]:
-    """A bar for one piece of work; yields the function that moves it, and says what comes next."""
+    """A bar for one piece of work; yields the function that moves it, and says what comes next.
+
+    `what` is empty where the first move of the bar says it.
+    """
     if not sys.stderr.isatty():
         yield _lines(what)
         return
@@ -34,7 +37,7 @@ def _lines(what: str) -> Advance:
     said: set[str] = set()
 
     def advance(share: float, now: str | None = None, /) -> None:
-        if now is not None and now not in said:
+        if now and now not in said:
             said.add(now)
             print(f"{now} ...", file=sys.stderr, flush=True)
 

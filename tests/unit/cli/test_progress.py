@@ -16,3 +16,7 @@ def test_a_log_has_a_line_for_each_description(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr()
     assert said.err == "starting Spark ...\nmeasuring ...\nwriting the report ...\n"
     assert said.out == ""
+    with progress_bar("") as advance:
+        assert capsys.readouterr().err == ""
+        advance(0.0, "the first run")
+    assert capsys.readouterr().err == "the first run ...\n"
