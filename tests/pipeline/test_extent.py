@@ -76,6 +76,7 @@ def test_what_is_lost_is_not_judged() -> None:
     assert unjudged_stretches(9.0, [], 2.0) == ((7.0, inf),)
     lost = [LostRecords("delivered", 4.0, 6.0), LostRecords("published", 1.0, 2.0), LostRecords("subscribed", 7.0, 8.0)]
     assert unjudged_stretches(inf, lost, 2.0) == ((2.0, 6.0), (7.0, inf))
+    assert unjudged_stretches(8.0, lost, 2.0) == ((2.0, inf),), "what overlaps is said once"
 
 
 def parts_of(folder: Path, bad: set[int]) -> list[Part]:

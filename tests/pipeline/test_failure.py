@@ -38,10 +38,14 @@ def write_run(folder: Path, *more: tuple[float, Record], rows_max: int = 100) ->
     [
         ((2.0, Subscribed(2, "not ( a")), r"WHERE 'not \( a': the text ends too early; expected"),
         ((2.0, Published("n", 1, 2, "{oops", 0, 0.0)), r"has attributes '{oops': JSON is malformed"),
-        ((nan, Delivered(1, "n", 1, 1)), r"delivered/part-00000.parquet: has a record at a time that is none"),
+        ((nan, Delivered(1, "n", 1, 1)), r"delivered/part-00000.parquet: has a record whose `time` is nan or inf"),
         (
             (inf, Published("n", 1, 2, "{}", 0, 0.0)),
-            r"published/part-00000.parquet: has a record at a time that is none",
+            r"published/part-00000.parquet: has a record whose `time` is nan or inf",
+        ),
+        (
+            (2.0, Published("n", 1, 2, "{}", 0, nan)),
+            r"published/part-00000.parquet: has a record whose `waited` is nan",
         ),
     ],
 )

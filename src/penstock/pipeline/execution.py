@@ -13,7 +13,7 @@ Memory: a task of round 0 holds CHUNK_ROWS rows. A task of a later round holds, 
 its keys at once. That is a share of the trace, about BUCKET_BYTES as compressed in files, unless one key has more: all
 deliveries of a publisher are in one task, and then the delays of all deliveries of a run, which the percentiles of the
 run are taken from. Only the delays travel there: a number of 8 bytes for each delivery, or two where messages waited.
-Java never holds more than some parcels.
+Thirty million deliveries of one publisher, whose messages all waited, took a worker 5.4 GB. Java holds some parcels.
 """
 
 from __future__ import annotations
@@ -287,10 +287,10 @@ def _read(file: PartFile, columns: Sequence[str], ddl: str) -> pa.Table:
     # One thread: Spark has given each core a task already.
     with parquet.ParquetFile(file.path, read_dictionary=texts, page_checksum_verification=True) as opened:
         table = opened.read([*columns, *(["time"] if cut or not columns else [])], use_threads=False)
-    if "time" in table.column_names and not pc.all(pc.is_finite(table["time"]), min_count=0).as_py():
-        raise PipelineError(
-            f"{file.path}: has a record at a time that is none (nan or inf); remove it, or mend its writer"
-        )
+    for name in {"time", "waited"} & set(table.column_names):
+        if not pc.all(pc.is_finite(table[name]), min_count=0).as_py():
+            problem = f"has a record whose `{name}` is nan or inf; remove it, or mend its writer"
+            raise PipelineError(f"{file.path}: {problem}")
     if file.until < inf:
         table = table.filter(pc.less(table["time"], file.until))
     run = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, dtype=np.int32), pa.array([file.run]))

@@ -164,7 +164,13 @@ def unjudged_stretches(until: float, lost: Iterable[LostRecords], under_way: flo
             found.add((begin - under_way, end))
         elif kind in ("subscribed", "unsubscribed"):
             found.add((begin, inf))
-    return tuple(sorted(found))
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(found):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((begin, end))
+    return tuple(merged)
 
 
 def unjudged_checks(lost: Iterable[LostRecords]) -> set[str]:
