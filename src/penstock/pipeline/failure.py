@@ -33,7 +33,7 @@ def java_has_ended(spark: SparkSession) -> bool:
     """Whether Java answers no more."""
     try:
         spark.sparkContext._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
-    except Exception:
+    except Exception:  # py4j has many ways to say so, and none of them matters here
         return True
     return False
 
