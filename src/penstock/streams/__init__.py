@@ -1,0 +1,1 @@
+"""Guaranteed streams: exactly once and in order per pubend, across crashes (001)."""

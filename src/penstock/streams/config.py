@@ -1,0 +1,87 @@
+"""Settings of streams. All times are in seconds; the defaults are our own choice unless a section of 001 is named."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+
+class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of brokers: [services.streams]."""
+
+    declared: dict[str, tuple[str, ...]] = {}  # stream -> the brokers of its pubends; a network file's [[stream]]
+    # Pubends.
+    silence_first: float = 0.05  # an idle pubend says so, so that the loss of its last message is noticed
+    silence_interval: float = 0.5  # and again, as long as it is idle (001 section 2)
+    lease: float = 10.0  # how far ahead ticks are promised to disk, so that none is given twice after a crash
+    history: float = 3_600.0  # acknowledged messages are kept this long, for readers that begin in the past
+    retain: float = 7 * 86_400.0  # no message is kept longer, acknowledged or not
+    retain_bytes: int = 1 << 30  # nor more of them, for each pubend
+    ids_window: float = 600.0  # a publication_id is known this long, as far as the log reaches
+    ids_max: int = 100_000  # and so many, for each pubend
+    pending_bytes_max: int = 32 << 20  # of messages that wait for the disk, for each pubend
+    names_max: int = 1_000  # durable names of one pubend
+    session_lease: float = 6.0  # a reader that is not heard of this long is gone
+    # Relays.
+    cache_bytes: int = 8 << 20  # of messages, for each pubend
+    runs_max: int = 10_000  # ranges of ticks that are known, for each pubend
+    answer_bytes: int = 256 << 10  # what one Nack is answered with at most
+    refresh_interval: float = 1.0  # Joins, sessions and adverts are told again
+    expire_after: float = 5.0  # a Join that was not
+    reads_max: int = 4  # reads of the log at once, for each pubend
+    # Edges.
+    receive_window: float = 30.0  # seconds of ticks above the doubt horizon; what is beyond it is ignored
+    nack_window: float = 5.0  # seconds of ticks above a reader's position that may be asked for
+    nack_delay: float = 0.01  # a gap may close by itself when packets overtake each other
+    nack_retry_min: float = 0.2  # 001 errata: max(2 round trips, 200 ms), doubled each time
+    nack_retry_max: float = 5.0
+    outstanding_max: int = 64  # ranges that are asked for, for each pubend
+    readers_max: int = 10_000  # durable subscriptions of one broker's clients
+
+    def __post_init__(self) -> None:
+        positive = [
+            *("silence_first", "silence_interval", "lease", "history", "retain", "retain_bytes", "ids_window"),
+            *("ids_max", "pending_bytes_max", "names_max", "session_lease", "cache_bytes", "runs_max", "answer_bytes"),
+            *("refresh_interval", "expire_after", "reads_max", "receive_window", "nack_window", "nack_retry_min"),
+            *("nack_retry_max", "outstanding_max", "readers_max"),
+        ]
+        for name in positive:
+            value: Any = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"{name} is {value}; it must be above 0")
+        if self.nack_window > self.receive_window:
+            raise ValueError("nack_window is at most receive_window")
+
+
+class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one client: [client.streams]."""
+
+    retry_min: float = 0.5  # before a publication, or a subscription, is tried again
+    retry_max: float = 5.0
+    give_up_after: float = 60.0  # then `publish` raises: nobody knows whether it was stored
+    window: int = 500  # messages of a durable subscription that may wait for the application
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value: Any = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"{name} is {value}; it must be above 0")
+
+
+class StreamPublicationOptions(Struct, frozen=True, kw_only=True):
+    """What a publication may ask for."""
+
+    stream: Annotated[str, Meta(description="Store it in this stream; returns when it is on disk.")] = ""
+    key: Annotated[str, Meta(description="Chooses the pubend: messages of one key stay in order.")] = ""
+    publication_id: Annotated[str, Meta(description="A repeat under the same id is not stored again.")] = ""
+
+
+class StreamSubscriptionOptions(Struct, frozen=True, kw_only=True):
+    """What a subscription may ask for."""
+
+    stream: Annotated[str, Meta(description="Read this stream, exactly once and in order.")] = ""
+    durable: Annotated[str, Meta(description="The name under which the position is kept.")] = ""
+    start_at: Annotated[str, Meta(description="For a new name: earliest, latest, a tick, a time, or 10m ago.")] = ""
+    takeover: Annotated[bool, Meta(description="Take the place of another reader of this name.")] = False
+    ack: Annotated[str, Meta(description="auto: done with it when the next is asked for; manual.")] = "auto"
