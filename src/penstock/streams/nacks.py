@@ -8,6 +8,7 @@ tick: a range that shrank or was cut keeps its time in each part.
     asked for, no answer      again after max(2 round trips, nack_retry_min), doubled each time up to nack_retry_max
     a part was answered       answers are bounded and go from low to high, so what is left above that part is asked for
                               again one round trip after the last piece came, and counts as new
+    an answer was cut         the rest is asked for at once (`again`)
     unknown no longer         forgotten
 
 The round trip is that of answers to ranges that were asked for once (otherwise nobody knows which request was
@@ -95,6 +96,12 @@ class NackSchedule:
             if one.last > last:
                 left.append(self._rest(one, last + 1, now))
         self._waiting = left
+
+    def again(self, first: Tick, now: float) -> None:
+        """An answer was cut before this tick: ask on at once, for what was asked for from there on."""
+        for one in self._waiting:
+            if one.last >= first and one.asked_at is not None:
+                one.due_at, one.times, one.measures = now, 0, False
 
     def _rest(self, one: _Waiting, first: Tick, now: float) -> _Waiting:
         """What is left above an answered part."""
