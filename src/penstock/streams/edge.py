@@ -105,6 +105,11 @@ class Edge:
         """Whether anybody here reads this pubend."""
         return bool(self._by_pubend.get(pubend))
 
+    def pubends_of(self, link: Link, number: int) -> list[str]:
+        """Those of one durable subscription."""
+        reader = self._readers.get((link, number))
+        return list(reader.cursors) if reader is not None else []
+
     # What clients say.
 
     def subscribe(self, packet: DurableSubscribe, link: Link, client: str, *, now: float) -> list[Effect]:

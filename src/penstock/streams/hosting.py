@@ -9,6 +9,7 @@ State: the pubends. Bound: ADVERTISED_MAX; over it `add` is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -92,8 +93,8 @@ class Hosting:
 
     def add(self, command: Command, broker: BrokerId, *, now: float) -> list[Effect]:
         """Make a pubend."""
-        arguments = msgspec.json.decode(command.arguments)
-        number, of = int(arguments["number"]), int(arguments["of"])
+        arguments = _arguments(command)
+        number, of = int(arguments.get("number", -1)), int(arguments.get("of", 0))
         name = pubend_name(command.stream, number)
         problem = self.problem
         if name in self.pubends:
@@ -119,6 +120,14 @@ class Hosting:
         """Whether the network file wants it here."""
         return any(pubend_name(stream, number) == pubend for stream, number, _ in self._declared)
 
+    def pubend_of(self, command: Command) -> Pubend | None:
+        """The pubend that a command is about."""
+        return self.pubends.get(str(_arguments(command).get("pubend", "")))
+
+    def removes_name(self, command: Command) -> bool:
+        """Whether a command removes a durable name only."""
+        return bool(_arguments(command).get("durable"))
+
     def all(self) -> Iterator[Pubend]:
         yield from self.pubends.values()
 
@@ -140,3 +149,11 @@ class Hosting:
 
     def _report(self, broker: BrokerId, command: Command, report: dict[str, object], now: float) -> list[Effect]:
         return self._answer(broker, CommandAnswer(command.request, msgspec.json.encode(report)), now=now)
+
+
+def _arguments(command: Command) -> dict[str, Any]:
+    """Those of a command; none at all if they cannot be read."""
+    try:
+        return msgspec.json.decode(command.arguments, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}

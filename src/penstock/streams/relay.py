@@ -84,6 +84,7 @@ class Relay:
         self._life = life
         self._config = config
         self._joined = 0  # the version that upstream was told last
+        self.reading: dict[int, Range] = {}  # token -> a part of the log that is being read, at the pubend's broker
 
     @property
     def idle(self) -> bool:
@@ -186,7 +187,7 @@ class Relay:
             self.known.learn_data(packet.data)
         self.nacks.answered(packet.first, packet.last, now)
         if packet.cut:
-            self.nacks.again(packet.last + 1)
+            self.nacks.again(packet.last + 1, now)
         span = KnownSpan(packet.first, packet.last, list(packet.data))
         effects = self._answer_asked(span, version, cut=packet.cut)
         self._advance_horizon()
