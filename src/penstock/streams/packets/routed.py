@@ -94,8 +94,8 @@ class Register(Packet, frozen=True):
 class Registered(Packet, frozen=True):
     """The subscription is in force for every tick after `position`; or a problem.
 
-    `done` is what the name has acknowledged. `gone_from` is above 0 if the reader has missed what was between it and
-    `position`.
+    `done` is what the name has acknowledged. `gone_from` is above 0 if the reader has missed something: it is the first
+    tick that is kept no longer, and `position` the last.
     """
 
     request: int
