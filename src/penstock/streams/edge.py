@@ -243,7 +243,7 @@ class Edge:
             cursor.position = packet.position
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
-            relay.known.learn_gone(packet.position)
+            relay.gone(packet.position)
         return effects + self._answered(reader) + self._advance_all(reader)
 
     def session_ended(self, packet: SessionEnded, *, now: float) -> list[Effect]:
@@ -359,10 +359,11 @@ class Edge:
     def _interest(self, relay: Relay, now: float) -> list[Effect]:
         """What our readers together want of a pubend."""
         readers = self._by_pubend.get(relay.pubend, {})
-        relay.has_readers = bool(readers)
         if readers:
+            relay.read_here()
             relay.interest.set(OURSELVES, {k: v for reader in readers.values() for k, v in reader.filters.items()})
         else:
+            relay.has_readers = False
             relay.interest.remove(OURSELVES)
             self._by_pubend.pop(relay.pubend, None)
         return self._broker.interest_changed(relay, now=now)
