@@ -56,13 +56,17 @@ class Withheld(Refused, frozen=True):
     """The message was not sent, so as not to overload somebody; `problem` says whom."""
 
 
+class Unknown(Refused, frozen=True):
+    """Nobody can say whether the verb was carried out; `problem` says why, and how to find out."""
+
+
 class Reported(Struct, frozen=True):
     """The answer to a question, as plain data."""
 
     report: dict[str, Any]
 
 
-Outcome = Accepted | Refused | Withheld | Reported
+Outcome = Accepted | Refused | Withheld | Unknown | Reported
 
 
 class Done(Struct, frozen=True):

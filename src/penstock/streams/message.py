@@ -1,0 +1,29 @@
+"""A message as it comes out of a stream: the message that was published, and its place in the stream."""
+
+from __future__ import annotations
+
+from penstock.content.message import Message
+from penstock.streams.packets import Position, Tick, stream_of
+
+
+class StreamMessage(Message, frozen=True, array_like=True, gc=False):
+    """Identity, attributes and body are as they were published; the place says where its pubend stored it."""
+
+    pubend: str
+    epoch: int
+    tick: Tick
+
+    @property
+    def stream(self) -> str:
+        """The stream that the pubend is part of."""
+        return stream_of(self.pubend)
+
+    @property
+    def position(self) -> Position:
+        """Whoever keeps this is done with the message, and with all before it at the same pubend."""
+        return (self.pubend, self.epoch, self.tick)
+
+
+def placed(message: Message, pubend: str, epoch: int, tick: Tick) -> StreamMessage:
+    """The message with its place."""
+    return StreamMessage(message.identity, message.attributes, message.body, message.size_bytes, pubend, epoch, tick)

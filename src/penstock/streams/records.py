@@ -1,0 +1,141 @@
+"""What streams write into a trace.
+
+A publisher's client writes StreamRequested once for each message, and one of StreamConfirmed and StreamFailed. A
+broker that hosts the pubend writes PubendCommitted for what is on disk. A reader's client writes DurableBegan for each
+pubend when its subscription is in force, StreamDelivered for each message, GapNoticed for what retention took from it,
+and DurableStopped when a broker serves it no longer.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.content.message import Message
+from penstock.kernel.trace import Record
+from penstock.streams.packets import Tick
+
+
+class StreamRequested(Record, frozen=True):
+    """An application wants a message stored. Attributes are a JSON object with sorted names."""
+
+    stream: str
+    key: str
+    publisher: str
+    incarnation: int
+    count: int
+    attributes: str
+    body_bytes: int
+
+
+class StreamConfirmed(Record, frozen=True):
+    """Its client was told that it is on disk."""
+
+    stream: str
+    pubend: str
+    tick: int
+    publisher: str
+    incarnation: int
+    count: int
+    waited: float  # seconds since the application's publish()
+    attempts: int
+
+
+class StreamFailed(Record, frozen=True):
+    """The application was told that it is not stored; or, if `unknown`, that nobody knows."""
+
+    stream: str
+    publisher: str
+    incarnation: int
+    count: int
+    problem: str
+    unknown: bool
+    waited: float
+    attempts: int
+
+
+class PubendCommitted(Record, frozen=True):
+    """A pubend has a message on disk, once for each."""
+
+    pubend: str
+    epoch: int
+    tick: int
+    publisher: str
+    incarnation: int
+    count: int
+
+
+class PubendStopped(Record, frozen=True):
+    """A pubend serves nobody any more, for this reason; its data stay where they are."""
+
+    pubend: str
+    problem: str
+
+
+class DurableBegan(Record, frozen=True):
+    """A durable subscription is in force for every tick of this pubend after `tick`."""
+
+    subscription: int
+    stream: str
+    durable: str
+    pubend: str
+    epoch: int
+    tick: int
+    where: str
+
+
+class DurableStopped(Record, frozen=True):
+    """A client was told that its durable subscription is served no longer, or never was."""
+
+    subscription: int
+    stream: str
+    durable: str
+    problem: str
+
+
+class StreamDelivered(Record, frozen=True):
+    """A message of a stream reached an application, for one of its durable subscriptions."""
+
+    subscription: int
+    pubend: str
+    epoch: int
+    tick: int
+    publisher: str
+    incarnation: int
+    count: int
+
+
+class GapNoticed(Record, frozen=True):
+    """Nobody keeps these ticks any more, both included; whatever was there the subscription has missed."""
+
+    subscription: int
+    stream: str
+    pubend: str
+    first: int
+    last: int
+
+
+RECORDS: tuple[type[Record], ...] = (
+    StreamRequested,
+    StreamConfirmed,
+    StreamFailed,
+    PubendCommitted,
+    PubendStopped,
+    DurableBegan,
+    DurableStopped,
+    StreamDelivered,
+    GapNoticed,
+)
+
+
+def requested_record(stream: str, key: str, message: Message) -> StreamRequested:
+    """The record of a message that an application wants stored."""
+    identity = message.identity
+    attributes = msgspec.json.encode(message.attributes, order="sorted").decode()
+    who = (identity.publisher, identity.incarnation, identity.count)
+    return StreamRequested(stream, key, *who, attributes, len(message.body))
+
+
+def committed_record(pubend: str, epoch: int, tick: Tick, message: Message) -> PubendCommitted:
+    """The record of a message that is on disk."""
+    identity = message.identity
+    return PubendCommitted(pubend, epoch, tick, identity.publisher, identity.incarnation, identity.count)
