@@ -145,7 +145,9 @@ def _validate_streams(scenario: Scenario, brokers: dict[str, None]) -> None:
         where = f"stream[{index}]"
         _validate_stream(where, stream, brokers)
         if stream.name in seen:
-            raise InvalidScenario(f"{where}.name", f"'{stream.name}' is declared by stream[{seen[stream.name]}] already")
+            raise InvalidScenario(
+                f"{where}.name", f"'{stream.name}' is declared by stream[{seen[stream.name]}] already"
+            )
         seen[stream.name] = index
     settings = scenario.services.get("streams")
     declared = settings.get("declared") if isinstance(settings, Mapping) else getattr(settings, "declared", None)
