@@ -2,8 +2,9 @@
 
     stream-once         a reader gets every message once, in tick order of each pubend, and nothing that its durable
                         name was confirmed to be done with, or that the position it presented covers
-    stream-true         nothing is invented: what is read was published to this stream, is unchanged, matches, and stands
-                        at the tick of its receipt; what was refused never appears; one publication_id has one tick
+    stream-true         nothing is invented: what is read was published to this stream, is unchanged, matches, and
+                        stands at the tick of its receipt; what was refused never appears; a publication_id has one
+                        tick and one content
     stream-in-force     every matching message after the tick that the subscription's answer named is read before the
                         position passes it, whatever routing knew then; and the answer names no tick of the future
     stream-ticks        the ticks of a pubend are given once and grow, through restarts and clock steps; none is given
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from penstock.content.message import Identity
+from penstock.content.message import Identity, Message
 from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_book import BookedName, NameReading, StreamBook, StreamPublication
@@ -103,10 +104,13 @@ class StreamTrue(StreamChecker):
         publication = self.book.publications[fact.identity]
         if stream_of(fact.pubend) != publication.stream:
             self.problem(f"{time:.6f}: {fact.identity} for {publication.stream} was stored at {fact.pubend}")
-        if publication.publication_id:
-            self._place_of_id(time, publication, fact.pubend, fact.tick)
-        else:
+        if not publication.publication_id:
             self._place(time, fact.identity, fact.pubend, fact.tick)
+            return
+        self._place_of_id(time, publication, fact.pubend, fact.tick)
+        for other in self.book.by_id[publication.publication_id]:
+            if other.receipt is not None and not _same_content(other.message, publication.message):
+                self.problem(f"{time:.6f}: {fact.identity} was confirmed, and {other.message.identity} of the same id")
 
     def _message(self, time: float, reading: NameReading, message: StreamMessage) -> None:
         self._read[message.identity] = None
@@ -115,7 +119,7 @@ class StreamTrue(StreamChecker):
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)}, which nobody published there")
             return
         original = publication.message
-        if message.attributes != original.attributes or message.body != original.body:
+        if not _same_content(message, original):
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)} with another content")
         if not reading.name.predicate.matches(original.attributes):
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)}, which does not match")
@@ -329,6 +333,10 @@ def stream_settings(scenario: Scenario) -> StreamsConfig:
     """The settings of the streams of a scenario, whether it was read or built."""
     given = scenario.services.get("streams", StreamsConfig())
     return msgspec.convert(given, StreamsConfig) if isinstance(given, Mapping) else given
+
+
+def _same_content(one: Message, other: Message) -> bool:
+    return one.attributes == other.attributes and one.body == other.body
 
 
 def _who(reading: NameReading) -> str:
