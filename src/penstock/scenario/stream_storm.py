@@ -132,9 +132,7 @@ def _stream(random: Random, number: int, names: list[str]) -> StreamSpec:
 
 
 def _publishers(random: Random, names: list[str], streams: tuple[StreamSpec, ...]) -> Iterator[ClientSpec]:
-    flows = [
-        (stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))
-    ]
+    flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
         publisher = PublisherSpec(

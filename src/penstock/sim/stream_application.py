@@ -4,10 +4,11 @@ A message that it publishes is answered later: stored, refused, or nobody knows.
 publication_ids; what nobody knows of they publish again under the same id until it is stored or refused, and some of
 what was stored they publish a second time, half of these with another body, which must be refused.
 
-A reader takes messages at once, or at the rate that its subscription names, and acknowledges them if it was asked to
-(`ack = "manual"`). It keeps its position in a notebook under the durable name, where the next reader of that name finds
-it, in whatever client: so subscriptions move. A subscription that is refused is tried again; one that was taken over is
-not. All that happens is told to the checkers as facts.
+A reader takes messages at once, or at the rate that its subscription names. Whatever comes and is not taken counts as
+not read. It acknowledges a message when it asks for the next one, or several at once (`ack = "manual"`), and keeps its
+position in a notebook under the durable name, where the next reader of that name finds it, in whatever client: so
+subscriptions move. A subscription that is refused is tried again; one that was taken over is not. All that happens is
+told to the checkers as facts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from penstock import services
 from penstock.content.message import Identity, Message, make_message
-from penstock.kernel.machine import Outcome, Refused, Reported, Unknown
+from penstock.kernel.machine import Effect, Outcome, Refused, Reported, Unknown
 from penstock.kernel.randomness import generator
 from penstock.overlay.verbs import Verbs
 from penstock.scenario.spec import ClientSpec, SubscriptionSpec
@@ -223,17 +224,18 @@ class StreamApplication:
     def delivered(self, number: int, message: StreamMessage) -> None:
         """A message has come."""
         reader = self._readers[number]
-        self._tell(MessageRead((self._name, number), message))
-        self._keep(reader)
         reader.waiting.append(message)
-        if not reader.taking:
-            reader.taking = True
-            rate = reader.spec.reads_messages_per_s
-            self._later(1.0 / rate if rate else 0.0, partial(self._take, reader))
+        self._take_soon(reader)
 
     def gap(self, number: int, pubend: str, first: Tick, last: Tick) -> None:
         """Something was told to be gone."""
         self._tell(GapRead((self._name, number), pubend, first, last))
+
+    def _take_soon(self, reader: _Reader) -> None:
+        if reader.waiting and not reader.taking:
+            reader.taking = True
+            rate = reader.spec.reads_messages_per_s
+            self._later(1.0 / rate if rate else 0.0, partial(self._take, reader))
 
     def _take(self, reader: _Reader) -> None:
         """The next message, or all that wait if the reader is quick."""
@@ -241,31 +243,30 @@ class StreamApplication:
         if self._host.machine is None or not reader.served:
             reader.waiting.clear()
             return
-        rate = reader.spec.reads_messages_per_s
-        taken = reader.waiting[: 1 if rate else None]
+        taken = reader.waiting[: 1 if reader.spec.reads_messages_per_s else None]
         del reader.waiting[: len(taken)]
+        if reader.spec.options.get("ack") != "manual":  # it asks for these, so it is done with those before
+            self._acknowledge(reader)
         for message in taken:
+            self._tell(MessageRead((self._name, reader.number), message))
             reader.newest[message.pubend] = message.tick
         reader.taken += len(taken)
-        node = self._host.machine
-        self._host.apply(node.route(self._machine().taken(reader.number, len(taken), now=self._host.now())))
-        self._acknowledge(reader)
-        if reader.waiting and not reader.taking:
-            reader.taking = True
-            self._later(1.0 / rate if rate else 0.0, partial(self._take, reader))
+        self._apply(self._machine().taken(reader.number, len(taken), now=self._host.now()))
+        self._keep(reader)
+        if reader.spec.options.get("ack") == "manual":
+            if reader.taken >= reader.spec.acknowledge_every:
+                self._acknowledge(reader)
+        elif not reader.waiting:
+            self._acknowledge(reader)
+        self._take_soon(reader)
 
     def _acknowledge(self, reader: _Reader) -> None:
-        manual = reader.spec.options.get("ack") == "manual"
-        if manual and reader.taken < reader.spec.acknowledge_every:
-            return
         newest, reader.newest, reader.taken = reader.newest, {}, 0
         for pubend, tick in newest.items():
             self._tell(Acknowledging((self._name, reader.number), pubend, tick, False))
-            if manual and self._host.machine is not None:
-                ticket = self._next_ticket()
-                self._answers[ticket] = partial(self._acknowledged, reader, pubend, tick)
-                call = self._machine().acknowledge(reader.number, pubend, tick, ticket=ticket, now=self._host.now())
-                self._host.apply(self._host.machine.route(call))
+            ticket = self._next_ticket()
+            self._answers[ticket] = partial(self._acknowledged, reader, pubend, tick)
+            self._apply(self._machine().acknowledge(reader.number, pubend, tick, ticket=ticket, now=self._host.now()))
 
     def _acknowledged(self, reader: _Reader, pubend: str, tick: Tick, outcome: Outcome) -> None:
         if not isinstance(outcome, Refused):
@@ -277,6 +278,11 @@ class StreamApplication:
             positions = tuple(self._machine().positions(reader.number))
             self._notebook[_name(reader.spec)] = positions
             self._tell(PositionSeen((self._name, reader.number), positions))
+
+    def _apply(self, effects: list[Effect]) -> None:
+        """Let a verb of the machine of streams take effect."""
+        assert self._host.machine is not None
+        self._host.apply(self._host.machine.route(effects))
 
     def _machine(self) -> Any:
         assert self._host.machine is not None

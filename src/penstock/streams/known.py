@@ -41,7 +41,7 @@ SWEEP_MIN = 64  # ticks left behind that are always tolerated
 BEYOND = TICK_MAX + 1
 
 
-class Span(NamedTuple):
+class KnownSpan(NamedTuple):
     """Every tick from `first` to `last` is known: these are data, all others silence."""
 
     first: Tick
@@ -236,15 +236,16 @@ class Known:
 
     # Questions.
 
-    def known(self, first: Tick, last: Tick, since: int, *, bytes_max: int, items_max: int) -> list[Span]:
+    def known(self, first: Tick, last: Tick, since: int, *, bytes_max: int, items_max: int) -> list[KnownSpan]:
         """The known parts of a range, each as long as can be, in order; nothing up to `gone`.
 
-        They end just before the first message that is too many, or too long; one message always fits.
+        When so many bytes or messages are listed, the last part ends just before the next message. One message more
+        than `bytes_max` allows may be listed.
         """
-        spans: list[Span] = []
+        spans: list[KnownSpan] = []
         items_left, bytes_left = items_max, bytes_max
         for begin, end in self._stretches(max(first, self.gone + 1), last, since):
-            span = self._filled(begin, end, bytes_left, items_left, must=items_left == items_max)
+            span = self._filled(begin, end, bytes_left, items_left)
             if span.last >= begin:
                 spans.append(span)
             if span.last < end:
@@ -269,7 +270,7 @@ class Known:
 
     def contiguous(
         self, after: Tick, since: int, *, bytes_max: int, items_max: int, upto: Tick | None = None
-    ) -> Span | None:
+    ) -> KnownSpan | None:
         """What comes after a tick, as far as it is known without a hole and fits; None if the next tick is unknown.
 
         Also None if the next tick is gone: whoever is there has missed something, and must be told.
@@ -279,11 +280,11 @@ class Known:
             return None
         last = self.head if upto is None else min(upto, self.head)
         for begin, end in self._stretches(first, last, since):
-            return self._filled(begin, end, bytes_max, items_max, must=True) if begin == first else None
+            return self._filled(begin, end, bytes_max, items_max) if begin == first else None
         return None
 
-    def _filled(self, first: Tick, last: Tick, bytes_max: int, items_max: int, *, must: bool) -> Span:
-        """A known range with its messages, up to just before the first that does not fit."""
+    def _filled(self, first: Tick, last: Tick, bytes_left: int, items_left: int) -> KnownSpan:
+        """A known range with its messages, up to just before the first for which nothing is left."""
         items: list[Item] = []
         ticks, messages = self._ticks, self._messages
         for place in range(bisect_left(ticks, first), len(ticks)):
@@ -293,12 +294,12 @@ class Known:
             message = messages.get(tick)
             if message is None:
                 continue
-            bytes_max -= message.size_bytes
-            if (bytes_max < 0 or len(items) >= items_max) and (items or not must):
+            if bytes_left <= 0 or len(items) >= items_left:
                 last = tick - 1
                 break
+            bytes_left -= message.size_bytes
             items.append((tick, message))
-        return Span(first, last, items)
+        return KnownSpan(first, last, items)
 
     def _stretches(self, first: Tick, last: Tick, since: int) -> Iterator[Range]:
         """The known parts of a range, as long as can be, in order and found as they are asked for."""

@@ -6,9 +6,8 @@ tick: a range that shrank or was cut keeps its time in each part.
 
     seen first                asked for after nack_delay: packets that overtake each other close gaps by themselves
     asked for, no answer      again after max(2 round trips, nack_retry_min), doubled each time up to nack_retry_max
-    a part was answered       answers are bounded and go from low to high, so what is left above that part is asked for
-                              again one round trip after the last piece came, and counts as new
-    an answer was cut         the rest is asked for at once (`again`)
+    a part was answered       the rest of the answer may be on its way: what is left above that part waits anew
+    the answer was cut        there is more than one answer holds: what is left is asked for at once (`again`)
     unknown no longer         forgotten
 
 The round trip is that of answers to ranges that were asked for once (otherwise nobody knows which request was
@@ -37,7 +36,7 @@ class _Waiting:
     first: Tick
     last: Tick
     due_at: float
-    times: int = 0  # how often it was asked for since a part of it came
+    times: int = 0  # how often it was asked for
     asked_at: float | None = None  # None: never
     measures: bool = True  # an answer to it is a sample of the round trip
 
@@ -88,7 +87,7 @@ class NackSchedule:
             if one.last < first or one.first > last:
                 left.append(one)
                 continue
-            if one.times == 1 and one.measures and one.asked_at is not None and not sampled:
+            if one.measures and one.asked_at is not None and not sampled:
                 self._measure(now - one.asked_at)
                 sampled = True
             if one.first < first:
@@ -97,18 +96,18 @@ class NackSchedule:
                 left.append(self._rest(one, last + 1, now))
         self._waiting = left
 
-    def again(self, first: Tick, now: float) -> None:
-        """An answer was cut before this tick: ask on at once, for what was asked for from there on."""
-        for one in self._waiting:
-            if one.last >= first and one.asked_at is not None:
-                one.due_at, one.times, one.measures = now, 0, False
+    def again(self, first: Tick) -> None:
+        """An answer was cut before this tick: what was asked for together with it, from there on, is due at once."""
+        cut = [one for one in self._waiting if one.last >= first and one.asked_at is not None]
+        for one in cut:
+            if one.asked_at is not None and one.asked_at == cut[0].asked_at:
+                one.due_at, one.times, one.measures = one.asked_at, 0, False
 
     def _rest(self, one: _Waiting, first: Tick, now: float) -> _Waiting:
         """What is left above an answered part."""
-        if one.asked_at is None:
+        if one.times == 0:
             return replace(one, first=first)
-        wait = max(self.round_trip or self._config.nack_retry_min, self._config.nack_delay)
-        return replace(one, first=first, due_at=now + wait, times=0, measures=False)
+        return replace(one, first=first, due_at=max(one.due_at, now + self._patience(one.times)), measures=False)
 
     def _measure(self, sample: float) -> None:
         if self.round_trip is None:

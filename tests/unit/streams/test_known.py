@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from penstock.content.message import Message
-from penstock.streams.known import Known, Span
+from penstock.streams.known import Known, KnownSpan
 from penstock.streams.packets import Item, Range
 from penstock.testing import a_message
 
@@ -27,7 +27,7 @@ def items(*ticks: int) -> list[Item]:
     return [(tick, a_message(tick)) for tick in ticks]
 
 
-def ticks_of(spans: list[Span]) -> list[tuple[int, int, list[int]]]:
+def ticks_of(spans: list[KnownSpan]) -> list[tuple[int, int, list[int]]]:
     return [(span.first, span.last, [tick for tick, _ in span.items]) for span in spans]
 
 
@@ -138,6 +138,7 @@ def test_spans_end_before_the_message_that_is_too_many() -> None:
     book.learn(15, 20, 1, items(16))
     assert ticks_of(book.known(1, 20, 1, bytes_max=SIZE, items_max=9)) == [(1, 6, [4])]
     assert ticks_of(book.known(1, 20, 1, bytes_max=1, items_max=9)) == [(1, 6, [4])]
+    assert ticks_of(book.known(1, 20, 1, bytes_max=SIZE + 1, items_max=9)) == [(1, 10, [4, 7]), (15, 15, [])]
     assert ticks_of(book.known(1, 20, 1, bytes_max=9 * SIZE, items_max=2)) == [(1, 10, [4, 7]), (15, 15, [])]
     assert ticks_of(book.known(7, 16, 1, bytes_max=SIZE, items_max=1)) == [(7, 10, [7]), (15, 15, [])]
     assert ticks_of(book.known(7, 16, 2, bytes_max=SIZE, items_max=1)) == [(7, 7, [7])]
@@ -148,10 +149,10 @@ def test_contiguous_goes_as_far_as_there_is_no_hole() -> None:
     book.learn(1, 10, 1, items(4, 7))
     book.learn(11, 15, 2, [])
     book.learn(17, 20, 2, [])
-    assert book.contiguous(0, 1, **AMPLE) == Span(1, 15, items(4, 7))
-    assert book.contiguous(0, 1, upto=5, **AMPLE) == Span(1, 5, items(4))
-    assert book.contiguous(4, 1, bytes_max=1, items_max=1) == Span(5, 15, items(7))
-    assert book.contiguous(3, 2, **AMPLE) == Span(4, 4, items(4))
+    assert book.contiguous(0, 1, **AMPLE) == KnownSpan(1, 15, items(4, 7))
+    assert book.contiguous(0, 1, upto=5, **AMPLE) == KnownSpan(1, 5, items(4))
+    assert book.contiguous(4, 1, bytes_max=1, items_max=1) == KnownSpan(5, 15, items(7))
+    assert book.contiguous(3, 2, **AMPLE) == KnownSpan(4, 4, items(4))
     assert book.contiguous(4, 2, **AMPLE) is None
     assert book.contiguous(15, 1, **AMPLE) is None
     assert book.contiguous(20, 1, **AMPLE) is None
@@ -233,14 +234,14 @@ def check(book: Known, model: Model, random: Random) -> None:
     check_budgets(book, spans, (first, last), since, random)
 
 
-def check_budgets(book: Known, spans: list[Span], asked: Range, since: int, random: Random) -> None:
+def check_budgets(book: Known, spans: list[KnownSpan], asked: Range, since: int, random: Random) -> None:
     """What fits is what a plain count takes; contiguous is the first span, if it begins there."""
     first, last = asked
     items_max = random.randint(1, 5)
-    expected: list[Span] = []
+    expected: list[KnownSpan] = []
     left = items_max
     for span in spans:
-        expected.append(Span(span.first, span.last, span.items[:left]))
+        expected.append(KnownSpan(span.first, span.last, span.items[:left]))
         if len(span.items) > left:
             expected[-1] = expected[-1]._replace(last=span.items[left][0] - 1)
             break

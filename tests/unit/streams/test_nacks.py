@@ -79,15 +79,28 @@ def test_what_was_never_asked_for_measures_nothing() -> None:
     assert nacks.next_at() is None
 
 
-def test_what_is_left_of_a_partly_answered_range_is_asked_for_one_round_trip_later() -> None:
+def test_what_is_left_above_an_answered_part_waits_anew_for_the_answer_may_go_on() -> None:
     nacks = schedule(nack_delay=0.0)
     nacks.due([(1, 100)], 0.0)
     nacks.answered(1, 30, 0.05)
-    assert nacks.due([(31, 100)], 0.06) == []
-    nacks.answered(31, 60, 0.06)  # the answer has several packets
-    assert nacks.next_at() == pytest.approx(0.11)
-    assert nacks.due([(61, 100)], 0.11) == [(61, 100)]
+    nacks.answered(31, 60, 0.15)
+    assert nacks.due([(61, 100)], 0.3) == []
+    assert nacks.next_at() == pytest.approx(0.35)
+    assert nacks.due([(61, 100)], 0.35) == [(61, 100)]
     assert nacks.round_trip == 0.05
+
+
+def test_what_is_left_of_an_answer_that_was_cut_is_asked_for_at_once() -> None:
+    nacks = schedule(nack_delay=0.0)
+    nacks.due([(1, 100), (150, 160)], 0.0)
+    nacks.due([(1, 100), (150, 160), (300, 310)], 0.04)
+    nacks.answered(1, 30, 0.05)
+    nacks.again(31)
+    assert nacks.due([(31, 100), (150, 160), (300, 310)], 0.05) == [(31, 100), (150, 160)]
+    nacks.answered(31, 100, 0.06)
+    assert nacks.round_trip == 0.05  # the first answer might have gone on
+    nacks.again(101)
+    assert nacks.due([(150, 160), (300, 310)], 0.06) == [(150, 160)]
 
 
 def test_what_is_left_below_an_answered_part_keeps_its_time() -> None:
