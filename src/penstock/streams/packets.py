@@ -594,15 +594,11 @@ class Acknowledged(Packet, frozen=True):
 
 
 class Resume(Packet, frozen=True):
-<<<<<<< HEAD
-    """Something did not come: go back to this tick. So many messages have come in all since DurableSubscribe."""
-=======
     """Something did not come, or may not have: go back to this tick.
 
     So many messages have come since DurableSubscribe, those that were no use included: the others that were sent do not
     count against what a Take allows.
     """
->>>>>>> wip-core
 
     sent_by = (CLIENT,)
 
@@ -610,11 +606,7 @@ class Resume(Packet, frozen=True):
     pubend: str
     epoch: int
     tick: Tick
-<<<<<<< HEAD
-    received: int
-=======
     messages_received: int
->>>>>>> wip-core
 
     def checked(self, limits: MessageLimits) -> Self:
         return _about_pubend(self, self.pubend)
