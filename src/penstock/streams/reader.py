@@ -61,7 +61,7 @@ class Cursor:
 
     def begin(self, tick: Tick) -> None:
         """Everything up to this tick is behind us."""
-        self.floor = tick  # it never goes back beyond this
+        self.floor = tick  # it does not walk again over what is before this
         self.position = self.told = self.done = self.stored = self.progress_sent = self.confirmed = tick
         self.last_item: Tick = tick
         self.sent_at = 0.0
@@ -153,9 +153,8 @@ class Reader:
 
     def back_to(self, cursor: Cursor, tick: Tick) -> None:
         """The client has not got what was sent after this tick."""
-        tick = max(tick, cursor.floor)
         if tick < cursor.told:
-            cursor.position = cursor.told = tick
+            cursor.position, cursor.told = max(tick, cursor.floor), tick
             cursor.last_item = min(cursor.last_item, max(tick, cursor.done))
 
     def _delivery(self, cursor: Cursor, upto: Tick, items: tuple[Item, ...], *, gap: bool = False) -> Effect:
