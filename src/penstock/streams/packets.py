@@ -594,11 +594,7 @@ class Acknowledged(Packet, frozen=True):
 
 
 class Resume(Packet, frozen=True):
-    """Something did not come, or may not have: go back to this tick.
-
-    So many messages have come since DurableSubscribe, those that were no use included: the others that were sent do not
-    count against what a Take allows.
-    """
+    """Something did not come: go back to this tick. So many messages have come in all since DurableSubscribe."""
 
     sent_by = (CLIENT,)
 
@@ -606,7 +602,7 @@ class Resume(Packet, frozen=True):
     pubend: str
     epoch: int
     tick: Tick
-    messages_received: int
+    received: int
 
     def checked(self, limits: MessageLimits) -> Self:
         return _about_pubend(self, self.pubend)
