@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from penstock.kernel.randomness import generator
 from penstock.scenario.spec import (
@@ -110,7 +110,7 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
 
 
 def _link(random: Random, a: str, b: str) -> LinkSpec:
-    kind = random.choice(("datagram", "datagram", "shaped", "reliable"))
+    kind: Literal["datagram", "shaped", "reliable"] = random.choice(("datagram", "datagram", "shaped", "reliable"))
     delay = random.uniform(0.0, 0.03)
     astray = kind != "reliable"
     return LinkSpec(

@@ -187,7 +187,7 @@ class Relay:
             self.known.learn_data(packet.data)
         self.nacks.answered(packet.first, packet.last, now)
         if packet.cut:
-            self.nacks.again(packet.last + 1, now)
+            self.nacks.again(packet.last + 1)
         span = KnownSpan(packet.first, packet.last, list(packet.data))
         effects = self._answer_asked(span, version, cut=packet.cut)
         self._advance_horizon()
