@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Put, StorageFailed, StorageResult
@@ -122,8 +122,7 @@ class DurableNames:
 
     def _begun(self, session: Session, now: float) -> list[Effect]:
         session.awaits = None
-        a = session.answer
-        answer = Registered(a.request, a.pubend, a.name, a.epoch, session.number, a.position, a.gone_from)
+        answer = structs.replace(session.answer, session=session.number)
         return self._core.send(session.broker, answer, now)
 
     # Progress.

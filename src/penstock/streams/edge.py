@@ -432,20 +432,22 @@ class Edge:
         return [told, *self._drop(reader, now)]
 
     def _drop(self, reader: Reader, now: float) -> list[Effect]:
+        """Forget it first: a pubend of our own answers at once."""
+        key = (reader.link, reader.number)
+        del self._readers[key]
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
+            if self._by_pubend.get(cursor.pubend, {}).pop(key, None) is not None:
+                relay = self._broker.relay(cursor.pubend)
+                if relay is not None:
+                    effects += self._interest(relay, now)
+        for cursor in reader.cursors.values():
             host = self._broker.host(cursor.pubend)
             if cursor.session and host is not None:
                 done = ((reader.name, cursor.session, cursor.progress()),)
                 effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
                 effects += self._broker.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
-        del self._readers[reader.link, reader.number]
-        for pubend in reader.cursors:
-            if self._by_pubend.get(pubend, {}).pop((reader.link, reader.number), None) is not None:
-                relay = self._broker.relay(pubend)
-                if relay is not None:
-                    effects += self._interest(relay, now)
         return effects
 
     def _cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:
