@@ -60,6 +60,7 @@ class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retry_min: float = 0.5  # before a publication, or a subscription, is tried again
     retry_max: float = 5.0
     give_up_after: float = 60.0  # then `publish` raises: nobody knows whether it was stored
+    command_within: float = 60.0  # for the answer to a command
     window: int = 500  # messages of a durable subscription that may wait for the application
 
     def __post_init__(self) -> None:
