@@ -6,9 +6,9 @@
             await brokers.stop("a")     # and `start` lets it come back at the same address; `crash` is ruder
 
 These are the brokers that `penstock up` starts as processes, with nothing replaced; only that they live in the caller's
-event loop. What they store (streams) is in a temporary folder: it outlives a broker that is stopped or crashes, and ends
-with the network. Entering returns when all links are up and all brokers agree on the map. `stop`, `crash` and `start` return
-when those that run have noticed. So no test has to guess how long to wait.
+event loop, and store their streams in a temporary folder, which ends with the network. Entering returns when all links
+are up and all brokers agree on the map. `stop`, `crash` and `start` return when those that run have noticed. So no test
+has to guess how long to wait.
 
 Leaving closes everything, and fails loudly if anything of the brokers is left: a task, or a connection that does not
 close. Clients that the test left open lose their brokers like any other client; they are the test's.

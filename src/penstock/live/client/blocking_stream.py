@@ -74,17 +74,17 @@ class BlockingStream:
         made = self._stream.subscribe(where, ack=ack, takeover=takeover, **begins)
         return BlockingStreamSubscription(self._network, made)
 
-    def info(self) -> dict[str, Any]:
+    def info(self, *, durable: str = "") -> dict[str, Any]:
         """What the stream's pubends say of it."""
-        return self._network._do(self._stream.info())
+        return self._network._do(self._stream.info(durable=durable))
 
-    def trim(self, *, before: Start) -> dict[str, Any]:
-        """Forget all messages before this tick or time, read or not."""
-        return self._network._do(self._stream.trim(before=before))
+    def trim(self, *, upto: Start, force: bool = False) -> dict[str, Any]:
+        """Forget all messages up to this tick or time, or older than that."""
+        return self._network._do(self._stream.trim(upto=upto, force=force))
 
-    def remove(self, *, durable: str | None = None) -> dict[str, Any]:
+    def remove(self, *, durable: str = "", force: bool = False) -> dict[str, Any]:
         """Delete the stream with all that it keeps; or only this durable name."""
-        return self._network._do(self._stream.remove(durable=durable))
+        return self._network._do(self._stream.remove(durable=durable, force=force))
 
     def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

@@ -18,22 +18,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from penstock.content.language.parser import parse_predicate
+import msgspec
+
 from penstock.content.message import Attributes, Identity
 from penstock.errors import InvalidOption
 from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.services import options as service_options
-from penstock.streams.packets import (
-    DURABLE_NAME_BYTES_MAX,
-    PUBENDS_MAX,
-    STREAM_NAME_BYTES_MAX,
-    TICK_MAX,
-    Position,
-    name_problem,
-    stream_of,
-)
+from penstock.streams.durable_options import check_positions, durable_request
+from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
 from penstock.streams.start_times import start_on_wire
+
+_TRIMS = {"tick": "tick", "time": "time", "ago": "age"}
 
 Start = str | int | datetime | timedelta  # "earliest", "latest", a tick, a time, how long ago
 
@@ -52,7 +48,7 @@ class Stream:
     """A stream of the network. Made by `Network.stream`; to make one asks nobody, and no stream need be there yet."""
 
     def __init__(self, verbs: StreamVerbs, name: str) -> None:
-        self.name = checked_name("stream", name, STREAM_NAME_BYTES_MAX)
+        self.name = _checked_name(name)
         self._verbs = verbs
 
     async def publish(
@@ -98,67 +94,64 @@ class Stream:
         `start` counts for a new name: "earliest", "latest", a tick, a time, or how long ago ("10m", a timedelta).
         A name has one reader at a time: a second one is refused, or takes its place with `takeover=True`.
         """
-        parse_predicate(where)
-        checked_name("durable", durable, DURABLE_NAME_BYTES_MAX)
-        if ack not in ("auto", "manual"):
-            raise InvalidOption("ack", f"is {ack!r}; choose 'auto' or 'manual'")
-        presented = self._checked_positions(positions)
         asked: dict[str, Any] = {"stream": self.name, "durable": durable, "start_at": _start_text(start)}
         options = service_options({**asked, "takeover": takeover, "ack": ack})
+        durable_request(0, where, options)  # a mistake is said here, not by the broker
+        presented = _checked_positions(positions, self.name)
         return StreamSubscription(self._verbs, where, options, presented)
 
-    async def info(self) -> dict[str, Any]:
-        """What the stream's pubends say of it: what they keep, and their durable names with their lag."""
-        return await self._verbs.command("info", self.name)
+    async def info(self, *, durable: str = "") -> dict[str, Any]:
+        """What the stream's pubends say of it: what they keep, and their durable names with their lag; or one name."""
+        return await self._verbs.command("info", self.name, durable=durable)
 
-    async def trim(self, *, before: Start) -> dict[str, Any]:
-        """Forget all messages before this tick or time, read or not. Readers that are behind get a gap notice."""
-        return await self._verbs.command("trim", self.name, before=_start_text(before))
+    async def trim(self, *, upto: Start, force: bool = False) -> dict[str, Any]:
+        """Forget all messages up to this tick or time, or older than that ("10m").
 
-    async def remove(self, *, durable: str | None = None) -> dict[str, Any]:
-        """Delete the stream with all that it keeps; or only this durable name."""
-        if durable is not None:
-            checked_name("durable", durable, DURABLE_NAME_BYTES_MAX)
-            return await self._verbs.command("rm", self.name, durable=durable)
-        return await self._verbs.command("rm", self.name)
+        What a durable name still needs is trimmed only with `force`; its reader then gets a gap notice.
+        """
+        words = start_on_wire(_start_text(upto))
+        kind, _, value = words.partition(":")
+        if kind not in _TRIMS:
+            raise InvalidOption("upto", f"is {words}; say a tick, a time, or how old, such as '10m'")
+        given = {_TRIMS[kind]: int(value) if kind == "tick" else float(value)}
+        return await self._verbs.command("trim", self.name, force=force, **given)
+
+    async def remove(self, *, durable: str = "", force: bool = False) -> dict[str, Any]:
+        """Delete the stream with all that it keeps; or only this durable name.
+
+        A stream that keeps anything, and a name that somebody reads under, are deleted only with `force`.
+        """
+        return await self._verbs.command("rm", self.name, durable=durable, force=force)
 
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""
         return await self._verbs.command("verify", self.name)
 
-    def _checked_positions(self, positions: Iterable[Position] | None) -> tuple[Position, ...]:
-        found = []
-        for position in positions or ():
-            try:
-                pubend, epoch, tick = position
-                good = all(type(number) is int and 0 <= number <= TICK_MAX for number in (epoch, tick))
-            except (TypeError, ValueError):
-                pubend, epoch, tick, good = "", 0, 0, False
-            if not good or not isinstance(pubend, str):
-                raise InvalidOption("positions", "is no position; give what `positions()` of a subscription returned")
-            if stream_of(pubend) != self.name:
-                raise InvalidOption("positions", f"has a position in '{pubend}', which is no part of '{self.name}'")
-            found.append((pubend, epoch, tick))
-        if len(found) > PUBENDS_MAX or len({pubend for pubend, _, _ in found}) < len(found):
-            raise InvalidOption("positions", "has several positions in one pubend, or too many")
-        return tuple(found)
 
-
-def checked_name(option: str, name: object, bytes_max: int) -> str:
-    """The name, if it can be one; raises InvalidOption."""
+def _checked_name(name: object) -> str:
+    """The name, if it can be one of a stream."""
     if not isinstance(name, str):
-        raise InvalidOption(option, f"is {name!r}; a name is a text")
-    problem = name_problem(name, f"the name of a {option}" if option == "stream" else "a durable name", bytes_max)
+        raise InvalidOption("stream", f"is {name!r}; a name is a text, such as 'orders'")
+    problem = name_problem(name, "a stream", STREAM_NAME_BYTES_MAX)
     if problem:
-        raise InvalidOption(option, problem if len(problem) < 300 else f"{problem[:300]}...")
+        raise InvalidOption("stream", problem)
     return name
+
+
+def _checked_positions(positions: Iterable[Position] | None, stream: str) -> tuple[Position, ...]:
+    try:
+        found = msgspec.convert([list(position) for position in positions or ()], list[Position])
+    except (TypeError, msgspec.ValidationError):
+        raise InvalidOption("positions", "are none; give what `positions()` of a subscription returned") from None
+    check_positions(found, stream)
+    return tuple(found)
 
 
 def _start_text(start: object) -> str:
     """A start in words; raises InvalidOption."""
     match start:
         case bool():
-            raise InvalidOption("start", f"is {start}; it is a text, a tick, a time, or how long ago")
+            raise InvalidOption("start", f"is {start}; say earliest, latest, a tick, a time, or how long ago")
         case datetime():
             words = start.astimezone(UTC).isoformat()
         case timedelta():

@@ -1,7 +1,8 @@
 """What the objects of streams ask of their client: the way from `Stream` and `StreamSubscription` to the machine.
 
-Every question takes a ticket and waits for its answer. The machine itself asks again when an answer does not come, also
-over a new connection; so nothing here needs a connection at the moment of the call.
+Every question takes a ticket and waits for its answer. For messages and acknowledgements the machine itself asks again
+when an answer does not come, also over a new connection; so they need no connection at the moment of the call. Commands
+do.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.content.message import Attributes, Identity, make_message
-from penstock.errors import NotConnected, OutcomeUnknown, PenstockError, StreamRefused, UnknownStream
+from penstock.errors import NotConnected, OutcomeUnknown, PenstockError, StreamError, StreamRefused, UnknownStream
 from penstock.kernel.machine import Effect, Refused, Unknown
 from penstock.live.client.home_link import HomeLink
 from penstock.live.client.subscription_holder import SubscriptionHolder
@@ -27,16 +28,15 @@ NO_STREAM = "there is no stream"  # in the words of whoever knows none of this n
 
 def stream_error(refused: Refused) -> PenstockError:
     """What to raise for a refusal; the words come from a broker."""
-    kind = UnknownStream if NO_STREAM in refused.problem else StreamRefused
-    return kind(refused.problem)
+    if isinstance(refused, Unknown):
+        return StreamError(refused.problem)
+    return UnknownStream(refused.problem) if NO_STREAM in refused.problem else StreamRefused(refused.problem)
 
 
 class StreamVerbs:
     """The streams' side of one client."""
 
-    def __init__(
-        self, tickets: Tickets, holder: SubscriptionHolder, next_identity: Callable[[], Identity]
-    ) -> None:
+    def __init__(self, tickets: Tickets, holder: SubscriptionHolder, next_identity: Callable[[], Identity]) -> None:
         self.holder = holder
         self._tickets = tickets
         self._next_identity = next_identity
@@ -68,7 +68,8 @@ class StreamVerbs:
         now = link.host.now()
         link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=now, began=(now,)))
         try:
-            return {**await answer, "identity": message.identity}
+            place: dict[str, Any] = await answer
+            return {**place, "identity": message.identity}
         except asyncio.CancelledError:
             link.host.apply(link.verbs.withdraw(ticket, now=link.host.now()))
             raise

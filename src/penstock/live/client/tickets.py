@@ -16,7 +16,6 @@ from typing import Any
 from penstock.errors import InvalidPredicate, NotConnected, PenstockError
 from penstock.kernel.machine import Outcome, Refused, Reported
 
-
 ErrorOf = Callable[[Refused], PenstockError]  # what to raise for a refusal
 
 
