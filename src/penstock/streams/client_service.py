@@ -214,17 +214,15 @@ class StreamClient:
             return reader.delivered(packet, now=now)
         if isinstance(packet, Acknowledged):
             return reader.acknowledged(packet, now=now)
-        if isinstance(packet, DurableAnswer):
-            effects = reader.answered(packet, now=now)
-        else:
-            effects = reader.end(packet.problem)
-        if reader.ended:
-            self._keep_few(packet.subscription, reader)
+        ends = isinstance(packet, DurableEnded)
+        effects = reader.end(packet.problem) if ends else reader.answered(packet, now=now)
+        self._keep_few(packet.subscription)
         return effects
 
-    def _keep_few(self, number: int, reader: DurableReader) -> None:
-        """One that never was in force is forgotten; of those that were, the latest stay for their report."""
-        if not reader.began:
+    def _keep_few(self, number: int) -> None:
+        """One that was refused is forgotten; of those that a broker has ended, the latest stay for their report."""
+        reader = self._readers[number]
+        if reader.ended and not reader.began:
             del self._readers[number]
         ended = [number for number, reader in self._readers.items() if reader.ended]
         if len(ended) > ENDED_MAX:

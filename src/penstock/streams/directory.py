@@ -99,6 +99,8 @@ class Directory:
 
     def refresh(self, neighbours: Iterable[Link], *, now: float) -> list[Effect]:
         """Tell our own anew, if it is time; to be called every refresh interval, and when what we host has changed."""
+        if not self._own.pubends and not self._told_at:  # we host nothing, and never did
+            return []
         if self._every and now < self._told_at + self._every * self._config.refresh_interval:
             return []
         self._told_at = now

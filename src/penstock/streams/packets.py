@@ -5,6 +5,7 @@ Between neighbours, hop by hop, each about one pubend:
     Knowledge    downstream: what every tick of a range is, as far as the receiver's filters select it
     Nack         upstream: ranges of ticks that the sender knows nothing of
     Advert       flooded: who a broker is, and which pubends it hosts
+    AdvertsWanted   of a new neighbour: tell me all adverts that you know
 
 Between any two brokers, carried along the shortest path (`Routed`), lost like everything else, asked again by whoever
 waits for the answer:
@@ -26,6 +27,8 @@ within one life of the broker that joined, so it travels with that broker's inca
 from __future__ import annotations
 
 from typing import Self, TypeVar
+
+from msgspec.structs import replace
 
 from penstock.content.message import Message, MessageLimits
 from penstock.kernel.packet import (
@@ -90,6 +93,12 @@ class Advert(Packet, frozen=True):
         return self
 
 
+class AdvertsWanted(Packet, frozen=True):
+    """I am new here: tell me who hosts what."""
+
+    sent_by = (BROKER,)
+
+
 class Join(Packet, frozen=True):
     """Send me knowledge of this pubend; of data only what these filters select (none at all: everything)."""
 
@@ -147,7 +156,8 @@ class Knowledge(Packet, frozen=True, gc=False):
     """What every tick from `first` to `last` is: data if it is listed, otherwise silence.
 
     Silence may be data that the receiver's filters of this version do not select. `gone` is the newest tick that the
-    pubend keeps no longer: whatever was there up to it is final.
+    pubend keeps no longer: whatever was there up to it is final. `cut`: an answer to a Nack ends here, because it would
+    have been too long; ask on.
     """
 
     sent_by = (BROKER,)
@@ -162,6 +172,7 @@ class Knowledge(Packet, frozen=True, gc=False):
     last: Tick
     data: tuple[Item, ...] = ()
     gone: Tick = 0
+    cut: bool = False
 
     def checked(self, limits: MessageLimits) -> Self:
         _about_pubend(self, self.pubend)
@@ -169,7 +180,7 @@ class Knowledge(Packet, frozen=True, gc=False):
         data = _items(self.data, self.first, self.last, limits)
         if data is self.data:
             return self
-        return type(self)(self.pubend, self.epoch, self.life, self.version, self.first, self.last, data, self.gone)
+        return replace(self, data=data)
 
     def size_bytes(self) -> int:
         return 50 + len(self.pubend) + sum(10 + message.size_bytes for _, message in self.data)
@@ -248,8 +259,9 @@ class PublishAnswer(Packet, frozen=True):
 class Register(Packet, frozen=True):
     """A reader begins under a durable name.
 
-    `position` is what the reader itself has kept, in this epoch; -1: none. `start` counts if the name is new:
-    "earliest", "latest", "tick:N", "time:SECONDS" (of the epoch of clocks) or "ago:SECONDS".
+    `position` is what the reader itself has kept, in this epoch; -1: none. It begins at the later of this and what the
+    name is done with; with `rewind` at this one, wherever the name stood. `start` counts if the name is new: "earliest",
+    "latest", "tick:N", "time:SECONDS" (of the epoch of clocks) or "ago:SECONDS".
     """
 
     request: int
@@ -261,6 +273,7 @@ class Register(Packet, frozen=True):
     position: Tick
     reader: str  # whoever registers again under the same one replaces itself
     takeover: bool
+    rewind: bool = False
 
     def checked(self, limits: MessageLimits) -> Self:
         require(-1 <= self.position <= TICK_MAX, f"position {self.position}")
@@ -274,7 +287,8 @@ class Register(Packet, frozen=True):
 class Registered(Packet, frozen=True):
     """The subscription is in force for every tick after `position`; or a problem.
 
-    `gone_from` is above 0 if the reader has missed what was between it and `position`.
+    `done` is what the name has acknowledged. `gone_from` is above 0 if the reader has missed what was between it and
+    `position`.
     """
 
     request: int
@@ -283,6 +297,7 @@ class Registered(Packet, frozen=True):
     epoch: int = 0
     session: int = 0
     position: Tick = 0
+    done: Tick = 0
     gone_from: Tick = 0
     problem: str = ""
     again: bool = False
@@ -477,6 +492,8 @@ class DurableSubscribe(Packet, frozen=True):
     positions: tuple[Position, ...]
     takeover: bool
     credit: int  # messages that may be sent before the first Take
+    incarnation: int = 0  # of the client: the same client may take its own place
+    rewind: bool = False  # the application has chosen the positions itself: they count even if the name is further
 
     def checked(self, limits: MessageLimits) -> Self:
         check_integers(self)
@@ -577,11 +594,7 @@ class Acknowledged(Packet, frozen=True):
 
 
 class Resume(Packet, frozen=True):
-    """Something did not come, or may not have: go back to this tick.
-
-    So many messages have come since DurableSubscribe, those that were no use included: the others that were sent do not
-    count against what a Take allows.
-    """
+    """Something did not come: go back to this tick. So many messages have come in all since DurableSubscribe."""
 
     sent_by = (CLIENT,)
 
@@ -589,7 +602,7 @@ class Resume(Packet, frozen=True):
     pubend: str
     epoch: int
     tick: Tick
-    messages_received: int
+    received: int
 
     def checked(self, limits: MessageLimits) -> Self:
         return _about_pubend(self, self.pubend)
@@ -631,7 +644,17 @@ class StreamReport(Packet, frozen=True):
     problem: str = ""
 
 
-BROKER_PACKETS: tuple[type[Packet], ...] = (Advert, Join, JoinRefresh, JoinWanted, Leave, Knowledge, Nack, Routed)
+BROKER_PACKETS: tuple[type[Packet], ...] = (
+    Advert,
+    AdvertsWanted,
+    Join,
+    JoinRefresh,
+    JoinWanted,
+    Leave,
+    Knowledge,
+    Nack,
+    Routed,
+)
 FROM_CLIENT: tuple[type[Packet], ...] = (
     StreamPublish,
     DurableSubscribe,
