@@ -26,9 +26,10 @@ from penstock.kernel.trace import SHARED_KINDS, Record
 from penstock.overlay.codec import Codec
 from penstock.overlay.service import FORWARDING, ROUTING
 from penstock.overlay.status import STATUS
+from penstock.streams.service import STREAMS
 from penstock.transport.service import TRANSPORT
 
-SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, TRANSPORT)
+SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, TRANSPORT, STREAMS)
 
 VARIABLE = "PENSTOCK_SERVICES"
 # Keys of a client's and of a subscription's table in a network file, and arguments of connect, subscribe and publish.

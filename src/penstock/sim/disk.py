@@ -13,10 +13,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal
 
+from penstock.kernel.memory_store import MemoryStore
 from penstock.kernel.storage import (
     Append,
     Ask,
-    MemoryStore,
     Operation,
     Put,
     StorageFailed,

@@ -211,7 +211,7 @@ class SimulatedNetwork:
                 seed=self._seed,
                 number=number,
                 storage=True,
-                brokers=frozenset(self.broker_ids.values()),
+                brokers=self.broker_ids,
             )
             return broker_node(services(), life, links, self._broker_config)
 

@@ -96,7 +96,7 @@ class StreamBroker:
         self._life = context.incarnation
         self._links = context.links
         self._timers = context.timers
-        self._names = context.names
+        self._plan = context.brokers or {}
         self._exits: Mapping[BrokerId, Link] = {}
         self._requests = 0
         self._started = False
@@ -578,7 +578,7 @@ class StreamBroker:
 
     def _broker_named(self, name: str) -> BrokerId | None:
         known = self._directory.broker_named(name)
-        return known if known is not None else self._names.get(name)
+        return known if known is not None else self._plan.get(name)
 
     def _made(self, context: Context) -> Callable[[str, int, int], Pubend]:
         def make(stream: str, number: int, of: int) -> Pubend:

@@ -53,7 +53,7 @@ class StreamClient:
     limits = DEFAULT_LIMITS
 
     def __init__(self, context: Context) -> None:
-        self._name = context.name
+        self._who = (context.name, context.incarnation)
         self._config = context.settings(StreamsClientConfig)
         self._timers = context.timers
         self._traced = context.traced
@@ -117,7 +117,7 @@ class StreamClient:
         problem = self._taken_already(request)
         if problem:
             return [Done(ticket, Refused(problem))]
-        reader = DurableReader(request, presented, ticket, self._name, self._config, self._timers, traced=self._traced)
+        reader = DurableReader(request, presented, ticket, self._who, self._config, self._timers, traced=self._traced)
         self._readers[number] = reader
         return [] if self._home is None else reader.connected(self._home, now=now)
 

@@ -86,7 +86,7 @@ class DurableReader:
         request: DurableRequest,
         positions: Sequence[Position],  # that the application has kept
         ticket: Ticket,
-        client: str,
+        client: tuple[str, int],  # its name and incarnation
         config: StreamsClientConfig,
         timers: ServiceTimers,
         *,
@@ -99,7 +99,8 @@ class DurableReader:
         self.problem = ""
         self.cursors = {pubend: Cursor(pubend, epoch, tick, stored=0) for pubend, epoch, tick in positions}
         self._ticket: Ticket | None = ticket  # None: answered
-        self._client = client
+        self._client, self._incarnation = client
+        self._rewinds = bool(positions)  # the application has chosen where to begin
         self._config = config
         self._timers = timers
         self._traced = traced
@@ -148,6 +149,8 @@ class DurableReader:
             tuple(cursor.presented for cursor in self.cursors.values()),
             asked.takeover and not self.began,  # whoever took over from us since then keeps it
             self._allowed,
+            self._incarnation,
+            self._rewinds and not self.began,
         )
         return self._send(packet)
 

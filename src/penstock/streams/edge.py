@@ -6,8 +6,8 @@ client is answered. From then on `advance` delivers, and `wanted` says which tic
 has told us of.
 
 A pubend that was started again knows no sessions: it says so, and the reader is registered anew, where it stands. A
-pubend that cannot be reached is asked again every refresh interval; the other pubends of the stream are served
-meanwhile, if the client knows its place in them.
+pubend that cannot be reached is asked again every refresh interval. A client that was in force before and knows its
+place everywhere is answered at once, and served from each pubend as soon as that has registered it.
 
 Timers: REFRESH (the broker's machine calls `refresh`), PROGRESS for each pubend.
 State: a reader for each durable subscription. Bounds: `readers_max`; over it a subscription is refused.
@@ -182,9 +182,9 @@ class Edge:
     def resume(self, packet: Resume, link: Link) -> list[Effect]:
         """The client has missed something that we sent."""
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
-        if reader is None or cursor is None or packet.epoch != cursor.epoch or packet.received > reader.sent:
+        if reader is None or cursor is None or packet.epoch != cursor.epoch or packet.messages_received > reader.sent:
             return []
-        reader.sent = packet.received
+        reader.sent = packet.messages_received
         reader.back_to(cursor, packet.tick)
         return self._advance_all(reader)
 
@@ -231,6 +231,8 @@ class Edge:
         if not cursor.walked:
             cursor.walked = True
             cursor.begin(packet.gone_from or packet.position)
+            if 0 <= cursor.presented < cursor.told and not reader.rewind:  # somebody else has read on under this name
+                cursor.told = cursor.presented
             cursor.done = cursor.stored = cursor.progress_sent = cursor.confirmed = min(packet.done, cursor.position)
         elif packet.position > cursor.position:  # somebody else has read under this name meanwhile
             cursor.position = packet.position
@@ -390,7 +392,7 @@ class Edge:
 
     def _answered(self, reader: Reader) -> list[Effect]:
         """Answer the client, if it waits and all pubends have registered it."""
-        if not reader.request or not reader.in_force():
+        if not reader.request or not (reader.in_force() or reader.resumes()):
             return []
         request, reader.request = reader.request, 0
         packet = DurableAnswer(request, reader.number, reader.positions())

@@ -594,7 +594,11 @@ class Acknowledged(Packet, frozen=True):
 
 
 class Resume(Packet, frozen=True):
-    """Something did not come: go back to this tick. So many messages have come in all since DurableSubscribe."""
+    """Something did not come, or may not have: go back to this tick.
+
+    So many messages have come since DurableSubscribe, those that were no use included: the others that were sent do not
+    count against what a Take allows.
+    """
 
     sent_by = (CLIENT,)
 
@@ -602,7 +606,7 @@ class Resume(Packet, frozen=True):
     pubend: str
     epoch: int
     tick: Tick
-    received: int
+    messages_received: int
 
     def checked(self, limits: MessageLimits) -> Self:
         return _about_pubend(self, self.pubend)

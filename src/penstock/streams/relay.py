@@ -28,7 +28,7 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
 from penstock.streams.interest import Interest, read_filters
-from penstock.streams.known import Known, Span
+from penstock.streams.known import Known, KnownSpan
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import (
     ITEMS_MAX,
@@ -187,8 +187,8 @@ class Relay:
             self.known.learn_data(packet.data)
         self.nacks.answered(packet.first, packet.last, now)
         if packet.cut:
-            self.nacks.again(packet.last + 1, now)
-        span = Span(packet.first, packet.last, list(packet.data))
+            self.nacks.again(packet.last + 1)
+        span = KnownSpan(packet.first, packet.last, list(packet.data))
         effects = self._answer_asked(span, version, cut=packet.cut)
         self._advance_horizon()
         return effects + self.push(silence=not packet.data)
@@ -206,7 +206,7 @@ class Relay:
     def read(self, first: Tick, upto: Tick, items: Sequence[Item], *, cut: bool) -> list[Effect]:
         """A part of the log, for those who asked for it."""
         self.known.learn(first, upto, TRUTH, items)
-        return self._answer_asked(Span(first, upto, list(items)), TRUTH, cut=cut)
+        return self._answer_asked(KnownSpan(first, upto, list(items)), TRUTH, cut=cut)
 
     def _advance_horizon(self) -> None:
         known = self.known
@@ -302,7 +302,7 @@ class Relay:
             return tick
         return more.items[0][0] - 1 if more.items else more.last
 
-    def _answer_asked(self, span: Span, version: int, *, cut: bool) -> list[Effect]:
+    def _answer_asked(self, span: KnownSpan, version: int, *, cut: bool) -> list[Effect]:
         """Something has come: tell whoever asked for it."""
         effects: list[Effect] = []
         for down in self.downstream.values():
