@@ -226,7 +226,12 @@ class Edge:
             return [] if packet.again else self._end(reader, packet.problem, now)
         if cursor.walked and cursor.epoch != packet.epoch:
             return self._end(reader, f"the stream '{reader.stream}' was removed and made again", now)
-        cursor.session, cursor.epoch, cursor.state, cursor.problem = packet.session, packet.epoch, CursorState.ACTIVE, ""
+        cursor.session, cursor.epoch, cursor.state, cursor.problem = (
+            packet.session,
+            packet.epoch,
+            CursorState.ACTIVE,
+            "",
+        )
         effects: list[Effect] = []
         if not cursor.walked:
             cursor.walked = True

@@ -132,9 +132,7 @@ class Reader:
         if cursor.position < known.gone and self.sent < self.credit:
             effects.append(self._delivery(cursor, known.gone, (), gap=True))
         while self.sent < self.credit:
-            span = known.contiguous(
-                cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS
-            )
+            span = known.contiguous(cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS)
             if span is None:
                 break
             matches = self.predicate.matches
