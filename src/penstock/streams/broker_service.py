@@ -603,4 +603,3 @@ def _declared_at(broker: str, config: StreamsConfig) -> Made:
         for number, host in enumerate(hosts)
         if host == broker
     ]
-
