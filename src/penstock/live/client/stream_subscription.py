@@ -24,7 +24,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any
 
-from penstock.errors import InvalidOption, PenstockError, ReaderEnded, StreamError, StreamGap
+from penstock.errors import InvalidOption, PenstockError, ReaderEnded, StreamError, StreamGap, StreamRefused
 from penstock.kernel.machine import Refused
 from penstock.live.client.readable import Readable, Sink
 from penstock.live.client.stream_verbs import StreamVerbs, stream_error
@@ -68,8 +68,8 @@ class StreamSubscription(Readable):
         self._queue: deque[Item] = deque()
         self._received = self._taken = self._gaps = 0
         self._untold = 0  # messages taken that the machine does not know of
-        self._given: dict[str, Tick] = {}  # pubend -> the last message that the application took
-        self._handed: dict[str, Tick] = {}  # the same of those that it has not asked for another after
+        self._given: dict[str, StreamMessage] = {}  # pubend -> the last message that the application took
+        self._handed: dict[str, Tick] = {}  # its tick, if it has not asked for another since
         self._done: dict[str, Tick] = {}  # pubend -> up to where it is done with them, not told yet
         self._telling = False
         self._last_positions: tuple[Position, ...] = presented
@@ -120,7 +120,8 @@ class StreamSubscription(Readable):
         if type(item) is GapNoticed:
             raise self._gap(item)
         assert isinstance(item, StreamMessage)
-        self._handed[item.pubend] = self._given[item.pubend] = item.tick
+        self._given[item.pubend] = item
+        self._handed[item.pubend] = item.tick
         self._took(1)
         return item
 
@@ -141,7 +142,7 @@ class StreamSubscription(Readable):
                 return []
         await self._breathe()
         batch = self._batch(count_max)
-        self._given |= {message.pubend: message.tick for message in batch}
+        self._given |= {message.pubend: message for message in batch}
         self._took(len(batch))
         return batch
 
@@ -172,7 +173,8 @@ class StreamSubscription(Readable):
         Returns when that is on disk, and asks again until it is. Raises StreamRefused for a message that did not come
         from here, or ReaderEnded.
         """
-        await self._acknowledge(dict(self._given) if message is None else self._ours(message))
+        given = {pubend: last.tick for pubend, last in self._given.items()}
+        await self._acknowledge(given if message is None else self._ours(message))
 
     async def _acknowledge(self, done: dict[str, Tick]) -> None:
         if self._error is not None:
@@ -180,7 +182,10 @@ class StreamSubscription(Readable):
         if self._closed or not self._opened:
             raise StreamError("the subscription is not open, so nothing can be acknowledged")
         self._tell()
-        await self._verbs.acknowledge(self.number, done)
+        try:
+            await self._verbs.acknowledge(self.number, done)
+        except StreamRefused as refused:
+            raise self._error or refused from None  # it has ended meanwhile
 
     def _ours(self, message: StreamMessage) -> dict[str, Tick]:
         """Up to where somebody is done who acknowledges this; raises InvalidOption if it did not come from here."""
@@ -188,7 +193,8 @@ class StreamSubscription(Readable):
             raise InvalidOption("message", "is none of a stream; acknowledge what the subscription gave you")
         if message.stream != self.stream:
             raise InvalidOption("message", f"is of the stream '{message.stream}', and this is '{self.stream}'")
-        if message.tick > self._given.get(message.pubend, -1):
+        last = self._given.get(message.pubend)
+        if last is None or last.epoch != message.epoch or last.tick < message.tick:
             raise InvalidOption("message", f"at tick {message.tick} of {message.pubend} was not taken from here")
         return {message.pubend: message.tick}
 
@@ -236,7 +242,14 @@ class StreamSubscription(Readable):
         first: dict[str, Tick] = {}
         for item in chain(waiting, self._queue):
             first.setdefault(item.pubend, item.tick if isinstance(item, StreamMessage) else item.first)
-        return tuple((pubend, epoch, min(tick, first.get(pubend, tick + 1) - 1)) for pubend, epoch, tick in found)
+        return tuple((pubend, epoch, self._before(pubend, epoch, tick, first)) for pubend, epoch, tick in found)
+
+    def _before(self, pubend: str, epoch: int, tick: Tick, first: dict[str, Tick]) -> Tick:
+        """What was taken, of which the machine may not know yet; less what is still to come."""
+        if pubend in first:
+            return first[pubend] - 1
+        last = self._given.get(pubend)
+        return max(tick, last.tick) if last is not None and last.epoch == epoch else tick
 
     async def report(self) -> ReaderReport:
         """How it fares; asks the pubends for the lag, in messages that match."""

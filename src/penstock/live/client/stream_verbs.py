@@ -81,9 +81,10 @@ class StreamVerbs:
 
     async def command(self, verb: str, stream: str, **arguments: Any) -> dict[str, Any]:
         """Ask the brokers of a stream for something; raises StreamRefused."""
-        return await self._answered(
+        found: dict[str, Any] = await self._answered(
             lambda machine, ticket, now: machine.command(verb, stream, arguments, ticket=ticket, now=now)
         )
+        return found
 
     async def acknowledge(self, number: int, done: Mapping[str, Tick]) -> None:
         """The application is done with everything up to these ticks; returns when that is on disk."""
