@@ -235,7 +235,7 @@ class Edge:
         effects: list[Effect] = []
         if not cursor.walked:
             cursor.walked = True
-            cursor.begin(packet.gone_from or packet.position)
+            cursor.begin(packet.gone_from - 1 if packet.gone_from else packet.position)
             if 0 <= cursor.presented < cursor.told and not reader.rewind:  # somebody else has read on under this name
                 cursor.told = cursor.presented
             cursor.done = cursor.stored = cursor.progress_sent = cursor.confirmed = min(packet.done, cursor.position)

@@ -2,8 +2,10 @@
 
 Register is checked from top to bottom, and changes nothing if something is wrong with it: the name, the predicate,
 the position that the reader presents (of this epoch, and not in the future), the start of a new name, the predicate of
-a known name, and who else reads under it. A presented position wins over the stored one, higher or lower: the
-application knows best what it has done. Then the record goes to disk, and Registered says from where on the
+a known name, and who else reads under it. A presented position says what the reader has got, not what it is done with: the
+reader goes on from there, or from what the name has acknowledged if that is later, and only Progress moves the stored
+position on. With `rewind` the presented one wins, higher or lower, and is stored: the application knows best what it
+has done. Then the record goes to disk, and Registered says from where on the
 subscription is in force.
 
 A position below what is kept is a gap: the answer says from where on something is missing, and the stored position
@@ -62,10 +64,13 @@ class Registration:
             return self._core.send(broker, answer, now)
         known = self._names.find(packet.name)
         created = known.newest.created if known is not None else horizon
-        record = NameRecord(VERSION, packet.where, position, created, horizon)
+        done = position if known is None or packet.rewind else known.newest.position
+        record = NameRecord(VERSION, packet.where, done, created, horizon)
         gone_from = position + 1 if position < self._core.gone and not self._begins_anywhere(packet, known) else 0
         from_here = max(position, self._core.gone)
-        answer = Registered(packet.request, self._core.name, packet.name, self._core.epoch, 0, from_here, gone_from)
+        answer = Registered(
+            packet.request, self._core.name, packet.name, self._core.epoch, 0, from_here, done, gone_from
+        )
         return [*self._end_other(packet, known, broker, now), *self._names.begin(packet, broker, record, answer, now)]
 
     def _problem(self, packet: Register, horizon: Tick) -> tuple[str, bool]:
@@ -109,11 +114,11 @@ class Registration:
 
     def _position(self, packet: Register, horizon: Tick, now: float) -> tuple[Tick, str]:
         """The position that it begins with, or a problem."""
-        if packet.position >= 0:
-            return packet.position, ""
         known = self._names.find(packet.name)
+        if packet.position >= 0 and (known is None or packet.rewind):
+            return packet.position, ""
         if known is not None:
-            return known.newest.position, ""
+            return max(packet.position, known.newest.position), ""
         return start_position(packet.start, gone=self._core.gone, horizon=horizon)
 
     def _begins_anywhere(self, packet: Register, known: DurableName | None) -> bool:

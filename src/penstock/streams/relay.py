@@ -340,12 +340,6 @@ class Relay:
                 every.add(first, last)
         return every
 
-    def forget_answered(self) -> None:
-        """What has become known by itself need not be asked for any more."""
-        for down in self.downstream.values():
-            if down.asked and (self.known.gone >= down.asked.lowest()):
-                down.asked.remove(0, self.known.gone)
-
     def ask(self, wanted: TickRanges, *, now: float) -> list[Effect]:
         """Ask upstream for what is due; the rest has been asked for lately."""
         if self.upstream is None or self.at_source:
