@@ -251,13 +251,13 @@ def test_whoever_keeps_the_position_goes_on_behind_it_at_any_broker() -> None:
 def test_start_decides_where_a_new_name_begins() -> None:
     async def starting() -> None:
         async with a_stream() as (_, network):
-            first, second, _ = await published(network, 1, 2, 3)
+            _, second, third = await published(network, 1, 2, 3)
             orders = network.stream("orders")
             cases: list[tuple[Any, list[int]]] = [
                 ("earliest", [1, 2, 3, 4]),
                 ("latest", [4]),
-                (first.tick, [2, 3, 4]),
-                (str(second.tick), [3, 4]),
+                (second.tick, [2, 3, 4]),
+                (str(third.tick), [3, 4]),
                 ("10m", [1, 2, 3, 4]),
                 (timedelta(hours=1), [1, 2, 3, 4]),
                 (datetime.now(UTC) - timedelta(minutes=5), [1, 2, 3, 4]),

@@ -96,7 +96,7 @@ class Stream:
         """
         asked: dict[str, Any] = {"stream": self.name, "durable": durable, "start_at": _start_text(start)}
         options = service_options({**asked, "takeover": takeover, "ack": ack})
-        durable_request(0, where, options)  # a mistake is said here, not by the broker
+        durable_request(0, where, options, "", 0)  # a mistake is said here, not by the broker
         presented = _checked_positions(positions, self.name)
         return StreamSubscription(self._verbs, where, options, presented)
 
