@@ -27,7 +27,7 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
-from penstock.streams.interest import Interest, read_filters
+from penstock.streams.interest import PubendInterest, read_filters
 from penstock.streams.known import Known, KnownSpan
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import (
@@ -74,7 +74,7 @@ class Relay:
         self.at_source = False  # whether the pubend itself is at this broker
         self.upstream: Link | None = None
         self.known = Known(bytes_max=config.cache_bytes, runs_max=config.runs_max)
-        self.interest = Interest()
+        self.interest = PubendInterest()
         self.nacks = NackSchedule(config)
         self.downstream: dict[Link, Downstream] = {}
         self.newest: Tick = 0  # that anybody has told us of
