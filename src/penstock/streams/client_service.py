@@ -110,14 +110,14 @@ class StreamClient:
         """Read a stream under a durable name; the ticket is answered when that is in force, however long it takes."""
         presented = self._presented.pop(number, ())
         try:
-            request = durable_request(number, where, _subscription_options(options))
+            request = durable_request(number, where, _subscription_options(options), *self._who)
             check_positions(presented, request.stream)
         except (InvalidOption, InvalidPredicate) as error:
             return [Done(ticket, Refused(str(error)))]
         problem = self._taken_already(request)
         if problem:
             return [Done(ticket, Refused(problem))]
-        reader = DurableReader(request, presented, ticket, self._who, self._config, self._timers, traced=self._traced)
+        reader = DurableReader(request, presented, ticket, self._config, self._timers, traced=self._traced)
         self._readers[number] = reader
         return [] if self._home is None else reader.connected(self._home, now=now)
 
@@ -214,17 +214,14 @@ class StreamClient:
             return reader.delivered(packet, now=now)
         if isinstance(packet, Acknowledged):
             return reader.acknowledged(packet, now=now)
-        if isinstance(packet, DurableAnswer):
-            effects = reader.answered(packet, now=now)
-        else:
-            effects = reader.end(packet.problem)
-        if reader.ended:
-            self._keep_few(packet.subscription, reader)
+        effects = reader.end(packet.problem) if isinstance(packet, DurableEnded) else reader.answered(packet, now=now)
+        self._keep_few(packet.subscription)
         return effects
 
-    def _keep_few(self, number: int, reader: DurableReader) -> None:
-        """One that never was in force is forgotten; of those that were, the latest stay for their report."""
-        if not reader.began:
+    def _keep_few(self, number: int) -> None:
+        """One that was refused is forgotten; of those that a broker has ended, the latest stay for their report."""
+        reader = self._readers[number]
+        if reader.ended and not reader.began:
             del self._readers[number]
         ended = [number for number, reader in self._readers.items() if reader.ended]
         if len(ended) > ENDED_MAX:
@@ -238,7 +235,7 @@ class StreamClient:
             return self._commands.expired(number)
         reader = self._readers[number]
         if timer == StreamTimer.CLIENT_SUBSCRIBE:
-            return reader.ask(now=now)
+            return reader.subscribe_due(now=now)
         if timer == StreamTimer.CLIENT_ACKNOWLEDGE:
             return reader.acknowledge_due(now=now)
         assert timer == StreamTimer.CLIENT_RESUME

@@ -33,9 +33,13 @@ class DurableRequest(Struct, frozen=True):
     where: str
     start: str  # as it travels
     takeover: bool
+    client: str
+    incarnation: int
 
 
-def durable_request(number: int, where: str, options: StreamSubscriptionOptions) -> DurableRequest:
+def durable_request(
+    number: int, where: str, options: StreamSubscriptionOptions, client: str, incarnation: int
+) -> DurableRequest:
     """What these options ask for; raises InvalidOption or InvalidPredicate."""
     if not options.stream:
         raise InvalidOption(
@@ -53,7 +57,7 @@ def durable_request(number: int, where: str, options: StreamSubscriptionOptions)
     if len(where) > WHERE_BYTES_MAX:
         raise InvalidPredicate(f"{len(where)} characters; on a stream the limit is {WHERE_BYTES_MAX}")
     parse_predicate(where)
-    return DurableRequest(number, options.stream, options.durable, where, start, options.takeover)
+    return DurableRequest(number, options.stream, options.durable, where, start, options.takeover, client, incarnation)
 
 
 def check_positions(positions: Sequence[Position], stream: str) -> None:

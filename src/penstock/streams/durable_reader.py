@@ -1,21 +1,22 @@
 """One durable subscription of a client: every matching message once and in order, across connections.
 
-State: a cursor for each pubend (`cursor`), and what the application has not taken yet. On each new connection the
-subscription is asked for anew with the positions of its cursors, again and again until the broker answers; the ticket
-is answered the first time. From the answer on it is in force.
+State: a place in each pubend (`pubend_place`), and what the application has not taken yet. On each new connection the
+subscription is asked for anew with its positions, again and again until the broker answers; the ticket is answered the
+first time. From the answer on it is in force; a broker may serve the pubends that it reaches before that.
 
 What comes. A delivery says which tick it follows. One that follows the position is handed over, message by message,
 and moves the position; one that is known already is a duplicate; one that begins beyond the position shows a hole: it
 is dropped, and Resume asks the broker to go back. A gap is what nobody keeps any more; it is recorded and passed over.
-Nothing else ever moves a position, so no answer and no reconnection can skip a message.
+Besides that only an answer moves a position: what the durable name is done with, because somebody else has read under
+it meanwhile, is not read again. Brokers tell how far they are also when nothing matches; if none of that has come for
+QUIET_AFTER seconds, or a hole does not close, the subscription is asked for anew.
 
 Credit. At most `window` messages wait for the application. A Take says how many may be sent in all since the
-subscription was last asked for; it goes out when half a window was taken. Where deliveries may have been lost on the
-way (a hole, or QUIET_AFTER seconds without any), Resume also says how many came, so that lost ones cost no credit.
+subscription was last asked for; it goes out when half a window was taken. Resume says how many came, so that those that
+were lost on the way cost no credit. A broker that sends far more than it may is not listened to until there is room.
 
 Acknowledgements are cumulative for each pubend. One is under way at a time; what comes meanwhile goes out when it is
-answered, or after ACKNOWLEDGE_EVERY. One that is not answered is sent again, also over a new connection. Silence is
-acknowledged now and then, so that logs can be trimmed.
+answered, or after ACKNOWLEDGE_EVERY. One that is not answered is sent again, also over a new connection.
 
 Timers: CLIENT_SUBSCRIBE, CLIENT_ACKNOWLEDGE (subscription), CLIENT_RESUME (subscription, pubend).
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -34,7 +36,6 @@ from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsClientConfig
-from penstock.streams.cursor import Cursor
 from penstock.streams.durable_options import DurableRequest
 from penstock.streams.message import placed
 from penstock.streams.packets import (
@@ -52,12 +53,12 @@ from penstock.streams.packets import (
     Tick,
     stream_of,
 )
+from penstock.streams.pubend_place import PubendPlace
 from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed, StreamDelivered
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
-SILENCE_EVERY = 5.0  # seconds between acknowledgements of nothing but silence
-QUIET_AFTER = 10.0  # seconds without a delivery, then what is on the way may be lost
+QUIET_AFTER = 10.0  # seconds in which a broker that serves us would have said something
 
 
 class DurableReport(Struct, frozen=True):
@@ -86,7 +87,6 @@ class DurableReader:
         request: DurableRequest,
         positions: Sequence[Position],  # that the application has kept
         ticket: Ticket,
-        client: tuple[str, int],  # its name and incarnation
         config: StreamsClientConfig,
         timers: ServiceTimers,
         *,
@@ -97,19 +97,18 @@ class DurableReader:
         self.began = False  # it has been in force
         self.ended = False
         self.problem = ""
-        self.cursors = {pubend: Cursor(pubend, epoch, tick, stored=0) for pubend, epoch, tick in positions}
+        self.places = {pubend: PubendPlace(pubend, epoch, tick) for pubend, epoch, tick in positions}
+        self._rewind = bool(positions)
         self._ticket: Ticket | None = ticket  # None: answered
-        self._client, self._incarnation = client
-        self._rewinds = bool(positions)  # the application has chosen where to begin
         self._config = config
         self._timers = timers
         self._traced = traced
         self._home: Link | None = None
-        self._asked = 0  # the request that is under way; 0: none
-        self._requests = 0
-        self._delay = 0.0
+        self._asked = 0  # the request that is under way, or was answered last
+        self._delay = 0.0  # until it is asked again
+        self._heard_at = -inf  # when the broker last told us something that fits our places
         self._acknowledge_at: float | None = None  # when the timer is set for
-        self._untaken: deque[tuple[Cursor, Tick]] = deque()
+        self._untaken: deque[tuple[PubendPlace, Tick]] = deque()
         self._allowed = 0  # messages in all, since it was last asked for
         self._came = 0  # since it was last asked for
         self._received = self._duplicates = self._holes = self._gaps = 0
@@ -118,9 +117,8 @@ class DurableReader:
 
     def connected(self, home: Link, *, now: float) -> list[Effect]:
         """Ask the broker for it."""
-        self._home = home
-        self._asked, self._delay = 0, 0.0
-        return [] if self.ended else self.ask(now=now)
+        self._home, self._heard_at = home, -inf
+        return [] if self.ended else self._ask_anew(now)
 
     def disconnected(self) -> None:
         """It is in force no more, until it is asked for again."""
@@ -128,14 +126,25 @@ class DurableReader:
         self.in_force = False
         self._stop_timers()
 
-    def ask(self, *, now: float) -> list[Effect]:
-        """Ask for it, first or again: the timer says that no answer came, or that it is time to try again."""
-        if self._home is None:
+    def subscribe_due(self, *, now: float) -> list[Effect]:
+        """There was no answer, or nothing came for a while: ask again, unless the broker is heard of."""
+        patience = QUIET_AFTER if self.in_force else self._delay
+        if now < self._heard_at + patience:
+            self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, self._heard_at + patience, self.request.number)
             return []
-        if not self._asked:
-            self._requests += 1
-            self._asked = self._requests
-            self._came, self._allowed = 0, max(0, self._config.window - len(self._untaken))
+        return self._ask_anew(now) if self.in_force else self._ask(now)
+
+    def _ask_anew(self, now: float) -> list[Effect]:
+        self.in_force = False
+        self._asked += 1
+        self._delay = 0.0
+        for place in self.places.values():
+            place.hole, place.resume_delay = False, 0.0
+            self._timers.cancel(StreamTimer.CLIENT_RESUME, self.request.number, place.pubend)
+        return self._ask(now)
+
+    def _ask(self, now: float) -> list[Effect]:
+        self._came, self._allowed = 0, max(0, self._config.window - len(self._untaken))
         self._delay = min(self._config.retry_max, 2 * self._delay or self._config.retry_min)
         self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, now + self._delay, self.request.number)
         asked = self.request
@@ -146,45 +155,42 @@ class DurableReader:
             asked.durable,
             asked.where,
             asked.start,
-            tuple(cursor.presented for cursor in self.cursors.values()),
+            tuple(place.presented for place in self.places.values()),
             asked.takeover and not self.began,  # whoever took over from us since then keeps it
             self._allowed,
-            self._incarnation,
-            self._rewinds and not self.began,
+            asked.incarnation,
+            self._rewind and not self.began,
         )
         return self._send(packet)
 
     def answered(self, packet: DurableAnswer, *, now: float) -> list[Effect]:
         """The broker has answered."""
-        if not self._asked or packet.request != self._asked:
+        if self.in_force or packet.request != self._asked:
             return []
         if packet.problem:
-            return self._refused(packet, now)
+            return self._delayed(packet.problem) if packet.again else self.end(packet.problem)
         wrong = self._wrong(packet.positions)
         if wrong:
             return [InputRefused("broker", wrong)]
-        self._timers.cancel(StreamTimer.CLIENT_SUBSCRIBE, self.request.number)
-        self._asked, self._delay = 0, 0.0
         self.in_force, self.problem = True, ""
-        effects = self._begin(packet.positions, now)
+        self._heard_at = now
+        self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, now + QUIET_AFTER, self.request.number)
+        effects = self._begin(packet.positions)
         self.began = True
         if self._ticket is not None:
             effects.append(Done(self._ticket, Accepted()))
             self._ticket = None
-        for cursor in self.cursors.values():
-            cursor.sent = cursor.stored
-            if cursor.acknowledged > cursor.stored:
-                effects += self._acknowledge(cursor, now)
-        return effects
+        for place in self.places.values():
+            place.sent = place.stored
+            if place.acknowledged > place.stored:
+                effects += self._acknowledge(place, now)
+        return effects + self._grant()
 
-    def _refused(self, packet: DurableAnswer, now: float) -> list[Effect]:
-        self._asked = 0
-        if not packet.again:
-            return self.end(packet.problem)
-        repeated = packet.problem == self.problem
-        self.problem = packet.problem
+    def _delayed(self, problem: str) -> list[Effect]:
+        """It cannot be now; the broker, or we, will try again."""
+        repeated, self.problem = problem == self.problem, problem
         asked = self.request
-        return [] if repeated else [DurableDelayed(asked.number, asked.stream, asked.durable, packet.problem)]
+        return [] if repeated else [DurableDelayed(asked.number, asked.stream, asked.durable, problem)]
 
     def _wrong(self, positions: tuple[Position, ...]) -> str:
         pubends = dict.fromkeys(pubend for pubend, _, _ in positions)
@@ -196,147 +202,143 @@ class DurableReader:
             return f"an answer with ticks that cannot be for '{self.request.durable}'"
         return ""
 
-    def _begin(self, positions: tuple[Position, ...], now: float) -> list[Effect]:
-        """Take the positions of the answer where we have none; ours count where we have."""
+    def _begin(self, positions: tuple[Position, ...]) -> list[Effect]:
+        """Take the positions of the answer, where they are beyond ours."""
         effects: list[Effect] = []
         asked = self.request
         for pubend, epoch, tick in positions:
-            cursor = self.cursors.get(pubend)
-            if cursor is None or cursor.epoch != epoch:
-                if cursor is not None:
-                    effects += cursor.abandon(f"{pubend} was removed and made anew")
-                cursor = self.cursors[pubend] = Cursor(pubend, epoch, tick, stored=tick)
+            place = self.places.get(pubend)
+            new = not self.began
+            if place is None or place.epoch != epoch:
+                if place is not None:
+                    effects += place.abandon(f"{pubend} was removed and made anew")
+                place = self.places[pubend] = PubendPlace(pubend, epoch, tick)
                 new = True
-            else:
-                new = not self.began
+            elif tick > place.position:
+                place.moved(tick)
+                new = True
             if new:
-                at = (pubend, epoch, cursor.position)
+                at = (pubend, epoch, place.position)
                 effects.append(DurableBegan(asked.number, asked.stream, asked.durable, *at, asked.where))
-            cursor.hole, cursor.resume_delay, cursor.resume_at = False, 0.0, now
-            cursor.heard_at = now
-            self._timers.set(StreamTimer.CLIENT_RESUME, now + QUIET_AFTER, asked.number, pubend)
         return effects
 
     def end(self, problem: str) -> list[Effect]:
         """It is over: refused, or served no longer. The ticket is answered, and nobody waits for an acknowledgement."""
         self.ended, self.in_force, self.problem = True, False, problem
         self._stop_timers()
-        effects: list[Effect] = [InputRefused(self._client, problem)]
+        asked, effects = self.request, list[Effect]()
+        if self.began:
+            effects.append(DurableStopped(asked.number, asked.stream, asked.durable, problem))
+        else:
+            effects.append(InputRefused(asked.client, problem))
         if self._ticket is not None:
             effects.append(Done(self._ticket, Refused(problem)))
             self._ticket = None
-        if self.began:
-            effects.append(DurableStopped(self.request.number, self.request.stream, self.request.durable, problem))
-        for cursor in self.cursors.values():
-            effects += cursor.abandon(f"not stored: {problem}")
+        for place in self.places.values():
+            effects += place.abandon(f"not acknowledged: {problem}")
         return effects
 
     def leave(self) -> list[Effect]:
         """The application is done with it: tell the broker what it has acknowledged, and that it leaves."""
         effects: list[Effect] = []
-        if self.in_force:
-            for cursor in self.cursors.values():
-                if cursor.done > cursor.stored:
-                    effects += self._send(Acknowledge(self.request.number, cursor.pubend, cursor.epoch, cursor.done))
         if not self.ended:
+            for place in self.places.values():
+                if place.acknowledged > place.sent:
+                    effects += self._send(self._acknowledgement(place))
             effects += self._send(DurableLeave(self.request.number))
         self._stop_timers()
         left = "unsubscribed before the broker had answered"
         if self._ticket is not None:
             effects.append(Done(self._ticket, Refused(left)))
-        for cursor in self.cursors.values():
-            effects += cursor.abandon(left)
+        for place in self.places.values():
+            effects += place.abandon(left)
         return effects
 
     # What comes.
 
     def delivered(self, packet: StreamDelivery, *, now: float) -> list[Effect]:
         """What follows the position is handed over."""
-        if not self.in_force:
-            return []
         self._came += len(packet.items)
-        cursor = self.cursors.get(packet.pubend)
-        if cursor is None or cursor.epoch != packet.epoch:
+        place = self.places.get(packet.pubend)
+        if place is None or place.epoch != packet.epoch:
             problem = f"a delivery of '{packet.pubend}', which '{self.request.durable}' does not read"
             return [InputRefused("broker", problem), *self._grant()]
-        if packet.upto <= cursor.position:
+        if packet.after > place.position or (self._overfull and packet.items):
+            self._holes += not place.hole
+            place.hole = True
+            return self._resume(place, now) + self._grant()
+        self._heard_at = now
+        if packet.upto <= place.position:
             self._duplicates += len(packet.items)
+            if packet.upto == place.position:  # the broker stands where we do
+                place.moved(packet.upto)
             return self._grant()
-        if packet.after > cursor.position or (self._overfull and packet.items):
-            self._holes += not cursor.hole
-            cursor.hole = True
-            return self._resume(cursor, now) + self._grant()
-        effects = self._gap(packet, cursor) if packet.gap else self._messages(packet, cursor)
-        cursor.position = packet.upto
-        cursor.heard_at = now
-        cursor.hole, cursor.resume_delay = False, 0.0
-        if cursor.done > cursor.sent:
-            self._acknowledge_soon(now + SILENCE_EVERY)
+        effects = self._gap(packet, place) if packet.gap else self._messages(packet, place)
+        place.moved(packet.upto)
         return effects + self._grant()
 
-    def _gap(self, packet: StreamDelivery, cursor: Cursor) -> list[Effect]:
+    def _gap(self, packet: StreamDelivery, place: PubendPlace) -> list[Effect]:
         self._gaps += 1
         asked = self.request
-        return [GapNoticed(asked.number, asked.stream, cursor.pubend, cursor.position + 1, packet.upto)]
+        return [GapNoticed(asked.number, asked.stream, place.pubend, place.position + 1, packet.upto)]
 
-    def _messages(self, packet: StreamDelivery, cursor: Cursor) -> list[Effect]:
-        number, effects, before = self.request.number, list[Effect](), cursor.position
-        if not cursor.untaken:
-            cursor.taken = before
+    def _messages(self, packet: StreamDelivery, place: PubendPlace) -> list[Effect]:
+        number, effects, before = self.request.number, list[Effect](), place.position
         for tick, message in packet.items:
             if tick <= before:
                 self._duplicates += 1
                 continue
             self._received += 1
-            cursor.last_message = tick
-            cursor.untaken += 1
-            self._untaken.append((cursor, tick))
+            place.message_came()
+            self._untaken.append((place, tick))
             if self._traced:
                 who = message.identity
-                place = (number, cursor.pubend, cursor.epoch, tick)
-                effects.append(StreamDelivered(*place, who.publisher, who.incarnation, who.count))
-            effects.append(Deliver(number, placed(message, cursor.pubend, cursor.epoch, tick)))
+                at = (number, place.pubend, place.epoch, tick)
+                effects.append(StreamDelivered(*at, who.publisher, who.incarnation, who.count))
+            effects.append(Deliver(number, placed(message, place.pubend, place.epoch, tick)))
         return effects
-
-    def resume_due(self, pubend: str, *, now: float) -> list[Effect]:
-        """A hole has not closed, or nothing has come for a while: go back to where we are."""
-        cursor = self.cursors[pubend]
-        quiet = now >= cursor.heard_at + QUIET_AFTER and len(self._untaken) < self._config.window
-        if cursor.hole or quiet:
-            return self._resume(cursor, now)
-        self._timers.set(StreamTimer.CLIENT_RESUME, now + QUIET_AFTER, self.request.number, pubend)
-        return []
 
     @property
     def _overfull(self) -> bool:
         """Whether the broker has sent far more than it was allowed."""
         return len(self._untaken) > 2 * self._config.window
 
-    def _resume(self, cursor: Cursor, now: float) -> list[Effect]:
-        if now < cursor.resume_at or self._overfull:
-            at = max(cursor.resume_at, now + self._config.retry_min)
-            self._timers.set(StreamTimer.CLIENT_RESUME, at, self.request.number, cursor.pubend)
+    def resume_due(self, pubend: str, *, now: float) -> list[Effect]:
+        """A hole may not have closed."""
+        place = self.places[pubend]
+        if not place.hole:
             return []
-        cursor.resume_delay = min(self._config.retry_max, 2 * cursor.resume_delay or self._config.retry_min)
-        cursor.resume_at = now + cursor.resume_delay
-        wait = cursor.resume_delay if cursor.hole else QUIET_AFTER
+        if place.resume_delay >= self._config.retry_max and not self._overfull:
+            return self._ask_anew(now)
+        return self._resume(place, now)
+
+    def _resume(self, place: PubendPlace, now: float) -> list[Effect]:
+        """Ask the broker to go back; before its answer that would undo what the answer is about to say."""
+        if not self.in_force:
+            return []
+        if now < place.resume_at or self._overfull:
+            at = max(place.resume_at, now + self._config.retry_min)
+            self._timers.set(StreamTimer.CLIENT_RESUME, at, self.request.number, place.pubend)
+            return []
+        place.resume_delay = min(self._config.retry_max, 2 * place.resume_delay or self._config.retry_min)
+        place.resume_at = now + place.resume_delay
         number = self.request.number
-        self._timers.set(StreamTimer.CLIENT_RESUME, now + wait, number, cursor.pubend)
-        return self._send(Resume(number, cursor.pubend, cursor.epoch, cursor.position, self._came))
+        self._timers.set(StreamTimer.CLIENT_RESUME, place.resume_at, number, place.pubend)
+        return self._send(Resume(number, place.pubend, place.epoch, place.position, self._came))
 
     # Credit.
 
     def taken(self, count: int) -> list[Effect]:
         """The application has taken so many."""
         for _ in range(min(count, len(self._untaken))):
-            cursor, tick = self._untaken.popleft()
-            cursor.message_taken(tick)
+            place, tick = self._untaken.popleft()
+            place.message_taken(tick)
         return self._grant()
 
     def _grant(self) -> list[Effect]:
         """Let the broker send more, if enough was taken."""
         room = self._came + self._config.window - len(self._untaken)
-        if not self.in_force or room - self._allowed < max(1, self._config.window // 2):
+        if self.ended or self._home is None or room - self._allowed < max(1, self._config.window // 2):
             return []
         self._allowed = room
         return self._send(Take(self.request.number, room))
@@ -345,52 +347,55 @@ class DurableReader:
 
     def acknowledge(self, pubend: str, tick: Tick, *, ticket: Ticket, now: float) -> list[Effect]:
         """The application is done with everything of this pubend up to this tick."""
-        cursor = self.cursors.get(pubend)
+        place = self.places.get(pubend)
         if self.ended:
             problem = self.problem
-        elif cursor is None:
+        elif place is None:
             problem = f"'{pubend}' is no pubend that '{self.request.durable}' reads"
         else:
-            problem = cursor.refusal(tick, ticket)
-        if problem or cursor is None:
+            problem = place.refusal(tick, ticket)
+        if problem or place is None:
             told = f"not acknowledged: {problem}"
-            return [Done(ticket, Refused(told)) if ticket else InputRefused(self._client, told)]
-        effects = cursor.acknowledge(tick, ticket)
-        if cursor.acknowledged > cursor.sent:
-            if cursor.sent <= cursor.stored:
-                effects += self._acknowledge(cursor, now)
+            return [Done(ticket, Refused(told)) if ticket else InputRefused(self.request.client, told)]
+        effects = place.acknowledge(tick, ticket)
+        if place.acknowledged > place.sent:
+            if place.sent <= place.stored:
+                effects += self._acknowledge(place, now)
             else:
                 self._acknowledge_soon(now + ACKNOWLEDGE_EVERY)
         return effects
 
     def acknowledged(self, packet: Acknowledged, *, now: float) -> list[Effect]:
         """A pubend has stored one."""
-        cursor = self.cursors.get(packet.pubend)
-        if cursor is None or cursor.epoch != packet.epoch or self.ended:
+        place = self.places.get(packet.pubend)
+        if place is None or place.epoch != packet.epoch:
             return []
-        effects = cursor.acknowledgement_stored(packet.tick)
-        if cursor.acknowledged > cursor.sent:
-            effects += self._acknowledge(cursor, now)
+        effects = place.acknowledgement_stored(packet.tick)
+        if place.acknowledged > place.sent:
+            effects += self._acknowledge(place, now)
         return effects
 
     def acknowledge_due(self, *, now: float) -> list[Effect]:
         """Send what has gathered, and again what was not answered."""
         self._acknowledge_at = None
         effects: list[Effect] = []
-        for cursor in self.cursors.values():
-            overdue = cursor.sent > cursor.stored and now >= cursor.sent_at + self._config.retry_min
-            if cursor.done > cursor.sent or overdue:
-                effects += self._acknowledge(cursor, now)
-            elif cursor.sent > cursor.stored:
-                self._acknowledge_soon(cursor.sent_at + self._config.retry_min)
+        for place in self.places.values():
+            overdue = place.sent > place.stored and now >= place.sent_at + self._config.retry_min
+            if place.acknowledged > place.sent or overdue:
+                effects += self._acknowledge(place, now)
+            elif place.sent > place.stored:
+                self._acknowledge_soon(place.sent_at + self._config.retry_min)
         return effects
 
-    def _acknowledge(self, cursor: Cursor, now: float) -> list[Effect]:
-        if not self.in_force:
+    def _acknowledge(self, place: PubendPlace, now: float) -> list[Effect]:
+        if not self.in_force:  # the answer lets it out
             return []
-        cursor.sent, cursor.sent_at = cursor.done, now
+        place.sent, place.sent_at = place.acknowledged, now
         self._acknowledge_soon(now + self._config.retry_min)
-        return self._send(Acknowledge(self.request.number, cursor.pubend, cursor.epoch, cursor.sent))
+        return self._send(self._acknowledgement(place))
+
+    def _acknowledgement(self, place: PubendPlace) -> Acknowledge:
+        return Acknowledge(self.request.number, place.pubend, place.epoch, place.acknowledged)
 
     def _acknowledge_soon(self, at: float) -> None:
         if self._acknowledge_at is None or at < self._acknowledge_at:
@@ -401,11 +406,11 @@ class DurableReader:
 
     def positions(self) -> tuple[Position, ...]:
         """What an application may keep that is done with all it has taken."""
-        return tuple(cursor.kept for _, cursor in sorted(self.cursors.items()))
+        return tuple(place.kept for _, place in sorted(self.places.items()))
 
     def report(self) -> DurableReport:
         """How it fares."""
-        cursors = [cursor for _, cursor in sorted(self.cursors.items())]
+        places = [place for _, place in sorted(self.places.items())]
         return DurableReport(
             stream=self.request.stream,
             durable=self.request.durable,
@@ -413,7 +418,7 @@ class DurableReader:
             problem=self.problem,
             ended=self.ended,
             positions=self.positions(),
-            acknowledged=tuple((cursor.pubend, cursor.epoch, cursor.stored) for cursor in cursors),
+            acknowledged=tuple((place.pubend, place.epoch, place.stored) for place in places),
             received=self._received,
             duplicates=self._duplicates,
             holes=self._holes,
@@ -430,5 +435,5 @@ class DurableReader:
         self._timers.cancel(StreamTimer.CLIENT_SUBSCRIBE, number)
         self._timers.cancel(StreamTimer.CLIENT_ACKNOWLEDGE, number)
         self._acknowledge_at = None
-        for pubend in self.cursors:
+        for pubend in self.places:
             self._timers.cancel(StreamTimer.CLIENT_RESUME, number, pubend)

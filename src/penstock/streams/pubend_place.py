@@ -1,11 +1,11 @@
-"""Where a durable subscription stands at one pubend: what came, what was taken, what is done with.
+"""Where a client's durable subscription stands at one pubend: what came, what was taken, what is done with.
 
-    stored <= sent <= done <= position         ticks up to which ...
+    stored <= sent <= acknowledged <= position         ticks up to which ...
 
-    position    everything has come that matches; what comes next must follow it
-    done        the application has acknowledged it; silence counts as done when all messages before it are
-    sent        the broker has been told so
-    stored      the pubend has it on disk
+    position        everything has come that matches; what comes next must follow it
+    acknowledged    the application is done with it
+    sent            the broker has been told so
+    stored          the pubend has it on disk
 
 An acknowledgement of a tick covers all before it, so none is ever taken back. Waiters are those who want to know when a
 tick is stored; bound: WAITERS_MAX.
@@ -20,32 +20,24 @@ from penstock.streams.packets import Position, Tick
 WAITERS_MAX = 1_000
 
 
-class Cursor:
+class PubendPlace:
     """One pubend of one durable subscription."""
 
     __slots__ = (
-        *("acknowledged", "epoch", "heard_at", "hole", "last_message", "position", "pubend", "resume_at"),
-        *("resume_delay", "sent", "sent_at", "stored", "taken", "untaken", "waiters"),
+        *("acknowledged", "epoch", "hole", "position", "pubend", "resume_at", "resume_delay", "sent", "sent_at"),
+        *("stored", "taken", "untaken", "waiters"),
     )
 
-    def __init__(self, pubend: str, epoch: int, position: Tick, *, stored: Tick) -> None:
+    def __init__(self, pubend: str, epoch: int, position: Tick) -> None:
         self.pubend = pubend
         self.epoch = epoch
-        self.position = self.taken = self.acknowledged = position
-        self.stored = self.sent = stored
-        self.last_message: Tick = 0  # the tick of the last message that came
+        self.position = self.taken = self.acknowledged = self.sent = self.stored = position
         self.untaken = 0  # messages that came and that the application has not taken
         self.waiters: list[tuple[Tick, Ticket]] = []
         self.sent_at = 0.0
-        self.heard_at = 0.0  # when something last came that followed the position
-        self.hole = False
+        self.hole = False  # something came that does not follow the position
         self.resume_at = 0.0  # not before then
         self.resume_delay = 0.0
-
-    @property
-    def done(self) -> Tick:
-        """What may be acknowledged now."""
-        return self.position if self.acknowledged >= self.last_message else self.acknowledged
 
     @property
     def kept(self) -> Position:
@@ -56,6 +48,17 @@ class Cursor:
     def presented(self) -> Position:
         """What has come, for a broker that is to go on from there."""
         return (self.pubend, self.epoch, self.position)
+
+    def moved(self, position: Tick) -> None:
+        """Everything up to here has come."""
+        self.position = position
+        self.hole, self.resume_delay = False, 0.0
+
+    def message_came(self) -> None:
+        """A message waits for the application; to be called before the position moves."""
+        if not self.untaken:
+            self.taken = self.position
+        self.untaken += 1
 
     def message_taken(self, tick: Tick) -> None:
         """The application has taken a message."""
