@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -18,16 +18,20 @@ import pytest
 from live_help import run, until
 from penstock.errors import NotPossibleHere
 from penstock.kernel.machine import Effect
+from penstock.kernel.memory_store import MemoryStore
 from penstock.kernel.storage import (
     ENTRY_BYTES_MAX,
     READ_MAX,
-    VALUES_MAX,
     Append,
     Appended,
     Ask,
+    Drop,
     Entries,
+    Extent,
     Get,
-    MemoryStore,
+    LogExtent,
+    Names,
+    NamesFound,
     Operation,
     Put,
     Read,
@@ -39,9 +43,13 @@ from penstock.kernel.storage import (
 )
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
-from penstock.live.store import sqlite_store
+from penstock.live.store import sqlite_file, sqlite_store
+from penstock.live.store.sqlite_file import Answers, SqliteFile
 from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.wire.addresses import Address
+
+ABC = ((10, b"a"), (20, b"bb"), (30, b"ccc"))
+ALL = Read(1, 1 << 60, READ_MAX)
 
 
 class Asker:
@@ -50,12 +58,18 @@ class Asker:
     def __init__(self, path: Path) -> None:
         self.answers: list[tuple[int, StorageResult]] = []
         self.store = SqliteStore(path, lambda ticket, result: self.answers.append((ticket, result)))
-        self._ticket = 0
+        self._ticket = self._key = 0
 
     def ask(self, operation: Operation, area: str = "toy") -> int:
         self._ticket += 1
         self.store.ask(Ask(self._ticket, area, operation))
         return self._ticket
+
+    def append(self, *entries: bytes) -> Append:
+        """With the next keys."""
+        first = self._key + 1
+        self._key += len(entries)
+        return Append(tuple(enumerate(entries, start=first)))
 
     async def answered(self, operation: Operation, area: str = "toy") -> StorageResult:
         ticket = self.ask(operation, area)
@@ -80,55 +94,47 @@ def path(tmp_path: Path) -> Path:
 def test_every_operation_is_answered_as_the_rules_say(path: Path) -> None:
     async def asked() -> None:
         async with a_store(path) as store:
-            assert await store.answered(Read(0, 10)) == Entries(0, ())
-            assert await store.answered(Append((b"zero", b"one", b""))) == Appended(0)
-            assert await store.answered(Append(())) == Appended(3)
-            assert await store.answered(Append((b"three",))) == Appended(3)
-            assert await store.answered(Read(1, 2)) == Entries(1, (b"one", b""))
-            assert await store.answered(Read(3, 10)) == Entries(3, (b"three",))
-            assert await store.answered(Read(4, 10)) == Entries(4, ())
-            assert await store.answered(Trim(2)) == Stored()
-            assert await store.answered(Read(0, 10)) == Entries(2, (b"", b"three"))
-            assert await store.answered(Trim(1)) == Stored()  # what is gone stays gone
-            assert await store.answered(Read(0, 1)) == Entries(2, (b"",))
-            assert await store.answered(Trim(100)) == Stored()
-            assert await store.answered(Read(0, 10)) == Entries(4, ())
-            assert await store.answered(Append((b"four",))) == Appended(4)  # positions are never given twice
+            assert await store.answered(ALL) == Entries((), True)
+            assert await store.answered(Extent()) == LogExtent(0, 0, 0, 0)
+            assert await store.answered(Append(ABC)) == Appended()
+            assert await store.answered(Append(())) == Appended()
+            assert isinstance(await store.answered(Append(((30, b"x"),))), StorageFailed)
+            assert await store.answered(Read(11, 99, 1)) == Entries(ABC[1:2], False)
+            assert await store.answered(Trim(15)) == Stored()
+            assert await store.answered(ALL) == Entries(ABC[1:], True)
+            assert await store.answered(Extent()) == LogExtent(20, 30, 5, 2)
             assert await store.answered(Get("name")) == Value(b"")
             assert await store.answered(Put("name", b"value")) == Stored()
             assert await store.answered(Put("name", b"another")) == Stored()
             assert await store.answered(Get("name")) == Value(b"another")
+            assert await store.answered(Names()) == NamesFound(("name",))
             assert await store.answered(Put("name", b"")) == Stored()
             assert await store.answered(Get("name")) == Value(b"")
-            assert await store.answered(Put("name", b"")) == Stored()
+            assert await store.answered(Drop()) == Stored()
+            assert await store.answered(Append(ABC)) == Appended()
 
     run(asked())
 
 
-def test_each_service_has_an_area_of_its_own(path: Path) -> None:
-    async def asked() -> None:
-        async with a_store(path) as store:
-            assert await store.answered(Append((b"a",)), "one") == Appended(0)
-            assert await store.answered(Append((b"b",)), "two") == Appended(0)
-            assert await store.answered(Put("name", b"of one"), "one") == Stored()
-            assert await store.answered(Trim(1), "one") == Stored()
-            assert await store.answered(Read(0, 9), "two") == Entries(0, (b"b",))
-            assert await store.answered(Get("name"), "two") == Value(b"")
-
-    run(asked())
-
-
-def random_operation(random: Random) -> Operation:
+def random_operation(random: Random, key: int) -> Operation:
     names = ("a", "b", "a name with spaces", "ü\0")
-    match random.randrange(5):
-        case 0:
-            return Append(tuple(random.randbytes(random.randrange(4)) for _ in range(random.randrange(4))))
-        case 1:
-            return Read(random.choice((-3, 0, random.randrange(60), 2**80)), random.choice((-1, 0, 1, 3, 2**80)))
+    match random.randrange(9):
+        case 0 | 1:
+            keys = sorted(random.randrange(key, key + 10) for _ in range(random.randrange(4)))
+            return Append(tuple((one, random.randbytes(random.randrange(4))) for one in keys))
         case 2:
-            return Trim(random.choice((-3, random.randrange(40), random.randrange(10))))
+            ends = (-3, 0, random.randrange(key + 1), random.randrange(key + 1), 2**80)
+            return Read(random.choice(ends), random.choice(ends), random.choice((-1, 0, 1, 3, 2**80)))
         case 3:
+            return Trim(random.choice((-3, random.randrange(key + 5), random.randrange(key + 1), 2**80)))
+        case 4:
             return Put(random.choice(names), random.randbytes(random.randrange(4)))
+        case 5:
+            return Extent()
+        case 6:
+            return Names()
+        case 7 if random.random() < 0.1:
+            return Drop()
         case _:
             return Get(random.choice(names))
 
@@ -141,10 +147,10 @@ def test_whatever_is_asked_it_answers_like_the_store_in_memory_also_when_opened_
         for _ in range(4):
             async with a_store(path) as store:
                 expected = []
-                for _ in range(100):
-                    operation, area = random_operation(random), random.choice(("one", "two"))
+                for number in range(200):
+                    operation, area = random_operation(random, number), random.choice(("one", "two"))
                     expected.append((store.ask(operation, area), memory.carry_out(area, operation)))
-                await until(lambda: len(store.answers) == 100)
+                await until(lambda: len(store.answers) == 200)
                 assert store.answers == expected
 
     run(asked())
@@ -154,26 +160,17 @@ def test_the_bounds_are_those_of_the_rules(path: Path) -> None:
     async def asked() -> None:
         async with a_store(path) as store:
             largest = bytes(ENTRY_BYTES_MAX)
-            assert await store.answered(Append((largest,))) == Appended(0)
+            assert await store.answered(store.append(largest)) == Appended()
             assert await store.answered(Put("large", largest)) == Stored()
-            for operation in (Append((b"small", largest + b"x")), Put("larger", largest + b"x")):
+            for operation in (Append(((2, b"small"), (3, largest + b"x"))), Put("larger", largest + b"x")):
                 refused = await store.answered(operation)
                 assert isinstance(refused, StorageFailed)
                 assert "ENTRY_BYTES_MAX" in refused.problem
-            assert await store.answered(Read(1, 10)) == Entries(1, ())  # the small one was not kept either
-            assert await store.answered(Append((b"",) * (READ_MAX + 1))) == Appended(1)
-            entries = await store.answered(Read(1, 2 * READ_MAX))
+            assert await store.answered(Read(2, 9, 10)) == Entries((), True)  # the small one was not kept either
+            assert await store.answered(store.append(*(b"",) * (READ_MAX + 1))) == Appended()
+            entries = await store.answered(Read(2, 2 * READ_MAX, 2 * READ_MAX))
             assert isinstance(entries, Entries)
-            assert len(entries.entries) == READ_MAX
-            for number in range(VALUES_MAX - 1):
-                store.ask(Put(f"name {number}", b"x"))
-            refused = await store.answered(Put("one more", b"x"))
-            assert isinstance(refused, StorageFailed)
-            assert "VALUES_MAX" in refused.problem
-            assert await store.answered(Put("large", b"small now")) == Stored()  # a name that is there may change
-            assert await store.answered(Put("one more", b"x"), "another") == Stored()
-            assert await store.answered(Put("name 0", b"")) == Stored()
-            assert await store.answered(Put("one more", b"x")) == Stored()
+            assert (len(entries.entries), entries.complete) == (READ_MAX, False)
 
     run(asked())
 
@@ -183,34 +180,46 @@ def test_the_bounds_are_those_of_the_rules(path: Path) -> None:
 
 def held_up(store: SqliteStore) -> Event:
     """Let the thread wait before its next transaction, until the event is set; what is asked meanwhile is a group."""
-    go, carried_out = Event(), store._carried_out
+    go, carry_out = Event(), store._file.carry_out
 
-    def wait(group: list[Ask]) -> list[tuple[int, StorageResult]]:
+    def wait(group: list[Ask]) -> Answers:
         go.wait()
-        return carried_out(group)
+        return carry_out(group)
 
-    store._carried_out = wait  # type: ignore[method-assign,assignment]
+    store._file.carry_out = wait  # type: ignore[method-assign,assignment]
     return go
+
+
+def commits(store: SqliteStore) -> list[str]:
+    """The commits from now on."""
+    found: list[str] = []
+
+    def traced(cursor: object, statement: str, bindings: object) -> bool:
+        if statement == "COMMIT":
+            found.append(statement)
+        return True
+
+    store._file._connection.exec_trace = traced
+    return found
 
 
 def test_what_waits_is_one_transaction_and_is_answered_in_order(path: Path) -> None:
     async def asked() -> None:
         async with a_store(path) as store:
-            statements: list[str] = []
-            store.store._connection.set_trace_callback(statements.append)
+            committed = commits(store.store)
             go = held_up(store.store)
             for number in range(500):
-                store.ask(Append((b"%d" % number,)))
-                store.ask(Read(number, 1))  # sees what was asked before it
+                store.ask(store.append(b"%d" % number))
+                store.ask(Read(number + 1, number + 1, 1))  # sees what was asked before it
             await asyncio.sleep(0.02)
             assert store.answers == []  # before it is on disk nobody is answered
             go.set()
             await until(lambda: len(store.answers) == 1000)
             expected: list[StorageResult] = []
             for number in range(500):
-                expected += [Appended(number), Entries(number, (b"%d" % number,))]
+                expected += [Appended(), Entries(((number + 1, b"%d" % number),), True)]
             assert store.answers == list(enumerate(expected, start=1))
-            assert 1 <= statements.count("COMMIT") <= 2  # the first question, and all others together
+            assert 1 <= len(committed) <= 2  # the first question, and all others together
 
     run(asked())
 
@@ -221,11 +230,10 @@ def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest
 
     async def asked() -> None:
         async with a_store(path) as store:
-            statements: list[str] = []
-            store.store._connection.set_trace_callback(statements.append)
+            committed = commits(store.store)
             go = held_up(store.store)
             for _ in range(60):
-                store.ask(Append((b"x",)))
+                store.ask(store.append(b"x"))
             assert store.answers == []  # never from inside `ask`: the machine is at work there
             await until(lambda: len(store.answers) == 10)
             assert [ticket for ticket, _ in store.answers] == list(range(51, 61))
@@ -234,9 +242,25 @@ def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest
             )
             go.set()
             await until(lambda: len(store.answers) == 60)
-            assert store.answers[10:] == [(ticket, Appended(ticket - 1)) for ticket in range(1, 51)]
-            assert statements.count("COMMIT") >= 5
-            assert await store.answered(Append((b"x",))) == Appended(50)  # and it takes questions again
+            assert store.answers[10:] == [(ticket, Appended()) for ticket in range(1, 51)]
+            assert len(committed) >= 5
+            assert await store.answered(store.append(b"x")) == Appended()  # and it takes questions again
+
+    run(asked())
+
+
+def test_a_group_has_about_so_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "GROUP_BYTES_MAX", 1_000)
+
+    async def asked() -> None:
+        async with a_store(path) as store:
+            committed = commits(store.store)
+            go = held_up(store.store)
+            for _ in range(30):
+                store.ask(store.append(bytes(500)))
+            go.set()
+            await until(lambda: len(store.answers) == 30)
+            assert 15 <= len(committed) <= 16
 
     run(asked())
 
@@ -244,166 +268,92 @@ def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest
 # What goes wrong.
 
 
-def fill(store: SqliteStore) -> None:
-    """The disk is full: the file cannot grow."""
-    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-    store._connection.execute(f"PRAGMA max_page_count = {pages}")
-
-
-def test_on_a_full_disk_what_fails_is_not_there_and_what_was_answered_is(path: Path) -> None:
-    """SQLite undoes the whole transaction when the disk is full; if it did not, the small ones might be kept."""
-
-    async def asked() -> None:
-        async with a_store(path) as store:
-            assert await store.answered(Append((b"before",))) == Appended(0)
-            fill(store.store)
-            go = held_up(store.store)
-            store.ask(Get("warm up"))  # perhaps alone in its transaction
-            small = store.ask(Append((b"small",)))
-            named = store.ask(Put("name", b"value"))
-            large = store.ask(Append((bytes(1 << 20),)))
-            go.set()
-            await until(lambda: len(store.answers) == 5)
-            found = dict(store.answers)
-            failed = found[large]
-            assert isinstance(failed, StorageFailed)
-            assert "full" in failed.problem
-            assert str(path) in failed.problem
-            kept = [b"before", *([b"small"] if found[small] == Appended(1) else [])]
-            value = Value(b"value" if found[named] == Stored() else b"")
-            assert await store.answered(Read(0, 10)) == Entries(0, tuple(kept))
-            assert await store.answered(Get("name")) == value
-            store.store._connection.execute("PRAGMA max_page_count = 1000000")  # somebody has made room
-            assert await store.answered(Append((bytes(1 << 20),))) == Appended(len(kept))  # no position was used up
-        async with a_store(path) as store:
-            assert await store.answered(Read(0, 10)) == Entries(0, (*kept, bytes(1 << 20)))
-            assert await store.answered(Get("name")) == value
-
-    run(asked())
-
-
 def test_where_nothing_can_be_written_every_change_fails_and_what_is_there_can_be_read(path: Path) -> None:
     async def asked() -> None:
         async with a_store(path) as store:
-            await store.answered(Append((b"before",)))
-            store.store._connection.execute("PRAGMA query_only = ON")
-            for operation in (Append((b"x",)), Trim(1), Put("name", b"x")):
+            await store.answered(store.append(b"before"))
+            store.store._file._connection.pragma("query_only", 1)
+            for operation in (Append(((2, b"x"),)), Trim(1), Put("name", b"x"), Drop()):
                 result = await store.answered(operation)
                 assert isinstance(result, StorageFailed)
+                assert not result.damaged
                 assert "readonly" in result.problem
-            assert await store.answered(Read(0, 10)) == Entries(0, (b"before",))
-            store.store._connection.execute("PRAGMA query_only = OFF")
-            assert await store.answered(Read(0, 10)) == Entries(0, (b"before",))
-            assert await store.answered(Append((b"x",))) == Appended(1)
+            assert await store.answered(ALL) == Entries(((1, b"before"),), True)
+            store.store._file._connection.pragma("query_only", 0)
+            assert await store.answered(ALL) == Entries(((1, b"before"),), True)
+            assert await store.answered(store.append(b"x")) == Appended()
 
     run(asked())
 
 
-def test_an_operation_that_fails_is_undone_alone_and_the_thread_lives_on(path: Path) -> None:
-    """For example because SQLite has no words for it."""
-
+def test_an_operation_that_fails_is_undone_alone_and_the_thread_lives_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def asked() -> None:
         async with a_store(path) as store:
+            carry_out = store.store._file._areas.carry_out
+
+            def fail(area: str, operation: Operation) -> StorageResult:
+                result = carry_out(area, operation)
+                if operation == Put("bad", b"value"):
+                    raise RuntimeError("for whatever reason")
+                return result
+
+            monkeypatch.setattr(store.store._file._areas, "carry_out", fail)
             go = held_up(store.store)
             store.ask(Get("warm up"))  # perhaps alone in its transaction
-            store.ask(Append((b"x",)))
+            store.ask(store.append(b"x"))
             store.ask(Put("name", b"value"))
-            failing = store.ask(Put("\ud800", b"half a letter"))
-            store.ask(Append((b"y",)))
+            failing = store.ask(Put("bad", b"value"))
+            store.ask(store.append(b"y"))
             go.set()
             await until(lambda: len(store.answers) == 5)
             assert [ticket for ticket, _ in store.answers] == list(range(1, 6))
             found = dict(store.answers)
-            assert isinstance(found.pop(failing), StorageFailed)
-            assert list(found.values()) == [Value(b""), Appended(0), Stored(), Appended(1)]
+            assert found.pop(failing) == StorageFailed(f"{path}: for whatever reason")
+            assert list(found.values()) == [Value(b""), Appended(), Stored(), Appended()]
         async with a_store(path) as store:
-            assert await store.answered(Read(0, 10)) == Entries(0, (b"x", b"y"))
-            assert await store.answered(Get("name")) == Value(b"value")
+            assert await store.answered(ALL) == Entries(((1, b"x"), (2, b"y")), True)
+            assert await store.answered(Names()) == NamesFound(("name",))
 
     run(asked())
 
 
-def test_an_operation_that_fails_halfway_leaves_nothing_of_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asked() -> None:
-        async with a_store(path) as store:
-            assert await store.answered(Append((b"before",))) == Appended(0)
-            with monkeypatch.context() as patched:
-
-                def fail(area: str, start: int, following: int) -> None:
-                    raise sqlite3.OperationalError("disk I/O error")
-
-                patched.setattr(store.store, "_set_log", fail)  # the entries are written by then
-                failed = await store.answered(Append((b"one", b"two")))
-                assert failed == StorageFailed(f"{path}: disk I/O error")
-            assert await store.answered(Read(0, 10)) == Entries(0, (b"before",))
-            assert await store.answered(Append((b"after",))) == Appended(1)
-
-    run(asked())
-
-
-def test_when_the_commit_fails_nothing_is_kept_and_the_bound_on_names_is_still_right(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_store, "VALUES_MAX", 3)
-
-    class NoCommit:
-        """A connection whose commits fail."""
-
-        def __init__(self, connection: sqlite3.Connection) -> None:
-            self._connection = connection
-
-        def execute(self, text: str, *values: object) -> sqlite3.Cursor:
-            if text == "COMMIT":
-                raise sqlite3.OperationalError("disk I/O error")
-            return self._connection.execute(text, *values)
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._connection, name)
-
-    async def asked() -> None:
-        async with a_store(path) as store:
-            assert await store.answered(Put("a", b"1")) == Stored()
-            healthy = store.store._connection
-            store.store._connection = NoCommit(healthy)  # type: ignore[assignment]
-            for operation in (Put("b", b"2"), Put("c", b"3"), Append((b"x",)), Put("a", b"")):
-                assert await store.answered(operation) == StorageFailed(f"{path}: disk I/O error")
-            store.store._connection = healthy
-            assert await store.answered(Get("a")) == Value(b"1")
-            assert await store.answered(Read(0, 10)) == Entries(0, ())
-            for name in ("b", "c"):
-                assert await store.answered(Put(name, b"x")) == Stored()
-            assert isinstance(await store.answered(Put("d", b"x")), StorageFailed)
-
-    run(asked())
-
-
-@pytest.mark.parametrize("wrong", ["a folder", "no database", "below a file"])
+@pytest.mark.parametrize("wrong", ["a folder", "no database", "below a file", "another database", "an older store"])
 def test_a_place_where_nothing_can_be_stored_is_refused_at_once(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "node.sqlite"
     if wrong == "a folder":
         path.mkdir()
     elif wrong == "no database":
         path.write_bytes(b"somebody's letters " * 100)
-    else:
+    elif wrong == "below a file":
         path.write_bytes(b"")
         path = path / "node.sqlite"
+    else:
+        with closing(sqlite3.connect(path)) as connection:
+            table = (
+                "entry (area TEXT, position INTEGER, data BLOB)" if wrong == "an older store" else "letter (text TEXT)"
+            )
+            connection.execute(f"CREATE TABLE {table}")
+    before = path.read_bytes() if path.is_file() else b""
 
     async def opened() -> None:
         with pytest.raises(NotPossibleHere, match=r"cannot store in .*--data"):
             SqliteStore(path, lambda ticket, result: None)
 
     run(opened())
+    assert not path.is_file() or path.read_bytes() == before
 
 
 def test_two_processes_cannot_have_one_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "LOCK_WITHIN", 0.01)
+    monkeypatch.setattr(sqlite_file, "LOCK_WITHIN", 0.01)
 
     async def opened() -> None:
-        for _ in range(2):  # a new file, and one that has been there
+        for number in (1, 2):  # a new file, and one that has been there
             async with a_store(path) as store:
                 with pytest.raises(NotPossibleHere, match="locked"):
                     SqliteStore(path, lambda ticket, result: None)
-                assert isinstance(await store.answered(Append((b"x",))), Appended)
+                assert await store.answered(Append(((number, b"x"),))) == Appended()
 
     run(opened())
 
@@ -414,10 +364,10 @@ def test_two_processes_cannot_have_one_file(path: Path, monkeypatch: pytest.Monk
 def test_closing_carries_out_what_was_asked_and_answers_nobody_any_more(path: Path) -> None:
     async def asked() -> None:
         store = Asker(path)
-        assert await store.answered(Append((b"0",))) == Appended(0)
+        assert await store.answered(store.append(b"0")) == Appended()
         go = held_up(store.store)
         for number in range(1, 3000):
-            store.ask(Append((b"%d" % number,)))
+            store.ask(store.append(b"%d" % number))
         store.ask(Put("name", b"value"))
         asyncio.get_running_loop().call_later(0.02, go.set)
         await asyncio.to_thread(store.store.close)
@@ -425,8 +375,8 @@ def test_closing_carries_out_what_was_asked_and_answers_nobody_any_more(path: Pa
         assert len(store.answers) == 1
         store.store.close()  # once more does nothing
         async with a_store(path) as again:
-            found = await again.answered(Read(0, READ_MAX))
-            assert found == Entries(0, tuple(b"%d" % number for number in range(3000)))
+            found = await again.answered(ALL)
+            assert found == Entries(tuple((number + 1, b"%d" % number) for number in range(3000)), True)
             assert await again.answered(Get("name")) == Value(b"value")
 
     run(asked())
@@ -440,11 +390,13 @@ from penstock.live.store.sqlite_store import SqliteStore
 
 async def write():
     def answered(ticket, result):
-        sys.stdout.write(f"{result.position}\\n")
+        sys.stdout.write(f"{ticket}\\n")
         sys.stdout.flush()
-        store.ask(Ask(ticket + 1, "toy", Append((b"%d" % ticket, b"%d again" % ticket))))
+        ask(ticket + 1)
+    def ask(ticket):
+        store.ask(Ask(ticket, "toy", Append(((2 * ticket, b"%d" % ticket), (2 * ticket + 1, b"%d again" % ticket)))))
     store = SqliteStore(Path(sys.argv[1]), answered)
-    store.ask(Ask(1, "toy", Append((b"0", b"0 again"))))
+    ask(1)
     await asyncio.sleep(60)
 
 asyncio.run(write())
@@ -457,29 +409,23 @@ def test_what_was_answered_is_there_after_a_kill_and_nothing_is_there_in_part(pa
         answered = [int(process.stdout.readline()) for _ in range(30)]
         process.send_signal(signal.SIGKILL)
         answered += [int(line) for line in process.stdout.read().split()]
-    assert answered == list(range(0, 2 * len(answered), 2))
+    assert answered == list(range(1, len(answered) + 1))
 
     async def found() -> None:
         async with a_store(path) as store:
-            entries = await store.answered(Read(0, READ_MAX))
+            entries = await store.answered(ALL)
             assert isinstance(entries, Entries)
-            wanted = [text for number in range(len(entries.entries) // 2) for text in (f"{number}", f"{number} again")]
-            assert [entry.decode() for entry in entries.entries] == wanted
-            assert 2 * len(answered) <= len(wanted) <= 2 * len(answered) + 2
-            assert await store.answered(Append((b"x",))) == Appended(len(wanted))
+            last = len(entries.entries) // 2
+            wanted = [
+                entry
+                for number in range(1, last + 1)
+                for entry in ((2 * number, b"%d" % number), (2 * number + 1, b"%d again" % number))
+            ]
+            assert list(entries.entries) == wanted
+            assert len(answered) <= last <= len(answered) + 1
+            assert await store.answered(Append(((2 * last + 2, b"x"),))) == Appended()
 
     run(found())
-
-
-def test_a_commit_is_synced_before_it_is_answered(path: Path) -> None:
-    async def opened() -> None:
-        async with a_store(path) as store:
-            (level,) = store.store._connection.execute("PRAGMA synchronous").fetchone()
-            assert level >= 2  # FULL or EXTRA
-            (mode,) = store.store._connection.execute("PRAGMA journal_mode").fetchone()
-            assert mode == "truncate"
-
-    run(opened())
 
 
 # In a broker.
@@ -493,23 +439,23 @@ def test_a_broker_keeps_its_file_in_the_folder_and_lets_go_of_it(tmp_path: Path)
         answers.append((ticket, result))
         return []
 
-    async def served(positions: tuple[int, int]) -> None:
+    async def served(first: int) -> None:
         answers.clear()
         server = BrokerServer(plan, data=tmp_path)
         await server.start()
         server.node.completed = completed  # type: ignore[method-assign]
-        server.host.apply([Ask(7, "toy", Append((b"x",)))])
+        server.host.apply([Ask(7, "toy", Append(((first, b"x"),)))])
         await until(lambda: bool(answers))
-        server.host.apply([Ask(8, "toy", Append((b"at the last moment",)))])
+        server.host.apply([Ask(8, "toy", Append(((first + 1, b"at the last moment"),)))])
         await server.stop()
-        assert answers in ([(7, Appended(positions[0]))], [(7, Appended(positions[0])), (8, Appended(positions[1]))])
+        assert answers in ([(7, Appended())], [(7, Appended()), (8, Appended())])
 
-    run(served((0, 1)))
-    run(served((2, 3)))
-    connection = sqlite3.connect(tmp_path / "keeper.sqlite")
-    rows = connection.execute("SELECT position, data FROM entry ORDER BY position").fetchall()
-    connection.close()
-    assert rows == [(0, b"x"), (1, b"at the last moment"), (2, b"x"), (3, b"at the last moment")]
+    run(served(1))
+    run(served(3))
+    file = SqliteFile(tmp_path / "keeper.sqlite")
+    found = file.carry_out([Ask(1, "toy", ALL)])
+    file.close()
+    assert found == [(1, Entries(((1, b"x"), (2, b"at the last moment"), (3, b"x"), (4, b"at the last moment")), True))]
 
 
 def test_a_broker_that_cannot_store_or_listen_leaves_nothing_open(tmp_path: Path) -> None:

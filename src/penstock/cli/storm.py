@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,18 +16,21 @@ def storm_command(
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1,
     workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
+    streams: Annotated[bool, typer.Option("--streams", help="Storms of streams, where nothing may be lost.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per seed and line.")] = False,
 ) -> None:
     """Let random networks fail and heal, and check that every invariant holds.
 
-    Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2
+    Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2;
+    penstock storm --streams --seeds 100000 --workers 2
     """
     failed = 0
+    run_one = partial(run_storm, streams=streams)
     with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
         runs = (
-            map(run_storm, range(seed, seed + seeds))
+            map(run_one, range(seed, seed + seeds))
             if workers == 1
-            else pool.map(run_storm, range(seed, seed + seeds), chunksize=4)
+            else pool.map(run_one, range(seed, seed + seeds), chunksize=4)
         )
         for done, run in enumerate(runs, start=1):
             failed += bool(run["problems"])
@@ -45,16 +49,18 @@ def storm_command(
         raise typer.Exit(1)
 
 
-def run_storm(seed: int) -> dict[str, Any]:
+def run_storm(seed: int, *, streams: bool = False) -> dict[str, Any]:
     """One storm as plain data."""
     from penstock.scenario.storm import storm
+    from penstock.scenario.stream_storm import EVENTS_MAX, stream_storm
     from penstock.sim.run import simulate
 
-    result = simulate(storm(seed), seed)
+    result = simulate(stream_storm(seed) if streams else storm(seed), seed, events_max=EVENTS_MAX if streams else None)
+    unfinished = [] if result.complete else [f"it has more than {EVENTS_MAX} events"]
     return {
         "seed": seed,
         "digest": result.digest,
         "events": result.events,
-        "problems": result.problems,
-        "replay": f"penstock storm --seed {seed}",
+        "problems": [*result.problems, *unfinished],
+        "replay": f"penstock storm --streams --seed {seed}" if streams else f"penstock storm --seed {seed}",
     }

@@ -50,6 +50,7 @@ class Packet(Struct, frozen=True, array_like=True, tag=True):
 
     sent_by: ClassVar[tuple[str, ...]] = ()  # the roles that may send it: BROKER, CLIENT, or both
     as_datagram: ClassVar[bool] = False  # on a datagram link it goes by UDP; everything else takes the connection
+    large_by_connection: ClassVar[bool] = False  # and if it fits no datagram, by the connection; else it is dropped
 
     def size_bytes(self) -> int:
         """How long it is on the wire; kinds that travel often know it without encoding themselves."""

@@ -69,13 +69,14 @@ class Context:
     links: Mapping[Link, LinkInfo]
     timers: ServiceTimers
     storage: ServiceStorage
+    has_storage: bool  # whether anybody answers what is asked of it; always so unless `storage_optional`
     config: Any  # the service's own settings for this role, of the type that it declares; None: defaults
     scheme: EncodingScheme  # how content becomes bits; the same in the whole network
     machines: Mapping[str, Any]  # those of the services before this one
     rank: int  # of the service in the list
     traced: bool  # whether anybody keeps the records
     node: NodeView  # the node that the machine becomes part of
-    brokers: frozenset[int] | None = None  # the ids of all brokers that the plan names; None: there is no plan
+    brokers: Mapping[str, int] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 
     def settings(self, kind: type[T]) -> T:
         """The service's settings, or the defaults of this kind."""
@@ -119,6 +120,7 @@ class Service:
     subscription_options: type[Struct] | None = None  # what a subscription may ask for
     publication_options: type[Struct] | None = None  # what a publication may ask for
     stores: tuple[str, ...] = ()  # the roles in which its machine asks storage
+    storage_optional: bool = False  # whether it also serves where there is none; see Context.has_storage
     checkers: Mapping[str, Any] = field(default_factory=dict)  # name -> class, see scenario.checkers
 
     def make(self, role: str) -> Callable[[Context], Any] | None:

@@ -1,53 +1,66 @@
-"""What survives a crash: each service of a node has a log of entries and a small table of named values.
+"""What survives a crash: each service of a node has named values, and logs of entries by name.
 
 A machine asks with `Ask`; the host answers once through `completed`, when the change is on disk. A node that crashes
 is never answered. So the rule for every machine is: what was answered is there after a restart; what was not answered
 may be there, whole or not at all, and of several entries perhaps only the first ones. Entries that a store returns are
-whole: cutting off a torn tail is the store's business.
+whole: cutting off a torn tail is the store's business. Operations of one node are carried out in the order asked.
 
-    Append(entries)      -> Appended(position of the first), positions grow by one for each entry
-    Read(start, count)   -> Entries(start of what is still kept, entries in order; fewer if they are long)
-    Trim(start)          -> Stored(): nothing before `start` is needed any more
-    Put(name, value)     -> Stored(); an empty value removes the name
-    Get(name)            -> Value(value), empty if there is none
-    anything             -> StorageFailed(problem): nothing was changed, for example because the disk is full
+An *area* is a log and a table of values: "streams" is the area of the service itself, "streams/orders/0" that of its
+log "orders/0". Entries have keys that grow; the service chooses them, from 1 on.
 
-`MemoryStore` is these rules without a disk. The simulator keeps one for each node and adds the faults; the live hosts
-have `live.store`; tests answer from one by hand. Bounds: `ENTRY_BYTES_MAX`, `VALUES_MAX`.
+    Append(entries)            -> Appended(); each key is above every key that the log ever had
+    Read(first, last, count)   -> Entries(entries with first <= key <= last in order, complete)
+    Trim(upto)                 -> Stored(): nothing up to this key is needed any more
+    Extent()                   -> LogExtent(first, last, bytes, entries)
+    Put(name, value)           -> Stored(); an empty value removes the name
+    Get(name)                  -> Value(value), empty if there is none
+    Names()                    -> NamesFound(names): which have a value
+    Drop()                     -> Stored(): the area is deleted; it begins anew if it is used again
+    anything                   -> StorageFailed(problem, damaged): nothing was changed
+
+A failure may pass, for example a full disk; not so if it is `damaged`: something that was answered is not there any
+more, or not as it was. From then on nothing is changed in the area, and nothing deleted; what is whole may still be
+read, and the whole area can be dropped. Other areas go on.
+
+Bounds: `ENTRY_BYTES_MAX`, `VALUES_MAX`, `AREAS_MAX`; of one answer `READ_MAX` and `READ_BYTES_MAX`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 Ticket = int
 
 ENTRY_BYTES_MAX = 2 << 20  # the largest message, and room for the rest
-VALUES_MAX = 10_000  # names of one service
+NAME_BYTES_MAX = 1_024  # of a value's name, and of an area's
+VALUES_MAX = 10_000  # names of one area
+AREAS_MAX = 10_000  # of one node
 READ_MAX = 10_000  # entries of one answer
 READ_BYTES_MAX = 8 << 20  # and about so many bytes
 
 
 class Append(Struct, frozen=True):
-    """Write entries at the end of the service's log."""
+    """Write entries, (key, data), at the end of the log."""
 
-    entries: tuple[bytes, ...]
+    entries: tuple[tuple[int, bytes], ...]
 
 
 class Read(Struct, frozen=True):
-    """Read up to `count` entries from position `start` on."""
+    """Read up to `count` entries with keys from `first` to `last`, both included."""
 
-    start: int
+    first: int
+    last: int
     count: int
 
 
 class Trim(Struct, frozen=True):
-    """Forget all entries before position `start`."""
+    """Forget all entries up to this key."""
 
-    start: int
+    upto: int
+
+
+class Extent(Struct, frozen=True):
+    """How long the log is."""
 
 
 class Put(Struct, frozen=True):
@@ -63,20 +76,38 @@ class Get(Struct, frozen=True):
     name: str
 
 
-Operation = Append | Read | Trim | Put | Get
+class Names(Struct, frozen=True):
+    """The names that have values."""
+
+
+class Drop(Struct, frozen=True):
+    """Delete the area: its log and its values."""
+
+
+Operation = Append | Read | Trim | Extent | Put | Get | Names | Drop
 
 
 class Appended(Struct, frozen=True):
-    """All entries are on disk; the first has this position."""
-
-    position: int
+    """All entries are on disk."""
 
 
 class Entries(Struct, frozen=True):
-    """What was read: `entries[0]` has position `start`, which is later than asked for if the log was trimmed."""
+    """What was read. If it is complete, there is no more up to the last key asked for."""
 
-    start: int
-    entries: tuple[bytes, ...]
+    entries: tuple[tuple[int, bytes], ...]
+    complete: bool
+
+
+class LogExtent(Struct, frozen=True):
+    """The first key that is kept, the last that ever was, and the bytes and number of the entries that are kept.
+
+    Without entries `first` is 0; `last` is 0 only if there never was one.
+    """
+
+    first: int
+    last: int
+    bytes: int
+    entries: int
 
 
 class Stored(Struct, frozen=True):
@@ -89,103 +120,28 @@ class Value(Struct, frozen=True):
     value: bytes
 
 
+class NamesFound(Struct, frozen=True):
+    """The names that have values, sorted."""
+
+    names: tuple[str, ...]
+
+
 class StorageFailed(Struct, frozen=True):
-    """Nothing was changed; `problem` says why."""
+    """Nothing was changed; `problem` says why. Damage does not pass; a full disk does."""
 
     problem: str
+    damaged: bool = False
 
 
-StorageResult = Appended | Entries | Stored | Value | StorageFailed
+StorageResult = Appended | Entries | LogExtent | Stored | Value | NamesFound | StorageFailed
 
 
 class Ask(Struct, frozen=True):
-    """A request to storage, in the area of one service. The host answers once; after a crash it never does."""
+    """A request to storage, in one area. The host answers once; after a crash it never does."""
 
     ticket: Ticket
     area: str
     operation: Operation
-
-
-@dataclass
-class _Area:
-    """The log and the values of one service."""
-
-    start: int = 0
-    entries: list[bytes] = field(default_factory=list)
-    values: dict[str, bytes] = field(default_factory=dict)
-
-
-class MemoryStore:
-    """The rules of storage, without a disk."""
-
-    def __init__(self) -> None:
-        self._areas: dict[str, _Area] = {}
-
-    def carry_out(self, area: str, operation: Operation) -> StorageResult:
-        """Do it at once."""
-        here = self._areas.setdefault(area, _Area())
-        match operation:
-            case Append(entries):
-                return self._append(here, entries)
-            case Read(start, count):
-                first = max(start, here.start)
-                at = first - here.start
-                return Entries(first, tuple(here.entries[at : at + max(0, min(count, READ_MAX))]))
-            case Trim(start):
-                forgotten = min(max(0, start - here.start), len(here.entries))
-                del here.entries[:forgotten]
-                here.start += forgotten
-                return Stored()
-            case Put(name, value):
-                return self._put(here, name, value)
-            case Get(name):
-                return Value(here.values.get(name, b""))
-
-    def size_bytes(self) -> int:
-        """All entries and values together."""
-        return sum(sum(map(len, area.entries)) + sum(map(len, area.values.values())) for area in self._areas.values())
-
-    def _append(self, here: _Area, entries: tuple[bytes, ...]) -> StorageResult:
-        problem = entries_problem(entries)
-        if problem:
-            return StorageFailed(problem)
-        position = here.start + len(here.entries)
-        here.entries += entries
-        return Appended(position)
-
-    def _put(self, here: _Area, name: str, value: bytes) -> StorageResult:
-        if not value:
-            here.values.pop(name, None)
-            return Stored()
-        problem = entries_problem((value,))
-        if not problem and name not in here.values and len(here.values) >= VALUES_MAX:
-            problem = f"{len(here.values)} names; the limit VALUES_MAX is {VALUES_MAX}"
-        if problem:
-            return StorageFailed(problem)
-        here.values[name] = value
-        return Stored()
-
-
-def entries_problem(entries: tuple[bytes, ...]) -> str:
-    """Why no store takes these entries; empty if it does."""
-    longest = max(map(len, entries), default=0)
-    return (
-        f"an entry of {longest} bytes; the limit ENTRY_BYTES_MAX is {ENTRY_BYTES_MAX}"
-        if longest > ENTRY_BYTES_MAX
-        else ""
-    )
-
-
-def within(entries: Iterable[bytes]) -> tuple[bytes, ...]:
-    """As many of these as one answer may hold, and at least one."""
-    kept: list[bytes] = []
-    size_bytes = 0
-    for entry in entries:
-        size_bytes += len(entry)
-        if kept and size_bytes > READ_BYTES_MAX:
-            break
-        kept.append(entry)
-    return tuple(kept)
 
 
 class StorageTickets:
@@ -216,6 +172,7 @@ class ServiceStorage:
         self._service = service
         self._tickets = tickets
 
-    def ask(self, operation: Operation) -> Ask:
-        """The effect that asks for it; remember its ticket to know the answer."""
-        return Ask(self._tickets.take(self._service), self._service, operation)
+    def ask(self, operation: Operation, log: str = "") -> Ask:
+        """The effect that asks for it, in the service's own area or that of a log; its ticket tells the answer."""
+        area = f"{self._service}/{log}" if log else self._service
+        return Ask(self._tickets.take(self._service), area, operation)

@@ -2,7 +2,7 @@
 
 Every service that has a machine for the role gets one, in the order of the list, made from a context of its own: its
 settings, its timers, its random generators, its storage. A service that stores something needs a host that can; if it
-cannot, the error comes here and not with the first message.
+cannot, the error comes here and not with the first message, unless the service can do without (`storage_optional`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Life:
     traced: bool = True  # whether anybody keeps the records
     storage: bool = False  # whether the host has storage
     host_view: Callable[[], dict[str, Any]] = dict  # what the host adds to a report
-    brokers: frozenset[BrokerId] | None = None  # the ids of all brokers that the plan names; None: there is no plan
+    brokers: Mapping[str, BrokerId] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 
 
 def broker_node(
@@ -82,7 +82,7 @@ def _assemble(
         make = service.make(role)
         if make is None:
             continue
-        if role in service.stores and not life.storage:
+        if role in service.stores and not (life.storage or service.storage_optional):
             remedy = "give the broker a folder to store in (--data), or leave the service out"
             raise NotPossibleHere(f"service '{service.name}' stores data, and {role} '{life.name}' cannot", remedy)
         context = Context(
@@ -97,6 +97,7 @@ def _assemble(
             links=links,
             timers=ServiceTimers(service.name, node.timers, service.timers or IntEnum),
             storage=ServiceStorage(service.name, node.storage),
+            has_storage=life.storage,
             config=config.services.get(service.name),
             scheme=config.scheme,
             machines=dict(node.machines),

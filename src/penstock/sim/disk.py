@@ -13,10 +13,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal
 
+from penstock.kernel.memory_store import MemoryStore
 from penstock.kernel.storage import (
     Append,
     Ask,
-    MemoryStore,
     Operation,
     Put,
     StorageFailed,
@@ -39,6 +39,7 @@ class Disk:
         self.delay = delay
         self.full = False
         self.store = MemoryStore()
+        self.changed: Callable[[str, Operation], None] | None = None  # whoever watches what is done, answered or not
         self._engine = engine
         self._random = random
         self._answered = answered
@@ -61,7 +62,7 @@ class Disk:
             return
         survive = len(waiting) if tail == "kept" else self._random.randint(0, len(waiting))
         for asked in waiting[:survive]:
-            self.store.carry_out(asked.area, asked.operation)
+            self._carry_out(asked.area, asked.operation)
         if tail == "torn" and survive < len(waiting):
             self._tear(waiting[survive])
 
@@ -70,7 +71,7 @@ class Disk:
         operation = asked.operation
         if isinstance(operation, Append) and len(operation.entries) > 1:
             kept = self._random.randrange(len(operation.entries))
-            self.store.carry_out(asked.area, Append(operation.entries[:kept]))
+            self._carry_out(asked.area, Append(operation.entries[:kept]))
 
     def _answer(self, life: int) -> None:
         if life != self._life:
@@ -79,8 +80,14 @@ class Disk:
         if self.full and _needs_room(asked.operation):
             result: StorageResult = StorageFailed("the disk is full; make room, and try again")
         else:
-            result = self.store.carry_out(asked.area, asked.operation)
+            result = self._carry_out(asked.area, asked.operation)
         self._answered(asked.ticket, result)
+
+    def _carry_out(self, area: str, operation: Operation) -> StorageResult:
+        result = self.store.carry_out(area, operation)
+        if self.changed is not None and not isinstance(result, StorageFailed):
+            self.changed(area, operation)
+        return result
 
 
 def _needs_room(operation: Operation) -> bool:

@@ -8,9 +8,7 @@
     directory    who hosts what
 
 A broker plays all these roles at once. Packets between two brokers that are not neighbours travel in `Routed`, hop by
-hop along the shortest path, and may get lost: whoever waits asks again. After every input that told us something, the
-cursors of our readers move on, and what is still missing is asked for upstream, or read from the log if the pubend is
-here (`_settle`).
+hop along the shortest path, and may get lost: whoever waits asks again.
 
 Timers: see `timers`. REFRESH runs while there is anything to refresh.
 """
@@ -37,7 +35,6 @@ from penstock.streams.hosting import Hosting, Made
 from penstock.streams.packets import (
     BROKER_PACKETS,
     FROM_CLIENT,
-    ITEMS_MAX,
     Acknowledge,
     Advert,
     AdvertsWanted,
@@ -46,12 +43,6 @@ from penstock.streams.packets import (
     DurableLeave,
     DurableSubscribe,
     Item,
-    Join,
-    JoinRefresh,
-    JoinWanted,
-    Knowledge,
-    Leave,
-    Nack,
     Payload,
     Progress,
     ProgressStored,
@@ -73,14 +64,12 @@ from penstock.streams.packets import (
 from penstock.streams.pubend import Pubend
 from penstock.streams.publishing import Publishing
 from penstock.streams.relay import Relay
+from penstock.streams.relays import Relays
 from penstock.streams.status import StreamsStatus, relay_status
-from penstock.streams.ticks import TickRanges
 from penstock.streams.timers import StreamTimer
 
 GREET_AFTER = 0.1  # seconds after a link came up: by then its other end has said Hello
 SETTLED_AFTER = 5.0  # seconds of life in which a stream that nobody knows may only not be known yet
-JOIN_DELAY = 0.002  # seconds for which changes of interest are gathered
-READ_AGAIN = 0.2  # seconds after the log could not be read
 HOPS = 64
 
 
@@ -96,7 +85,7 @@ class StreamBroker:
         self._life = context.incarnation
         self._links = context.links
         self._timers = context.timers
-        self._names = context.names
+        self._plan = context.brokers or {}
         self._exits: Mapping[BrokerId, Link] = {}
         self._requests = 0
         self._started = False
@@ -104,8 +93,6 @@ class StreamBroker:
         self._refreshing = False
         self._links_up: dict[Link, None] = {}
         self._greeted: dict[Link, None] = {}  # neighbours that have told us their adverts
-        self._relays: dict[str, Relay] = {}
-        self._tokens = 0
         declared = _declared_at(context.name, self._config)
         if declared and not context.has_storage:
             problem = f"stream '{declared[0][0]}' has a pubend at broker '{context.name}', which stores nothing"
@@ -115,19 +102,22 @@ class StreamBroker:
         )
         self._stores = context.has_storage
         self._hosting = Hosting(context.storage, declared, self._made(context), self.send_to)
-        self._edge = Edge(self, self._config, context.timers)
+        self._relays = Relays(
+            self._life,
+            self._config,
+            context.timers,
+            self._directory,
+            self._hosting.pubends,
+            self._routing.exits,
+        )
+        self._edge = self._relays.edge = Edge(self, self._config, context.timers)
         self._publishing = Publishing(self)
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
         self._from_neighbours: dict[type[Packet], Callable[..., list[Effect]]] = {
             Advert: self._advert,
             AdvertsWanted: self._adverts_wanted,
-            Join: self._join,
-            JoinRefresh: self._join_refresh,
-            JoinWanted: self._join_wanted,
-            Leave: self._leave,
-            Knowledge: self._knowledge,
-            Nack: self._nack,
             Routed: self._routed,
+            **self._relays.handlers,
         }
 
     # Inputs.
@@ -154,9 +144,7 @@ class StreamBroker:
         effects = self._edge.link_down(link, now=now)
         self._publishing.link_down(link)
         self._commands.link_down(link)
-        for relay in list(self._relays.values()):
-            relay.leave(link)
-            effects += self.interest_changed(relay, now=now)
+        self._relays.link_down(link, now=now)
         return effects + self._look(now)
 
     def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect]:
@@ -165,28 +153,23 @@ class StreamBroker:
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
         effects = self._look(now)
         pubend = str(key[0]) if key else ""
-        relay = self._relays.get(pubend)
         match timer:
             case StreamTimer.REFRESH:
                 effects += self._refresh(now)
             case StreamTimer.ADVERT:
                 effects += self._greet(now)
-            case StreamTimer.JOIN if relay is not None:
-                effects += relay.tell_join()
-            case StreamTimer.NACK if relay is not None:
-                effects += self._settle(relay, now)
+            case StreamTimer.JOIN | StreamTimer.NACK | StreamTimer.PUBEND_SILENCE:
+                effects += self._relays.expired(timer, pubend, now=now)
             case StreamTimer.PROGRESS:
                 effects += self._edge.progress(pubend, now=now)
             case StreamTimer.COMMAND:
                 effects += self._commands.overdue(int(key[0]))
-            case StreamTimer.PUBEND_SILENCE if relay is not None:
-                effects += self._silence(relay, now)
             case _ if pubend in self._hosting.pubends:
                 effects += self._hosting.pubends[pubend].expired(StreamTimer(timer), now=now)
         return effects
 
     def status(self) -> StreamsStatus:
-        relays = tuple(map(relay_status, self._relays.values()))
+        relays = tuple(map(relay_status, self._relays))
         return StreamsStatus(tuple(one.status() for one in self._hosting.all()), relays, len(self._edge))
 
     # From clients.
@@ -200,7 +183,7 @@ class StreamBroker:
             case Acknowledge():
                 return self._edge.acknowledge(packet, link, now=now)
             case DurableSubscribe():
-                effects = self._edge.subscribe(packet, link, self._links[link].peer, now=now)
+                effects = self._edge.subscribe(packet, link, self._client_at(link), now=now)
                 self._refresh_soon(now)
                 return effects + self._settle_reader(link, packet.subscription, now)
             case Resume():
@@ -211,9 +194,13 @@ class StreamBroker:
                 return self._commands.receive(packet, link, now=now)
         raise AssertionError(f"no handler for {type(packet).__name__}")
 
+    def _client_at(self, link: Link) -> str:
+        info = self._links.get(link)
+        return f"link {link}" if info is None else info.peer
+
     def _settle_reader(self, link: Link, number: int, now: float) -> list[Effect]:
-        relays = [self._relays[pubend] for pubend in self._edge.pubends_of(link, number) if pubend in self._relays]
-        return [effect for relay in relays for effect in self._settle(relay, now)]
+        relays = [self._relays.get(pubend) for pubend in self._edge.pubends_of(link, number)]
+        return [effect for relay in relays if relay is not None for effect in self._relays.settle(relay, now)]
 
     # From neighbours.
 
@@ -221,60 +208,15 @@ class StreamBroker:
         self._greeted[sender] = None
         effects = self._directory.receive(packet, sender, self._neighbours(), now=now)
         for stream in dict.fromkeys(one[0] for one in packet.pubends):
-            for relay in [relay for relay in self._relays.values() if stream_of(relay.pubend) == stream]:
-                effects += self._renewed(relay, now)
+            for relay in self._relays:
+                if stream_of(relay.pubend) == stream:
+                    epoch = self._directory.epoch_of(relay.pubend)
+                    effects += self._relays.renew(relay.pubend, epoch, now=now)
         self._refresh_soon(now)
-        return effects
-
-    def _renewed(self, relay: Relay, now: float) -> list[Effect]:
-        """A pubend may be another one under the same name."""
-        epoch = self._directory.epoch_of(relay.pubend)
-        if epoch in (0, relay.epoch):
-            return []
-        effects = self._edge.pubend_replaced(relay.pubend, now=now)
-        self._relays.pop(relay.pubend, None)
         return effects
 
     def _adverts_wanted(self, packet: AdvertsWanted, sender: Link, now: float) -> list[Effect]:
         return self._directory.neighbour_up(sender, now=now)
-
-    def _join(self, packet: Join, sender: Link, now: float) -> list[Effect]:
-        relay = self.relay(packet.pubend)
-        if relay is None or sender == relay.upstream:
-            return []
-        effects = relay.join(packet, sender, now=now) + self.interest_changed(relay, now=now)
-        return effects + (self._silence(relay, now) if relay.at_source else [])
-
-    def _join_refresh(self, packet: JoinRefresh, sender: Link, now: float) -> list[Effect]:
-        relay = self.relay(packet.pubend)
-        if relay is None or sender == relay.upstream:
-            return []
-        return relay.refreshed(packet, sender, now=now)
-
-    def _join_wanted(self, packet: JoinWanted, sender: Link, now: float) -> list[Effect]:
-        relay = self._relays.get(packet.pubend)
-        return relay.tell_join(again=True) if relay is not None and relay.upstream == sender else []
-
-    def _leave(self, packet: Leave, sender: Link, now: float) -> list[Effect]:
-        relay = self._relays.get(packet.pubend)
-        if relay is None:
-            return []
-        relay.leave(sender)
-        return self.interest_changed(relay, now=now)
-
-    def _knowledge(self, packet: Knowledge, sender: Link, now: float) -> list[Effect]:
-        relay = self._relays.get(packet.pubend)
-        if relay is None:
-            return []
-        effects = relay.learn(packet, sender, now=now)
-        self._silence_later(relay, now)
-        return effects + self._settle(relay, now)
-
-    def _nack(self, packet: Nack, sender: Link, now: float) -> list[Effect]:
-        relay = self.relay(packet.pubend)
-        if relay is None or sender == relay.upstream:
-            return []
-        return relay.nack(packet, sender, now=now) + self._settle(relay, now)
 
     def _routed(self, packet: Routed, sender: Link, now: float) -> list[Effect]:
         if packet.to == self._broker:
@@ -294,7 +236,7 @@ class StreamBroker:
             case Registered():
                 effects = self._edge.registered(payload, now=now)
                 relay = self._relays.get(payload.pubend)
-                return effects + (self._settle(relay, now) if relay is not None else [])
+                return effects + (self._relays.settle(relay, now) if relay is not None else [])
             case SessionEnded():
                 return self._edge.session_ended(payload, now=now)
             case ProgressStored():
@@ -361,67 +303,35 @@ class StreamBroker:
         return [Send((link,), packet, packet.travels_in())]
 
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
-        relay = self.relay(pubend.name)
-        if relay is None:
-            return []
-        effects = relay.committed(data, data[-1][0])
-        self._timers.set(StreamTimer.PUBEND_SILENCE, now + self._config.silence_first, pubend.name)
-        return effects + self._settle(relay, now)
+        return self._relays.committed(pubend, data, now=now)
 
     def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
         self._directory.host(self._hosting.hosted())
         effects = self._directory.refresh(self._neighbours(), now=now)
-        relay = self._relays.get(pubend.name)
-        if relay is not None and relay.epoch != pubend.epoch:
-            effects += self._edge.pubend_replaced(pubend.name, now=now)
-            self._relays.pop(pubend.name, None)
-        self.relay(pubend.name)
+        effects += self._relays.renew(pubend.name, pubend.epoch, now=now)
+        self._relays.need(pubend.name)
         self._refresh_soon(now)
         return effects + self._hosting.ready(pubend, now=now)
 
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        relay = self._relays.get(pubend.name)
         if not pubend.ready:
             effects = self._edge.pubend_replaced(pubend.name, now=now) + self._hosting.forget(pubend)
-            self._relays.pop(pubend.name, None)
+            self._relays.drop(pubend.name)
             self._directory.host(self._hosting.hosted())
             return effects + self._directory.refresh(self._neighbours(), now=now)
-        if relay is not None:
-            relay.known.learn_gone(pubend.gone)
+        self._relays.gone(pubend)
         return []
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
     ) -> list[Effect]:
-        relay = self._relays.get(pubend.name)
-        asked = relay.reading.pop(token, None) if relay is not None else None
-        if relay is None or asked is None:
-            return []
-        if upto < first:  # nothing is settled there, or it is gone
-            relay.known.learn_gone(pubend.gone)
-            return []
-        inside = [item for item in items if item[0] <= asked[1]]
-        room, kept = self._config.answer_bytes, 0
-        for _, message in inside:
-            room -= message.size_bytes
-            if room < 0 and kept:
-                break
-            kept += 1
-        cut = kept < len(inside) or (len(items) == len(inside) and upto < asked[1])
-        if kept < len(inside):
-            upto = inside[kept - 1][0]
-        elif len(items) > len(inside):
-            upto = items[len(inside)][0] - 1
-        effects = relay.read(first, upto, inside[:kept], cut=cut)
-        return effects + self._settle(relay, now)
+        return self._relays.slice_read(pubend, token, first, upto, items, now=now)
 
     def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> list[Effect]:
-        relay = self._relays.get(pubend.name)
-        if relay is not None and relay.reading.pop(token, None) is not None:
-            self._timers.set(StreamTimer.NACK, now + READ_AGAIN, pubend.name)
+        self._relays.slice_failed(pubend, token, now=now)
         return []
 
-    # What the edge, publishing and commands need (`edge.Way`).
+    # What the edge, publishing and commands need (`edge.HomeBroker`).
 
     def pubends(self, stream: str) -> tuple[int, str, bool]:
         count = self._directory.count_of(stream)
@@ -437,76 +347,16 @@ class StreamBroker:
         return self._directory.problem_of(pubend)
 
     def relay(self, pubend: str) -> Relay | None:
-        relay = self._relays.get(pubend)
-        if relay is not None:
-            return relay
-        here = self._hosting.pubends.get(pubend)
-        epoch = here.epoch if here is not None and here.ready else self._directory.epoch_of(pubend)
-        if not epoch:
-            return None
-        relay = self._relays[pubend] = Relay(pubend, epoch, self._life, self._config)
-        relay.at_source = here is not None
-        if here is not None:
-            relay.known.learn_gone(here.gone)
-        else:
-            relay.upstream = self._upstream(pubend)
-        return relay
+        return self._relays.need(pubend)
 
     def interest_changed(self, relay: Relay, *, now: float) -> list[Effect]:
-        self._timers.set(StreamTimer.JOIN, now + JOIN_DELAY, relay.pubend)
+        self._relays.interest_changed(relay, now)
         self._refresh_soon(now)
-        if relay.at_source and relay.interest:
-            self._timers.set(StreamTimer.PUBEND_SILENCE, now + JOIN_DELAY, relay.pubend)
         return []
 
     def next_request(self) -> int:
         self._requests += 1
         return self._requests
-
-    # Knowledge.
-
-    def _settle(self, relay: Relay, now: float) -> list[Effect]:
-        """Let readers have what is known now, and ask for what they, or neighbours, still miss."""
-        effects = self._edge.advance(relay)
-        wanted = self._edge.wanted(relay)
-        for first, last in relay.asked():
-            wanted.add(first, last)
-        pubend = self._hosting.pubends.get(relay.pubend)
-        if pubend is not None:
-            return effects + self._read_log(relay, pubend, wanted, now)
-        effects += relay.ask(wanted, now=now)
-        at = relay.nacks.next_at()
-        if at is not None:
-            self._timers.set(StreamTimer.NACK, at, relay.pubend)
-        return effects
-
-    def _read_log(self, relay: Relay, pubend: Pubend, wanted: TickRanges, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for first, last in relay.reading.values():
-            wanted.remove(first, last)
-        for first, last in list(wanted):
-            if len(relay.reading) >= self._config.reads_max:
-                break
-            self._tokens += 1
-            relay.reading[self._tokens] = (first, last)
-            effects += pubend.read(first, relay.known.head, count=ITEMS_MAX // 2, token=self._tokens, now=now)
-        return effects
-
-    def _silence(self, relay: Relay, now: float) -> list[Effect]:
-        """Tell everybody of the newest silence."""
-        pubend = self._hosting.pubends.get(relay.pubend)
-        effects: list[Effect] = []
-        if pubend is not None and pubend.ready:
-            effects += relay.committed((), pubend.horizon(now))
-            if relay.interest:
-                self._timers.set(StreamTimer.PUBEND_SILENCE, now + self._config.silence_interval, relay.pubend)
-        else:
-            effects += relay.push(silence=True)
-        return effects + self._settle(relay, now)
-
-    def _silence_later(self, relay: Relay, now: float) -> None:
-        if relay.lagging():
-            self._timers.set(StreamTimer.PUBEND_SILENCE, now + self._config.silence_interval, relay.pubend)
 
     # Time and the network.
 
@@ -534,14 +384,8 @@ class StreamBroker:
         effects = self._start(now) + self._greet(now)
         effects += self._directory.refresh(self._neighbours(), now=now)
         effects += self._edge.refresh(now=now)
-        for relay in list(self._relays.values()):
-            relay.expire(now)
-            effects += relay.refresh()
-            effects += self._settle(relay, now)
-            if relay.idle and not relay.at_source:
-                effects += relay.move(None)
-                del self._relays[relay.pubend]
-        if self._relays or len(self._edge) or self._hosting.pubends or self._young or self._ungreeted():
+        effects += self._relays.refresh(now=now)
+        if len(self._relays) or len(self._edge) or self._hosting.pubends or self._young or self._ungreeted():
             self._refresh_soon(now)
         return effects
 
@@ -558,27 +402,19 @@ class StreamBroker:
         if exits is self._exits:
             return []
         self._exits = exits
-        effects: list[Effect] = []
         for link in [link for link in self._greeted if not self._routing.is_neighbour(link)]:
             del self._greeted[link]
-        for relay in self._relays.values():
-            if not relay.at_source:
-                effects += relay.move(self._upstream(relay.pubend))
-        return effects
+        return self._relays.follow()
 
     def _neighbours(self) -> list[Link]:
         return [link for link in self._links_up if self._routing.is_neighbour(link)]
-
-    def _upstream(self, pubend: str) -> Link | None:
-        host = self._directory.find(pubend)
-        return self._routing.exits().get(host) if host is not None else None
 
     def _reachable(self, broker: BrokerId) -> bool:
         return broker == self._broker or broker in self._routing.exits()
 
     def _broker_named(self, name: str) -> BrokerId | None:
         known = self._directory.broker_named(name)
-        return known if known is not None else self._names.get(name)
+        return known if known is not None else self._plan.get(name)
 
     def _made(self, context: Context) -> Callable[[str, int, int], Pubend]:
         def make(stream: str, number: int, of: int) -> Pubend:
@@ -603,4 +439,3 @@ def _declared_at(broker: str, config: StreamsConfig) -> Made:
         for number, host in enumerate(hosts)
         if host == broker
     ]
-

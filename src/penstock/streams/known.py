@@ -58,7 +58,7 @@ class Known:
     )
 
     def __init__(self, *, bytes_max: int, runs_max: int) -> None:
-        self.head: Tick = 0  # the highest tick of which anything was ever learnt
+        self.head: Tick = 0  # the highest tick that was ever learnt as data or silence; 0: none
         self.gone: Tick = 0  # up to here the pubend keeps nothing
         self.size_bytes = 0  # of the messages kept
         self._bytes_max = bytes_max
@@ -107,7 +107,7 @@ class Known:
             self._bound_runs(data[0][0], data[-1][0])
 
     def learn_gone(self, upto: Tick) -> None:
-        """The pubend keeps nothing up to this tick. A lower one than before says nothing new."""
+        """The pubend keeps nothing up to this tick. A lower one than before says nothing new. The head stays."""
         if upto <= self.gone:
             return
         low, high = bisect_right(self._ticks, self.gone), bisect_right(self._ticks, upto)
@@ -121,7 +121,6 @@ class Known:
         if self._firsts and self._firsts[0] <= upto:
             self._firsts[0] = upto + 1
         self.gone = upto
-        self.head = max(self.head, upto)
 
     def _cover(self, first: Tick, last: Tick, version: int) -> None:
         lasts = self._lasts

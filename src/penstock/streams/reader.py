@@ -42,8 +42,8 @@ class Cursor:
     """One reader's place in one pubend."""
 
     __slots__ = (
-        *("asked_at", "confirmed", "done", "epoch", "last_item", "position", "presented", "problem", "progress_sent"),
-        *("pubend", "request", "sent_at", "session", "since", "state", "stored", "told", "walked"),
+        *("asked_at", "confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
+        *("progress_sent", "pubend", "request", "sent_at", "session", "since", "state", "stored", "told", "walked"),
     )
 
     def __init__(self, pubend: str, since: int, presented: Tick) -> None:
@@ -61,6 +61,7 @@ class Cursor:
 
     def begin(self, tick: Tick) -> None:
         """Everything up to this tick is behind us."""
+        self.floor = tick  # it does not walk again over what is before this
         self.position = self.told = self.done = self.stored = self.progress_sent = self.confirmed = tick
         self.last_item: Tick = tick
         self.sent_at = 0.0
@@ -108,13 +109,20 @@ class Reader:
         """Whether all pubends know of it."""
         return all(cursor.walked for cursor in self.cursors.values())
 
+    def resumes(self) -> bool:
+        """Whether the client was in force before, and knows where it stands in every pubend."""
+        return not self.rewind and all(cursor.presented >= 0 for cursor in self.cursors.values())
+
     def serves(self, cursor: Cursor) -> bool:
         """Whether deliveries may begin: the client knows where it stands."""
-        return cursor.walked and (self.request == 0 or cursor.presented >= 0)
+        return cursor.walked and self.request == 0
 
     def positions(self) -> tuple[Position, ...]:
         """Where each cursor begins, for the answer."""
-        return tuple((cursor.pubend, cursor.epoch, cursor.told) for cursor in self.cursors.values())
+        return tuple(
+            (cursor.pubend, cursor.epoch, cursor.told if cursor.walked else cursor.presented)
+            for cursor in self.cursors.values()
+        )
 
     def advance(self, cursor: Cursor, known: Known) -> list[Effect]:
         """Walk as far as what is known and the credit allow."""
@@ -124,9 +132,7 @@ class Reader:
         if cursor.position < known.gone and self.sent < self.credit:
             effects.append(self._delivery(cursor, known.gone, (), gap=True))
         while self.sent < self.credit:
-            span = known.contiguous(
-                cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS
-            )
+            span = known.contiguous(cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS)
             if span is None:
                 break
             matches = self.predicate.matches
@@ -148,7 +154,7 @@ class Reader:
     def back_to(self, cursor: Cursor, tick: Tick) -> None:
         """The client has not got what was sent after this tick."""
         if tick < cursor.told:
-            cursor.position = cursor.told = tick
+            cursor.position, cursor.told = max(tick, cursor.floor), tick
             cursor.last_item = min(cursor.last_item, max(tick, cursor.done))
 
     def _delivery(self, cursor: Cursor, upto: Tick, items: tuple[Item, ...], *, gap: bool = False) -> Effect:

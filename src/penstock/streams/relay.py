@@ -27,8 +27,8 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
-from penstock.streams.interest import Interest, read_filters
-from penstock.streams.known import Known, Span
+from penstock.streams.interest import PubendInterest, read_filters
+from penstock.streams.known import Known, KnownSpan
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import (
     ITEMS_MAX,
@@ -74,7 +74,7 @@ class Relay:
         self.at_source = False  # whether the pubend itself is at this broker
         self.upstream: Link | None = None
         self.known = Known(bytes_max=config.cache_bytes, runs_max=config.runs_max)
-        self.interest = Interest()
+        self.interest = PubendInterest()
         self.nacks = NackSchedule(config)
         self.downstream: dict[Link, Downstream] = {}
         self.newest: Tick = 0  # that anybody has told us of
@@ -170,7 +170,7 @@ class Relay:
         """The neighbour upstream tells us something."""
         if sender != self.upstream or packet.epoch != self.epoch:
             return []
-        self.known.learn_gone(packet.gone)
+        self.gone(packet.gone)
         self.newest = max(self.newest, packet.last)
         if self.horizon == 0:
             self.horizon = packet.first - 1
@@ -183,19 +183,19 @@ class Relay:
         version = packet.version if valid else -1
         if valid:
             self.known.learn(packet.first, packet.last, version, packet.data)
+            self.nacks.answered(packet.first, packet.last, now)
         else:
             self.known.learn_data(packet.data)
-        self.nacks.answered(packet.first, packet.last, now)
         if packet.cut:
-            self.nacks.again(packet.last + 1, now)
-        span = Span(packet.first, packet.last, list(packet.data))
+            self.nacks.again(packet.last + 1)
+        span = KnownSpan(packet.first, packet.last, list(packet.data))
         effects = self._answer_asked(span, version, cut=packet.cut)
         self._advance_horizon()
         return effects + self.push(silence=not packet.data)
 
     def committed(self, items: Sequence[Item], horizon: Tick) -> list[Effect]:
         """The pubend here knows everything up to the horizon; these data are new."""
-        first = self.known.head + 1 if self.known.head else (items[0][0] if items else horizon)
+        first = self.newest + 1 if self.newest else (items[0][0] if items else horizon)
         if horizon < first:
             return []
         self.known.learn(first, horizon, TRUTH, items)
@@ -206,7 +206,19 @@ class Relay:
     def read(self, first: Tick, upto: Tick, items: Sequence[Item], *, cut: bool) -> list[Effect]:
         """A part of the log, for those who asked for it."""
         self.known.learn(first, upto, TRUTH, items)
-        return self._answer_asked(Span(first, upto, list(items)), TRUTH, cut=cut)
+        return self._answer_asked(KnownSpan(first, upto, list(items)), TRUTH, cut=cut)
+
+    def gone(self, upto: Tick) -> None:
+        """The pubend keeps nothing up to this tick: nobody need wait for it."""
+        self.known.learn_gone(upto)
+        for down in self.downstream.values():
+            if down.asked:
+                down.asked.remove(0, upto)
+
+    def read_here(self) -> None:
+        """We have readers of our own, from now on: they begin at the present."""
+        if not self.has_readers:
+            self.has_readers, self.horizon = True, self.newest
 
     def _advance_horizon(self) -> None:
         known = self.known
@@ -302,7 +314,7 @@ class Relay:
             return tick
         return more.items[0][0] - 1 if more.items else more.last
 
-    def _answer_asked(self, span: Span, version: int, *, cut: bool) -> list[Effect]:
+    def _answer_asked(self, span: KnownSpan, version: int, *, cut: bool) -> list[Effect]:
         """Something has come: tell whoever asked for it."""
         effects: list[Effect] = []
         for down in self.downstream.values():
@@ -339,12 +351,6 @@ class Relay:
             for first, last in down.asked:
                 every.add(first, last)
         return every
-
-    def forget_answered(self) -> None:
-        """What has become known by itself need not be asked for any more."""
-        for down in self.downstream.values():
-            if down.asked and (self.known.gone >= down.asked.lowest()):
-                down.asked.remove(0, self.known.gone)
 
     def ask(self, wanted: TickRanges, *, now: float) -> list[Effect]:
         """Ask upstream for what is due; the rest has been asked for lately."""

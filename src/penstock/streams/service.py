@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.kernel.packet import Lane
+from penstock.kernel.packet import BROKER, Lane
 from penstock.kernel.service import Service
+from penstock.streams.broker_service import StreamBroker
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import (
     StreamPublicationOptions,
@@ -21,7 +22,10 @@ STREAMS = Service(
     records=RECORDS,
     timers=StreamTimer,
     lane=Lane.STREAM,
+    broker=StreamBroker,
     client=StreamClient,
+    stores=(BROKER,),
+    storage_optional=True,
     config=StreamsConfig,
     client_config=StreamsClientConfig,
     subscription_options=StreamSubscriptionOptions,

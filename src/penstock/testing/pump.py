@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.link import Link, LinkInfo
 from penstock.kernel.machine import Deliver, Done, Effect, Machine, Send
+from penstock.kernel.memory_store import MemoryStore
 from penstock.kernel.packet import Lane, Packet
-from penstock.kernel.storage import Ask, MemoryStore
+from penstock.kernel.storage import Ask
 from penstock.kernel.trace import Record
 from penstock.overlay.assembly import Life, NodeConfig, broker_node, client_node
 from penstock.overlay.node import Node

@@ -142,17 +142,17 @@ def test_storage_answers_once_from_a_log_that_survives_a_new_life() -> None:
     first, second = Echo(), Echo()
     pump.add("a", first)
     pump.join("a", "b")
-    operations = (Append((b"x", b"y")), Append((b"z",)), Trim(1), Read(0, 9))
+    operations = (Append(((1, b"x"), (2, b"y"))), Append(((5, b"z"),)), Trim(1), Read(0, 9, 9))
     pump.apply("a", [Ask(ticket, "log", operation) for ticket, operation in enumerate(operations, start=1)])
     assert first.results == []
     pump.run()
-    assert first.results == [Appended(0), Appended(2), Stored(), Entries(1, (b"y", b"z"))]
+    assert first.results == [Appended(), Appended(), Stored(), Entries(((2, b"y"), (5, b"z")), True)]
     assert [done.ticket for _, done in pump.done] == [1, 2, 3, 4]
     pump.add("b", Echo())
     pump.add("a", second)
-    pump.apply("a", [Ask(5, "log", Read(2, 1)), Ask(6, "other log", Read(0, 9))])
+    pump.apply("a", [Ask(5, "log", Read(3, 9, 1)), Ask(6, "other log", Read(0, 9, 9))])
     pump.run()
-    assert second.results == [Entries(2, (b"z",)), Entries(0, ())]
+    assert second.results == [Entries(((5, b"z"),), True), Entries((), True)]
 
 
 def test_a_crash_is_never_answered() -> None:
@@ -161,7 +161,7 @@ def test_a_crash_is_never_answered() -> None:
     pump.add("a", first)
     pump.join("a", "b")
     pump.add("b", Echo())
-    pump.apply("a", [Ask(1, "log", Append((b"x",)))])
+    pump.apply("a", [Ask(1, "log", Append(((1, b"x"),)))])
     pump.add("a", second)
     pump.run()
     assert first.results == second.results == []

@@ -200,6 +200,20 @@ def test_a_service_that_stores_needs_a_host_that_can_and_the_error_names_both() 
     assert list(broker_node((keeper,), able, {}).machines) == ["keeper"]
 
 
+def test_a_service_that_can_do_without_storage_is_told_whether_there_is_any() -> None:
+    told: list[bool] = []
+
+    class Told(Storing):
+        def __init__(self, context: Context) -> None:
+            super().__init__(context)
+            told.append(context.has_storage)
+
+    keeper = Service(name="keeper", broker=Told, stores=(BROKER,), storage_optional=True)
+    for storage in (False, True):
+        broker_node((keeper,), Life(name="n", incarnation=1, seed=1, storage=storage), {})
+    assert told == [False, True]
+
+
 def test_where_a_service_does_not_store_in_this_role_or_has_no_machine_no_storage_is_needed() -> None:
     keeper = Service(name="keeper", broker=Storing, client=Kept, stores=(BROKER,))
     node, _ = client_node((keeper, FORWARDING), LIFE, {})

@@ -33,6 +33,8 @@ from penstock.sim.disk import DELAY, Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.network import SimulatedNetwork
 
+ALL = Read(1, 1_000, 1_000)
+
 
 class Bench:
     """A disk, and what it answered when."""
@@ -41,7 +43,7 @@ class Bench:
         self.engine = Engine()
         self.answers: list[tuple[float, Ticket, StorageResult]] = []
         self.disk = Disk(self.engine, Random(seed), self._answered, delay)
-        self._ticket = 0
+        self._ticket = self._key = 0
 
     def _answered(self, ticket: Ticket, result: StorageResult) -> None:
         self.answers.append((self.engine.now, ticket, result))
@@ -63,21 +65,27 @@ class Bench:
     def results(self) -> list[StorageResult]:
         return [result for *_, result in self.answers]
 
+    def append(self, *entries: bytes) -> Append:
+        """With the next keys."""
+        first = self._key + 1
+        self._key += len(entries)
+        return Append(tuple(enumerate(entries, start=first)))
+
     def log(self) -> tuple[bytes, ...]:
-        found = self.disk.store.carry_out("here", Read(0, 1000))
+        found = self.disk.store.carry_out("here", ALL)
         assert isinstance(found, Entries)
-        return found.entries
+        return tuple(entry for _, entry in found.entries)
 
 
 def test_answers_come_in_order_after_the_delay_and_changes_are_made_when_they_come() -> None:
     bench = Bench(delay=0.5)
-    bench.ask(Append((b"a",)), Read(0, 9), Put("x", b"1"), Get("x"), Trim(1))
+    bench.ask(bench.append(b"a"), ALL, Put("x", b"1"), Get("x"), Trim(1))
     assert bench.log() == ()
     bench.run(0.49)
     assert (bench.answers, bench.log()) == ([], ())
     bench.run()
     assert [ticket for _, ticket, _ in bench.answers] == [1, 2, 3, 4, 5]
-    assert bench.results() == [Appended(0), Entries(0, (b"a",)), Stored(), Value(b"1"), Stored()]
+    assert bench.results() == [Appended(), Entries(((1, b"a"),), True), Stored(), Value(b"1"), Stored()]
     assert bench.times() == [0.5] * 5
 
 
@@ -91,15 +99,15 @@ def test_a_later_question_waits_its_own_time() -> None:
 
 def test_a_disk_that_becomes_slow_or_fast_again_lets_no_question_overtake_another() -> None:
     bench = Bench(delay=0.1)
-    bench.ask(Append((b"a",)))
+    bench.ask(bench.append(b"a"))
 
     def change(delay: float) -> None:
         bench.disk.delay = delay
-        bench.ask(Append((str(delay).encode(),)))
+        bench.ask(bench.append(str(delay).encode()))
 
     bench.at(0.05, lambda: change(5.0))
     bench.at(1.0, lambda: change(0.1))
-    bench.at(6.0, lambda: bench.ask(Append((b"z",))))
+    bench.at(6.0, lambda: bench.ask(bench.append(b"z")))
     bench.run()
     assert bench.times() == pytest.approx([0.1, 5.05, 5.05, 6.1])
     assert [ticket for _, ticket, _ in bench.answers] == [1, 2, 3, 4]
@@ -108,21 +116,21 @@ def test_a_disk_that_becomes_slow_or_fast_again_lets_no_question_overtake_anothe
 
 def test_a_full_disk_refuses_what_needs_room_and_goes_on_when_there_is_some() -> None:
     bench = Bench()
-    bench.ask(Append((b"a", b"b")), Put("x", b"1"))
+    bench.ask(bench.append(b"a", b"b"), Put("x", b"1"))
     bench.run(1.0)
     bench.disk.full = True
-    bench.ask(Append((b"c",)), Put("x", b"2"), Read(0, 9), Get("x"), Trim(1), Put("x", b""), Get("x"))
+    bench.ask(bench.append(b"c"), Put("x", b"2"), ALL, Get("x"), Trim(1), Put("x", b""), Get("x"))
     bench.run(2.0)
     first, second, *others = bench.results()[2:]
     assert first == second
     assert isinstance(first, StorageFailed)
     assert "the disk is full" in first.problem
-    read = [Entries(0, (b"a", b"b")), Value(b"1")]
+    read = [Entries(((1, b"a"), (2, b"b")), True), Value(b"1")]
     assert others == [*read, Stored(), Stored(), Value(b"")], "reading, trimming and removing need no room"
     bench.disk.full = False
-    bench.ask(Append((b"d",)), Put("x", b"3"), Get("x"))
+    bench.ask(bench.append(b"d"), Put("x", b"3"), Get("x"))
     bench.run(3.0)
-    assert bench.results()[-3:] == [Appended(2), Stored(), Value(b"3")]
+    assert bench.results()[-3:] == [Appended(), Stored(), Value(b"3")]
     assert bench.log() == (b"b", b"d")
 
 
@@ -132,7 +140,7 @@ def test_a_full_disk_refuses_what_needs_room_and_goes_on_when_there_is_some() ->
 def crashed(tail: Tail, *operations: Operation, seed: int = 1) -> Bench:
     """One entry that was answered, then operations that were not."""
     bench = Bench(seed=seed)
-    bench.ask(Append((b"answered",)))
+    bench.ask(bench.append(b"answered"))
     bench.run(1.0)
     bench.ask(*operations)
     bench.disk.crash(tail)
@@ -140,7 +148,7 @@ def crashed(tail: Tail, *operations: Operation, seed: int = 1) -> Bench:
     return bench
 
 
-UNANSWERED = (Append((b"1", b"2", b"3")), Append((b"4",)), Put("x", b"1"))
+UNANSWERED = (Append(((2, b"1"), (3, b"2"), (4, b"3"))), Append(((5, b"4"),)), Put("x", b"1"))
 
 
 def test_of_a_lost_tail_nothing_is_there_and_of_a_kept_one_everything() -> None:
@@ -175,7 +183,7 @@ def test_where_a_tail_is_torn_depends_on_the_seed_alone() -> None:
 @pytest.mark.parametrize("tail", ["lost", "kept", "torn"])
 def test_a_full_disk_has_no_room_for_a_tail(tail: Tail) -> None:
     bench = Bench()
-    bench.ask(Append((b"a",)))
+    bench.ask(bench.append(b"a"))
     bench.disk.full = True
     bench.disk.crash(tail)
     assert bench.log() == ()
@@ -184,19 +192,19 @@ def test_a_full_disk_has_no_room_for_a_tail(tail: Tail) -> None:
 @pytest.mark.parametrize("tail", ["lost", "kept", "torn"])
 def test_the_next_life_is_served_and_hears_no_answer_to_the_one_before(tail: Tail) -> None:
     bench = crashed(tail)
-    bench.ask(Append((b"new",)), Read(0, 9))
+    bench.ask(bench.append(b"new"), ALL)
     bench.run(3.0)
-    assert bench.results()[1:] == [Appended(1), Entries(0, (b"answered", b"new"))]
+    assert bench.results()[1:] == [Appended(), Entries(((1, b"answered"), (2, b"new")), True)]
 
 
 def test_the_next_life_does_not_wait_for_the_questions_of_the_one_before() -> None:
     bench = Bench(delay=50.0)
-    bench.ask(Append((b"old",)))
+    bench.ask(bench.append(b"old"))
     bench.disk.crash("lost")
     bench.disk.delay = 0.5
-    bench.ask(Append((b"new",)))
+    bench.ask(bench.append(b"new"))
     bench.run()
-    assert bench.answers == [(0.5, 2, Appended(0))]
+    assert bench.answers == [(0.5, 2, Appended())]
 
 
 # In a network.
@@ -206,6 +214,7 @@ class Diary:
     """A broker's machine that writes each life into its log, and keeps all answers."""
 
     lives: list[Diary]
+    days: int
 
     def __init__(self, context: Context) -> None:
         self.answers: list[StorageResult] = []
@@ -214,12 +223,19 @@ class Diary:
         Diary.lives.append(self)
 
     def begin(self) -> list[Effect]:
-        entries = (str(self.incarnation).encode(),) * 2
-        return [self.storage.ask(Append(entries)), self.storage.ask(Read(0, 99))]
+        Diary.days += 2
+        entries = tuple((day, str(self.incarnation).encode()) for day in (Diary.days - 1, Diary.days))
+        return [self.storage.ask(Append(entries)), self.storage.ask(ALL)]
 
     def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect]:
         self.answers.append(result)
         return []
+
+    def read(self) -> list[bytes]:
+        """What it last read."""
+        found = self.answers[-1]
+        assert isinstance(found, Entries)
+        return [entry for _, entry in found.entries]
 
 
 DIARY = Service(name="diary", broker=Diary, stores=(BROKER,))
@@ -261,7 +277,7 @@ class Network:
 
 @pytest.fixture(autouse=True)
 def diary() -> Any:
-    Diary.lives = []
+    Diary.lives, Diary.days = [], 0
     install(DIARY)
     yield
     remove(DIARY)
@@ -271,9 +287,9 @@ def test_a_broker_is_answered_after_its_disks_delay_and_finds_its_log_in_the_nex
     bench = Network(disk_delay=0.5)
     assert bench.begin(0.4).answers == []
     bench.engine.run(0.5)
-    assert Diary.lives[0].answers == [Appended(0), Entries(0, (b"1", b"1"))]
+    assert Diary.lives[0].answers == [Appended(), Entries(((1, b"1"), (2, b"1")), True)]
     bench.strike("crash", "restart")
-    assert bench.begin(2.0).answers == [Appended(2), Entries(0, (b"1", b"1", b"2", b"2"))]
+    assert bench.begin(2.0).read() == [b"1", b"1", b"2", b"2"]
 
 
 @pytest.mark.parametrize(("tail", "left"), [("lost", ()), ("kept", (b"1", b"1"))])
@@ -284,17 +300,19 @@ def test_what_a_crash_leaves_is_the_faults_choice(tail: Tail, left: Sequence[byt
     bench.strike("restart")
     second = bench.begin(5.0)
     assert Diary.lives[0].answers == [], "a node that crashes is never answered"
-    assert second.answers == [Appended(len(left)), Entries(0, (*left, b"2", b"2"))]
+    assert second.read() == [*left, b"2", b"2"]
 
 
 def test_faults_fill_free_and_slow_down_a_disk_and_heal_mends_it() -> None:
     bench = Network(disk_delay=0.5)
     bench.strike("disk_full")
-    answers = bench.begin(1.0).answers
+    diary = bench.begin(1.0)
+    answers = diary.answers
     assert isinstance(answers[0], StorageFailed)
     bench.strike("disk_freed")
     bench.begin(2.0)
-    assert answers[2:] == [Appended(0), Entries(0, (b"1", b"1"))]
+    assert answers[2] == Appended()
+    assert diary.read() == [b"1", b"1"]
     bench.strike("disk_slow", seconds=3.0)
     bench.begin(4.9)
     assert len(answers) == 4
@@ -302,4 +320,4 @@ def test_faults_fill_free_and_slow_down_a_disk_and_heal_mends_it() -> None:
     assert len(answers) == 6
     bench.strike("disk_full", "heal")
     bench.begin(5.5)
-    assert answers[6] == Appended(4)
+    assert answers[6] == Appended()

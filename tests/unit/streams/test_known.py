@@ -100,7 +100,15 @@ def test_what_is_gone_is_neither_known_nor_unknown_and_never_comes_back() -> Non
     book.learn_gone(3)
     assert book.gone == 5
     book.learn_gone(20)
-    assert (book.gone, book.head, book.size_bytes, book.runs) == (20, 20, 0, 0)
+    assert (book.gone, book.head, book.size_bytes, book.runs) == (20, 10, 0, 0)
+
+
+def test_what_is_gone_says_nothing_of_how_far_anything_is_known() -> None:
+    book = known()
+    book.learn_gone(20)
+    assert book.head == 0  # whoever goes on from the head must not take what follows for silence
+    book.learn(30, 40, 1, [])
+    assert book.unknown(1, 40, 1, 9) == [(21, 29)]
 
 
 def test_the_message_learnt_longest_ago_goes_and_its_tick_is_unknown() -> None:
@@ -200,7 +208,6 @@ class Model:
 
     def learn_gone(self, upto: int) -> None:
         self.gone = max(self.gone, upto)
-        self.head = max(self.head, upto)
         for known in (self.messages, self.silence, self.perhaps):
             for tick in [tick for tick in known if tick <= upto]:
                 del known[tick]

@@ -5,9 +5,10 @@ packets share a datagram. Datagrams leave at the link's rate, or at `PACE_BYTES_
 receiver in Python cannot take an unpaced burst and the kernel would drop it in silence.
 
 Every datagram carries the token that its receiver chose for this link, and a number, so that the receiver can count
-what the network lost. A message that does not fit one datagram is dropped with that cause. Control packets travel on
-the TCP connection: they are not lost, and they do not count against the rate. Control messages of services have a queue
-of their own here, and every second datagram while something waits in it.
+what the network lost. A message that does not fit one datagram is dropped with that cause, unless its kind takes the
+connection then (`large_by_connection`); if much waits there already, it is dropped as from a full queue. Control
+packets travel on the TCP connection: they are not lost, and they do not count against the rate. Control messages of
+services have a queue of their own here, and every second datagram while something waits in it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from penstock.overlay.codec import encode
 from penstock.overlay.egress import dropped
 
 CONTROL_BYTES_MAX = 64 << 20  # kernel.queue.CONTROL_BOUNDS: beyond it the neighbour does not read
+LARGE_BYTES_MAX = 16 << 20  # on the connection; beyond it what fits no datagram is dropped
 DATAGRAM_FILL_BYTES = 8192  # packets are gathered into a datagram up to here
 PACE_BYTES_PER_S = 40e6  # a broker in Python handles about as much; the kernel would drop the rest
 UNPACED_QUEUE_PACKETS = 20_000  # a link without a rate queues for milliseconds only
@@ -78,6 +80,8 @@ class DatagramPort:
         self._urgent: deque[tuple[Packet, Lane, bytes]] = deque()  # control messages of services
         self._urgent_turn = True
         self._control: list[Packet] = []
+        self._large: list[tuple[Packet, Lane]] = []  # what fits no datagram, for the connection
+        self._large_bytes = 0
         self._dirty = False
         self._waking: asyncio.TimerHandle | None = None
         self._closed = False
@@ -87,31 +91,41 @@ class DatagramPort:
         if not packet.as_datagram:
             self._control.append(packet)
         else:
-            data = encode(packet)
-            if len(data) > DATAGRAM_BYTES_MAX:
-                self._drop(packet, lane, "too large for a datagram")
+            problem = self._queued(packet, lane, encode(packet))
+            if problem:
+                self._drop(packet, lane, problem)
                 return
-            if lane is Lane.SERVICE_CONTROL:
-                if len(self._urgent) >= SERVICE_CONTROL_BOUNDS.packets_max:
-                    self._drop(packet, lane, "queue full")
-                    return
-                self._urgent.append((packet, lane, data))
-            else:
-                if len(self._queue) >= self._queue_packets or self._queue_bytes + len(data) > DATAGRAM_QUEUE_BYTES_MAX:
-                    self._drop(packet, lane, "queue full")
-                    return
-                self._queue.append((packet, lane, data))
-                self._queue_bytes += len(data)
         if not self._dirty:
             self._dirty = True
             self._host.gathered(self)
+
+    def _queued(self, packet: Packet, lane: Lane, data: bytes) -> str:
+        """Put it in its queue; or the cause of its loss."""
+        if len(data) > DATAGRAM_BYTES_MAX:
+            if not packet.large_by_connection:
+                return "too large for a datagram"
+            if self._large_bytes + self.connection.buffered_bytes() + len(data) > LARGE_BYTES_MAX:
+                return "queue full"
+            self._large.append((packet, lane))
+            self._large_bytes += len(data)
+        elif lane is Lane.SERVICE_CONTROL:
+            if len(self._urgent) >= SERVICE_CONTROL_BOUNDS.packets_max:
+                return "queue full"
+            self._urgent.append((packet, lane, data))
+        else:
+            if len(self._queue) >= self._queue_packets or self._queue_bytes + len(data) > DATAGRAM_QUEUE_BYTES_MAX:
+                return "queue full"
+            self._queue.append((packet, lane, data))
+            self._queue_bytes += len(data)
+        return ""
 
     def flush(self) -> None:
         self._dirty = False
         if self._closed:
             return
-        if self._control:
-            packets, self._control = self._control, []
+        if self._control or self._large:
+            packets = self._control + [packet for packet, _ in self._large]
+            self._control, self._large, self._large_bytes = [], [], 0
             self.bytes_sent += self.connection.send(packets)
             self.packets_sent += len(packets)
             if self.connection.buffered_bytes() > CONTROL_BYTES_MAX:
@@ -138,8 +152,10 @@ class DatagramPort:
         if self._waking is not None:
             self._waking.cancel()
         left = [(packet, Lane.CONTROL) for packet in self._control]
+        left += self._large
         left += [(packet, lane) for packet, lane, _ in (*self._urgent, *self._queue)]
         self._control.clear()
+        self._large.clear()
         self._urgent.clear()
         self._queue.clear()
         return left

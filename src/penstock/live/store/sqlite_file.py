@@ -1,0 +1,290 @@
+"""One SQLite file as a store: opens it, and carries out groups of operations, each group in one transaction.
+
+Opening. The file is locked for this process as long as it is open. SQLite finishes or undoes what a crash interrupted;
+a write-ahead log that ends in an unfinished transaction is cut there, and that is reported (`cut`). A file that is
+older than this format, or damaged in a way that concerns all of it, is refused; nothing is changed in it then.
+
+Changing. A group is committed with one sync (`sync="full"`), and only then answered. With `sync="relaxed"` commits are
+not synced: a power cut may take the last ones with it, though nothing is left half. The file remembers that it was
+written so, because then nobody can tell a torn log from a damaged one. A group that fails is undone and tried again in
+halves, so that an operation on a damaged log, or a large one on a full disk, fails alone.
+
+A commit whose sync fails is special: its operations are not answered yet, because what was written may turn up again
+after a crash. They are *unsettled* until a later commit has overwritten it; until then every operation fails.
+
+The write-ahead log is copied into the file and begun anew when it has `CHECKPOINT_PAGES`. If that cannot be done and it
+reaches `WAL_PAGES_MAX`, changes are refused. `tidy` does this, and deletes what was trimmed, in slices: between groups.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from penstock.errors import NotPossibleHere
+from penstock.kernel.areas import Areas
+from penstock.kernel.log_entry import Damaged
+from penstock.kernel.storage import Ask, Extent, Get, Names, Read, StorageFailed, StorageResult, Ticket
+from penstock.live.store.sqlite_blocks import SqliteBlocks
+from penstock.live.store.wal_tail import Tail, tail
+
+Sync = Literal["full", "relaxed"]
+Answers = list[tuple[Ticket, StorageResult]]
+
+LOCK_WITHIN = 1.0  # seconds for a process before us to let go of the file
+CHECKPOINT_PAGES = 4_000
+WAL_PAGES_MAX = 64_000
+WAL_KEPT_BYTES = 32 << 20  # of the log's file when it begins anew
+CACHE_KIB = 16_000
+STATEMENTS_KEPT = 500
+
+_FORMAT = (0x50535452, 2)  # application_id, user_version
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+_READS = (Read, Extent, Get, Names)
+
+
+class SqliteFile:
+    """A store that does what it is asked at once. Raises NotPossibleHere if the file cannot be had."""
+
+    def __init__(self, path: Path, *, sync: Sync = "full", vfs: str = "") -> None:
+        self.path = path
+        self.cut = ""  # what was cut off when it was opened
+        self._vfs = vfs
+        self._wal_pages = 0
+        self._unsettled: Answers = []
+        self._checkpoint_problem = ""
+        try:
+            self._connection = self._connect()
+            try:
+                self._open(sync)
+            except BaseException:
+                self._connection.close()
+                raise
+        except (OSError, apsw.Error, Damaged) as error:
+            raise NotPossibleHere(f"cannot store in {path}: {error}", "name another folder with --data") from None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    # Opening.
+
+    def _connect(self) -> apsw.Connection:
+        if not self._vfs:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        return apsw.Connection(str(self.path), vfs=self._vfs or None, statementcachesize=STATEMENTS_KEPT)
+
+    def _open(self, sync: Sync) -> None:
+        connection = self._connection
+        connection.set_busy_timeout(round(1_000 * LOCK_WITHIN))
+        # Closing would copy the log into the file, also if it is damaged.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("locking_mode", "EXCLUSIVE")  # before the log is opened: then no memory is shared
+        is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get  # or was never finished
+        if is_new:
+            self._create(connection)
+        self._check_format(connection)
+        connection.pragma("journal_mode", "WAL")
+        connection.execute("BEGIN EXCLUSIVE; ROLLBACK")  # whoever else has it open is found now, and kept out
+        self._check_log(connection)
+        self._configure(connection)
+        self._check_size(connection)
+        self._set_sync(connection, sync)
+        if is_new and not self._vfs:
+            _sync_folder(self.path.parent)
+        self._blocks = SqliteBlocks(connection)
+        self._blocks.reload()
+        self._areas = Areas(self._blocks)
+        self._find_trimmed()
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        connection.set_wal_hook(self._committed)
+
+    def _create(self, connection: apsw.Connection) -> None:
+        connection.pragma("auto_vacuum", "INCREMENTAL")
+        connection.pragma("synchronous", "EXTRA")
+        with connection:
+            connection.pragma("application_id", _FORMAT[0])
+            connection.pragma("user_version", _FORMAT[1])
+            SqliteBlocks.create(connection)
+
+    def _check_format(self, connection: apsw.Connection) -> None:
+        found = (connection.pragma("application_id"), connection.pragma("user_version"))
+        if found != _FORMAT:
+            raise Damaged(f"it is no store of this version of Penstock (format {found[0]:#x} {found[1]})")
+
+    def _check_log(self, connection: apsw.Connection) -> None:
+        """Nothing that was answered stands in the write-ahead log behind something damaged."""
+        _, frames, _ = connection.execute("PRAGMA wal_checkpoint(NOOP)").get
+        found = self._tail(max(0, frames))
+        if found.damaged and not connection.execute("SELECT relaxed FROM setting").get:
+            raise Damaged(
+                f"{self.path.name}-wal is damaged behind {frames} pages, and commits behind that were answered; "
+                "bring it back from a backup"
+            )
+        if found.frames:
+            self.cut = f"{found.frames} pages of a transaction that was never finished"
+
+    def _tail(self, frames: int) -> Tail:
+        flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
+        try:
+            file = apsw.VFSFile(self._vfs, f"{self.path}-wal", flags)
+        except apsw.CantOpenError:
+            return Tail()
+        try:
+            return tail(file.xRead, file.xFileSize(), frames)
+        finally:
+            file.xClose()
+
+    def _set_sync(self, connection: apsw.Connection, sync: Sync) -> None:
+        """As it is wanted from now on; the file says so before anything is left unsynced."""
+        relaxed = int(sync == "relaxed")
+        if connection.execute("SELECT relaxed FROM setting").get != relaxed:
+            connection.execute("UPDATE setting SET relaxed = ?", (relaxed,))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        connection.pragma("synchronous", "NORMAL" if relaxed else "FULL")
+
+    def _configure(self, connection: apsw.Connection) -> None:
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("fullfsync", 1)  # where a plain sync does not reach the disk
+        connection.pragma("checkpoint_fullfsync", 1)
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
+        connection.pragma("cache_size", -CACHE_KIB)
+        connection.pragma("cell_size_check", 1)
+        connection.pragma("temp_store", "MEMORY")
+
+    def _check_size(self, connection: apsw.Connection) -> None:
+        """A first page that has gone back to an older state knows too few pages, and others would be overwritten."""
+        with suppress(apsw.FullError):  # then it stays in the log
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            pages, page_bytes = connection.pragma("page_count"), connection.pragma("page_size")
+            file = apsw.VFSFile(self._vfs, str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+            size_bytes = file.xFileSize()
+            file.xClose()
+            if size_bytes != pages * page_bytes:
+                raise Damaged(f"it has {size_bytes} bytes and not {pages} pages of {page_bytes}")
+
+    def _find_trimmed(self) -> None:
+        """What was trimmed and not yet deleted is deleted now."""
+        for area in self._blocks.areas():
+            with suppress(Damaged):
+                self._blocks.forget(area, self._areas.row(area).trimmed.key)
+        self._blocks.committed()
+
+    # Changing.
+
+    def carry_out(self, group: Sequence[Ask]) -> Answers:
+        """All of them, in one transaction or few; the answers that can be given now."""
+        answers = self.settle()
+        if self._unsettled:
+            return [(asked.ticket, StorageFailed(f"{self.path}: the disk fails")) for asked in group]
+        return answers + self._carried_out(group)
+
+    def settle(self) -> Answers:
+        """Overwrite a commit whose sync had failed; then those who wait for it can be answered."""
+        if not self._unsettled:
+            return []
+        try:
+            with self._connection:
+                self._connection.execute("UPDATE setting SET settled = settled + 1")
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            self._undo()
+            return []
+        answers, self._unsettled = self._unsettled, []
+        return answers
+
+    @property
+    def unsettled(self) -> int:
+        """How many operations wait for an answer because a sync failed."""
+        return len(self._unsettled)
+
+    def _carried_out(self, group: Sequence[Ask]) -> Answers:
+        try:
+            self._check_room(group)
+            self._connection.execute("BEGIN")
+            answers = [(asked.ticket, self._areas.carry_out(asked.area, asked.operation)) for asked in group]
+            self._areas.flush()
+        except Exception as error:  # whatever it was: everybody is answered
+            return self._failed(group, error)
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.FullError as error:  # the end of the transaction was not written
+            return self._failed(group, error)
+        except Exception as error:
+            self._undo()
+            problem = StorageFailed(f"{self.path}: {error}")
+            self._unsettled = [(asked.ticket, problem) for asked in group]
+            return self.settle()
+        self._blocks.committed()
+        return answers
+
+    def _failed(self, group: Sequence[Ask], error: Exception) -> Answers:
+        """Undo it, and try it again in halves."""
+        self._undo()
+        if len(group) > 1:
+            half = len(group) // 2
+            return self.carry_out(group[:half]) + self.carry_out(group[half:])
+        asked = group[0]
+        if isinstance(error, _DAMAGE):
+            return [(asked.ticket, self._areas.condemn(asked.area, str(error)))]
+        return [(asked.ticket, StorageFailed(f"{self.path}: {error}"))]
+
+    def _undo(self) -> None:
+        if self._connection.in_transaction:
+            with suppress(apsw.Error):  # tried again when the next transaction cannot begin
+                self._connection.execute("ROLLBACK")
+        self._areas.reload()
+        with suppress(apsw.Error, Damaged):
+            self._blocks.reload()
+
+    def _check_room(self, group: Sequence[Ask]) -> None:
+        if self._wal_pages > WAL_PAGES_MAX and not all(isinstance(asked.operation, _READS) for asked in group):
+            raise OSError(f"the log cannot be copied into the file: {self._checkpoint_problem}")
+
+    # Between groups.
+
+    def tidy(self) -> bool:
+        """Do one of the things that wait to be done; whether there is more."""
+        if self._unsettled:
+            return False
+        if self._wal_pages >= CHECKPOINT_PAGES:
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        elif self._blocks.unclean:
+            self._clean()
+        return self._blocks.unclean or (self._wal_pages >= CHECKPOINT_PAGES and not self._checkpoint_problem)
+
+    def _clean(self) -> None:
+        try:
+            with self._connection:
+                self._blocks.clean()
+        except apsw.Error:
+            self._blocks.skip()
+            self._undo()
+
+    def _checkpoint(self, mode: int) -> None:
+        try:
+            self._connection.wal_checkpoint(mode=mode)
+            self._wal_pages, self._checkpoint_problem = 0, ""
+        except apsw.Error as error:
+            self._checkpoint_problem = str(error)
+
+    def _committed(self, connection: apsw.Connection, database: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _sync_folder(folder: Path) -> None:
+    """The file itself is in its folder, and the folder in its own, also after a power cut."""
+    for place in (folder, folder.parent):
+        if hasattr(os, "O_DIRECTORY"):
+            opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)

@@ -1,0 +1,89 @@
+"""What stands on the disk of a pubend: the entries of its log, and its named values.
+
+Each entry of the log is one message with its publication_id; its key is its tick. The values of the pubend's area:
+    meta         who it is, written once when it is made
+    lease        the newest tick that may be given or told, and where the known publication ids begin
+    gone         the newest tick that is kept no longer, and where the known publication ids begin
+    name/NAME    one durable name: its predicate and its position
+All are arrays in msgpack that begin with a version. The store sees to checksums, so what does not decode was written by
+something else, or by a later version: the pubend stops, and nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from penstock.content.message import Message
+from penstock.streams.packets import Tick
+
+VERSION = 1
+META = "meta"
+LEASE = "lease"
+GONE = "gone"
+NAME_PREFIX = "name/"
+
+
+class Versioned(Struct, frozen=True, array_like=True, gc=False):
+    """The base of all."""
+
+    version: int
+
+
+T = TypeVar("T", bound=Versioned)
+
+
+class LogEntry(Versioned, frozen=True, gc=False):
+    """A message in the log."""
+
+    publication_id: str
+    message: Message
+
+
+class PubendMeta(Versioned, frozen=True, gc=False):
+    """Who the pubend is. The epoch tells it from one of the same name that was removed."""
+
+    stream: str
+    number: int
+    of: int
+    epoch: int
+
+
+class TickMark(Versioned, frozen=True, gc=False):
+    """A lease, or what is gone; the ids of all entries from `ids_from` on are known, if they are kept."""
+
+    tick: Tick
+    ids_from: Tick
+
+
+class NameRecord(Versioned, frozen=True, gc=False):
+    """A durable name: everything up to `position` is acknowledged. `created` and `seen` are ticks."""
+
+    where: str
+    position: Tick
+    created: Tick
+    seen: Tick
+
+
+class UnreadableEntry(ValueError):
+    """What a store returned is nothing of ours."""
+
+
+encode = msgspec.msgpack.Encoder().encode
+_decoders: dict[type[Versioned], msgspec.msgpack.Decoder[Versioned]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (LogEntry, PubendMeta, TickMark, NameRecord)
+}
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """The struct in these bytes; raises UnreadableEntry."""
+    try:
+        found = _decoders[kind].decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableEntry(f"{kind.__name__} cannot be read: {error}") from None
+    if found.version != VERSION:
+        raise UnreadableEntry(f"{kind.__name__} of version {found.version}; this Penstock reads version {VERSION}")
+    assert isinstance(found, kind)
+    return found

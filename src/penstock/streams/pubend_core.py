@@ -1,0 +1,135 @@
+"""What the parts of a pubend share: who it is, its ticks, its disk, and whom it tells.
+
+The parts are the opening, the publish queue, the durable names with their sessions, retention and the commands. Each
+asks the disk through `PubendDisk` and is called back with the answer. `Outlet` is what the broker around the pubend
+offers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.kernel.machine import Effect
+from penstock.kernel.storage import Operation, ServiceStorage, StorageFailed, StorageResult, Ticket
+from penstock.kernel.timers import ServiceTimers
+from penstock.overlay.packets import BrokerId
+from penstock.streams.config import StreamsConfig
+from penstock.streams.packets import Item, Payload, Tick, pubend_name
+from penstock.streams.pubend_clock import TickSource
+from penstock.streams.records import PubendStopped
+from penstock.streams.timers import StreamTimer
+
+if TYPE_CHECKING:
+    from penstock.streams.pubend import Pubend
+
+Then = Callable[[StorageResult, float], list[Effect]]
+
+
+class Outlet(Protocol):
+    """The broker around a pubend."""
+
+    def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]:
+        """Send it to this broker, which may be this one."""
+
+    def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
+        """These are on disk, in the order of ticks; the horizon includes them."""
+
+    def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
+        """It is open, and serves."""
+
+    def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
+        """Its `gone` has moved, or it was removed."""
+
+    def slice_read(
+        self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
+    ) -> list[Effect]:
+        """The log has these, and nothing else, from `first` to `upto`."""
+
+    def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> list[Effect]:
+        """The log could not be read; it may be tried again, unless the pubend has a problem now."""
+
+
+class PubendDisk:
+    """The pubend's area of storage: each answer goes to the part that asked."""
+
+    def __init__(self, storage: ServiceStorage, log: str) -> None:
+        self._storage = storage
+        self._log = log
+        self._asked: dict[Ticket, Then] = {}
+        self.closed = False  # it is being deleted: nothing more is written, and nobody waits for it
+
+    def ask(self, operation: Operation, then: Then) -> list[Effect]:
+        if self.closed:
+            return []
+        question = self._storage.ask(operation, self._log)
+        self._asked[question.ticket] = then
+        return [question]
+
+    def answered(self, ticket: Ticket) -> Then | None:
+        """Who waits for this; None if it was not asked here."""
+        return self._asked.pop(ticket, None)
+
+
+class PubendCore:
+    """The shared state of one pubend."""
+
+    def __init__(
+        self,
+        pubend: Pubend,
+        stream: str,
+        number: int,
+        of: int,
+        *,
+        storage: ServiceStorage,
+        config: StreamsConfig,
+        timers: ServiceTimers,
+        random: Random,
+        outlet: Outlet,
+    ) -> None:
+        self.pubend = pubend
+        self.stream = stream
+        self.number = number
+        self.of = of
+        self.name = pubend_name(stream, number)
+        self.epoch = 0
+        self.ready = False
+        self.doing = "is opening"  # while it is not ready
+        self.problem = ""
+        self.gone: Tick = 0
+        self.config = config
+        self.random = random
+        self.outlet = outlet
+        self.ticks = TickSource(config.lease)
+        self.disk = PubendDisk(storage, self.name)
+        self._timers = timers
+
+    def send(self, broker: BrokerId, payload: Payload, now: float) -> list[Effect]:
+        return self.outlet.send_to(broker, payload, now=now)
+
+    def set_timer(self, timer: StreamTimer, at: float) -> None:
+        self._timers.set(timer, at, self.name)
+
+    def cancel_timers(self) -> None:
+        for timer in StreamTimer:
+            if timer.name.startswith("PUBEND_") and timer is not StreamTimer.PUBEND_SILENCE:
+                self._timers.cancel(timer, self.name)
+
+    def stop(self, problem: str) -> list[Effect]:
+        """Serve nobody any more, for this reason. Nothing on disk is changed."""
+        if self.problem:
+            return []
+        self.problem = problem
+        self.ready = False
+        return [PubendStopped(self.name, problem)]
+
+    def failed(self, result: StorageFailed) -> list[Effect]:
+        """The disk could not do something: damage stops the pubend, all else may pass."""
+        return self.stop(f"{self.name} is damaged: {result.problem}") if result.damaged else []
+
+    def refusal(self) -> tuple[str, bool]:
+        """Why it serves nobody now, and whether that may pass; an empty text if it serves."""
+        if self.problem:
+            return self.problem, False
+        return ("", False) if self.ready else (f"{self.name} {self.doing}", True)

@@ -1,0 +1,103 @@
+"""Which publications a pubend has stored lately, by their ids: a repeat is answered, not stored again.
+
+The ids are on disk as part of the log's entries. In memory there is a table of the newest: kept for a quarter longer
+than `ids_window`, since a life that begins above its lease has a clock that is a little ahead, and at most `ids_max`.
+`known_from` is the tick from which on the table has the id of every entry in the log. It is written with each lease and
+with each trim, and a new life reads the log from there; so no leap of a clock loses an id. Retention keeps an entry
+as long as its id is here, unless `retain`, `retain_bytes` or a command takes it: ids vanish with their entries when the
+broker restarts.
+
+A publisher says how long ago it first tried. If the id is not here, and that is longer ago than the table reaches,
+nobody can know whether the message was stored, and it is refused.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from math import inf
+
+import msgspec
+from msgspec import Struct
+
+from penstock.content.message import Message
+from penstock.streams.config import StreamsConfig
+from penstock.streams.packets import Tick
+from penstock.streams.pubend_clock import SECOND
+
+KEPT_SHARE = 1.25  # of the window
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+class StoredId(Struct, frozen=True, gc=False):
+    """One publication that is on disk."""
+
+    tick: Tick
+    digest: bytes
+    stored_at: float  # elapsed seconds of this life; negative for what an earlier life stored
+
+
+def content_digest(message: Message) -> bytes:
+    """Tells messages apart under one id: publisher, attributes and body, in whichever life of the publisher."""
+    text = _encode((message.identity.publisher, message.attributes))
+    return blake2b(len(text).to_bytes(8, "big") + text + message.body, digest_size=16).digest()
+
+
+class PublicationIds:
+    """A table in the order of ticks, bounded in time and number."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        self._window = config.ids_window
+        self._count_max = config.ids_max
+        self._lease = config.lease
+        self._stored: dict[str, StoredId] = {}
+        self.known_from: Tick = 0
+        self._forgotten_at = -inf  # when the newest that is not in the table any more was stored
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def begin(self, known_from: Tick, gone: Tick, base: Tick) -> None:
+        """A new life that begins at tick `base`: `load` follows, with every entry of the log from `known_from` on."""
+        self._stored.clear()
+        self.known_from = known_from
+        self._forgotten_at = self._lives_ago(known_from - 1, base) + self._lease if known_from else -inf
+        if known_from <= gone and gone:
+            self._forgotten_at = 0.0  # entries were taken before their ids might be forgotten
+
+    def load(self, publication_id: str, message: Message, tick: Tick, base: Tick) -> None:
+        """An entry of an earlier life. It was within the window then, even if the clock has leapt since."""
+        self.add(publication_id, content_digest(message), tick, max(self._lives_ago(tick, base), -self._window))
+
+    def find(self, publication_id: str) -> StoredId | None:
+        return self._stored.get(publication_id)
+
+    def add(self, publication_id: str, digest: bytes, tick: Tick, elapsed: float) -> None:
+        if not publication_id:
+            return
+        self._stored.pop(publication_id, None)
+        self._stored[publication_id] = StoredId(tick, digest, elapsed)
+        self.forget_old(elapsed)
+
+    def forget_old(self, elapsed: float) -> None:
+        """Whatever is beyond the window, or too many."""
+        kept_from = elapsed - KEPT_SHARE * self._window
+        while self._stored:
+            publication_id = next(iter(self._stored))
+            oldest = self._stored[publication_id]
+            if oldest.stored_at >= kept_from and len(self._stored) <= self._count_max:
+                return
+            del self._stored[publication_id]
+            self.known_from = oldest.tick + 1
+            self._forgotten_at = max(self._forgotten_at, oldest.stored_at)
+
+    def reach_back(self, age: float, elapsed: float) -> bool:
+        """Whether an id that is not here, first tried so many seconds ago, is certainly not in the log."""
+        return age <= self._window and (age == 0.0 or elapsed - age > self._forgotten_at)
+
+    def oldest(self) -> Tick | None:
+        """The lowest tick whose id is known; None: there is none."""
+        return next((stored.tick for stored in self._stored.values()), None)
+
+    @staticmethod
+    def _lives_ago(tick: Tick, base: Tick) -> float:
+        return (tick - base) / SECOND

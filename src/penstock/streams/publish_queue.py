@@ -1,0 +1,199 @@
+"""From a PublishRequest to an entry in the log of a pubend, and its answer.
+
+State: publications that wait for the disk, in the order they came; one batch of them that is being written; the ids of
+what was stored. The first publication is written at once; what comes meanwhile goes together into the next write, so
+the commits of a busy pubend are shared. Ticks are given when a batch is written. They answer when it is on disk: each
+publication to all who asked for it under its id, and then the outlet learns of it, in the order of ticks.
+
+A write that fails leaves nothing: its ticks are silence, and its publishers may try again. If the lease does not reach
+for a tick the queue waits until it is renewed, and is refused if it cannot be.
+
+Bounds: `pending_bytes_max` for all that waits and is being written, `BATCH_MAX` and `BATCH_BYTES_MAX` for one write,
+`ASKERS_MAX` who wait for one publication.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from penstock.content.message import Message
+from penstock.kernel.machine import Effect
+from penstock.kernel.storage import ENTRY_BYTES_MAX, Append, StorageFailed, StorageResult
+from penstock.overlay.packets import BrokerId
+from penstock.streams.log_codec import VERSION, LogEntry, encode
+from penstock.streams.packets import PublishAnswer, PublishRequest, Tick
+from penstock.streams.pubend_core import PubendCore
+from penstock.streams.publication_ids import PublicationIds, content_digest
+from penstock.streams.records import committed_record
+
+BATCH_MAX = 1_000
+BATCH_BYTES_MAX = 4 << 20
+ASKERS_MAX = 16
+ENTRY_OVERHEAD = 100  # what a waiting publication takes besides its entry
+
+Asker = tuple[BrokerId, int]  # and the number of its request
+
+
+class Publication(Struct):
+    """A message on its way to disk."""
+
+    publication_id: str
+    digest: bytes
+    message: Message
+    entry: bytes
+    askers: list[Asker]
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.entry) + ENTRY_OVERHEAD
+
+
+class PublishQueue:
+    """Publications of one pubend that are not on disk yet."""
+
+    def __init__(
+        self,
+        core: PubendCore,
+        ids: PublicationIds,
+        *,
+        renew_lease: Callable[[float], list[Effect]],
+        appended: Callable[[Tick, int, int, float], list[Effect]],
+    ) -> None:
+        self._core = core
+        self._ids = ids
+        self._renew_lease = renew_lease
+        self._appended = appended  # (first tick, entries, bytes, now): the log has grown
+        self._waiting: deque[Publication] = deque()
+        self._batch: Sequence[tuple[Tick, Publication]] = ()
+        self._by_id: dict[str, Publication] = {}  # of both
+        self.size_bytes = 0  # of both
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._batch)
+
+    def publish(self, packet: PublishRequest, reply_to: BrokerId, now: float) -> list[Effect]:
+        asker = (reply_to, packet.request)
+        problem, again = self._core.refusal()
+        if problem:
+            return self._refuse(asker, problem, again, now)
+        digest = content_digest(packet.message)
+        repeated = self._repeated(packet, digest, asker, now)
+        if repeated is not None:
+            return repeated
+        entry = encode(LogEntry(VERSION, packet.publication_id, packet.message))
+        if len(entry) > ENTRY_BYTES_MAX:
+            return self._refuse(
+                asker, f"the message has {len(entry)} bytes; the limit is {ENTRY_BYTES_MAX}", False, now
+            )
+        limit = self._core.config.pending_bytes_max
+        if len(self) and self.size_bytes + len(entry) + ENTRY_OVERHEAD > limit:
+            busy = f"{self.size_bytes} bytes wait for the disk of {self._core.name}"
+            return self._refuse(asker, f"{busy}; the limit pending_bytes_max is {limit}", True, now)
+        publication = Publication(packet.publication_id, digest, packet.message, entry, [asker])
+        self._waiting.append(publication)
+        self._by_id[publication.publication_id] = publication
+        self.size_bytes += publication.size_bytes
+        return self.write(now)
+
+    def write(self, now: float) -> list[Effect]:
+        """Begin the next write, if there is none and something waits."""
+        if self._batch or not self._waiting or not self._core.ready:
+            return []
+        ticks = self._core.ticks.give(self._batch_length(), now=now)
+        if not ticks:
+            return self._renew_lease(now)
+        self._batch = [(tick, self._waiting.popleft()) for tick in ticks]
+        entries = tuple((tick, publication.entry) for tick, publication in self._batch)
+        return self._core.disk.ask(Append(entries), self._written)
+
+    def refuse_waiting(self, problem: str, again: bool, now: float) -> list[Effect]:
+        """Nothing that waits will be written; what is being written is not touched."""
+        effects: list[Effect] = []
+        while self._waiting:
+            effects += self._end(self._waiting.popleft(), PublishAnswer(0, self._core.name, 0, problem, again), now)
+        return effects
+
+    def _repeated(self, packet: PublishRequest, digest: bytes, asker: Asker, now: float) -> list[Effect] | None:
+        """What to do with an id that is known, or too old to be; None: it is a new one."""
+        if not packet.publication_id:
+            return None
+        stored = self._ids.find(packet.publication_id)
+        waiting = self._by_id.get(packet.publication_id)
+        if stored is None and waiting is None:
+            self._core.ticks.clock.read(now)
+            if self._ids.reach_back(packet.age, self._core.ticks.clock.elapsed):
+                return None
+            problem = (
+                f"it was first tried {packet.age:.0f} s ago, and {self._core.name} does not know the publication ids of"
+                " that time any more: nobody can know whether it was stored"
+            )
+            return self._refuse(asker, problem, False, now)
+        if digest != (stored.digest if stored else waiting.digest if waiting else b""):
+            problem = f"the publication_id '{packet.publication_id}' was used for another message; choose another one"
+            return self._refuse(asker, problem, False, now)
+        if stored is not None:
+            return self._core.send(asker[0], PublishAnswer(asker[1], self._core.name, stored.tick), now)
+        assert waiting is not None
+        return self._join(waiting, asker, now)
+
+    def _join(self, waiting: Publication, asker: Asker, now: float) -> list[Effect]:
+        """One more waits for the same publication."""
+        if asker in waiting.askers:
+            return []
+        waiting.askers.append(asker)
+        if len(waiting.askers) <= ASKERS_MAX:
+            return []
+        return self._refuse(waiting.askers.pop(0), "it is being written, and was asked for again since", True, now)
+
+    def _batch_length(self) -> int:
+        size_bytes = 0
+        for count, publication in enumerate(self._waiting):
+            size_bytes += len(publication.entry)
+            if count and (count >= BATCH_MAX or size_bytes > BATCH_BYTES_MAX):
+                return count
+        return len(self._waiting)
+
+    def _written(self, result: StorageResult, now: float) -> list[Effect]:
+        batch, self._batch = self._batch, ()
+        self._core.ticks.settled()
+        if isinstance(result, StorageFailed):
+            return self._not_written(batch, result, now)
+        core = self._core
+        self._core.ticks.clock.read(now)
+        for tick, publication in batch:
+            self._ids.add(publication.publication_id, publication.digest, tick, core.ticks.clock.elapsed)
+        effects = self.write(now)
+        for tick, publication in batch:
+            effects.append(committed_record(core.name, core.epoch, tick, publication.message))
+            effects += self._end(publication, PublishAnswer(0, core.name, tick), now)
+        size_bytes = sum(len(publication.entry) for _, publication in batch)
+        effects += self._appended(batch[0][0], len(batch), size_bytes, now)
+        items = [(tick, publication.message) for tick, publication in batch]
+        return effects + core.outlet.committed(core.pubend, items, now=now)
+
+    def _not_written(
+        self, batch: Sequence[tuple[Tick, Publication]], failure: StorageFailed, now: float
+    ) -> list[Effect]:
+        effects = self._core.failed(failure)
+        problem = self._core.problem or f"{self._core.name} could not store it: {failure.problem}"
+        again = not self._core.problem
+        for _, publication in batch:
+            effects += self._end(publication, PublishAnswer(0, self._core.name, 0, problem, again), now)
+        return effects + self.write(now)
+
+    def _end(self, publication: Publication, answer: PublishAnswer, now: float) -> list[Effect]:
+        """It does not wait any more; all who asked get the answer."""
+        self.size_bytes -= publication.size_bytes
+        if self._by_id.get(publication.publication_id) is publication:
+            del self._by_id[publication.publication_id]
+        effects: list[Effect] = []
+        for broker, request in publication.askers:
+            told = PublishAnswer(request, answer.pubend, answer.tick, answer.problem, answer.again)
+            effects += self._core.send(broker, told, now)
+        return effects
+
+    def _refuse(self, asker: Asker, problem: str, again: bool, now: float) -> list[Effect]:
+        return self._core.send(asker[0], PublishAnswer(asker[1], self._core.name, 0, problem, again), now)
