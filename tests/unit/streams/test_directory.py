@@ -133,7 +133,6 @@ def test_our_own_pubends_are_known_here_and_told_at_the_next_refresh_then_ever_m
 
 def test_a_new_neighbour_is_told_all_and_every_telling_has_a_higher_version() -> None:
     known = a_directory()
-    known.host([("notes", 0, 1, 3)])
     known.receive(bank(1, ORDERS), 5, [], now=1.0)
     first, others = told(known.neighbour_up(6, now=1.0))[6]
     assert (first.origin, others.origin) == (0, 1)
@@ -145,7 +144,6 @@ def test_a_new_neighbour_is_told_all_and_every_telling_has_a_higher_version() ->
 
 def test_a_later_life_of_ours_that_others_know_is_outbid() -> None:
     known = a_directory()
-    known.host([ORDERS])
     assert known.receive(Advert(0, 9, 40, "edge", True), 5, [5, 6], now=1.0) == []
     (advert,) = told(known.refresh([5], now=2.0))[5]
     assert (advert.incarnation, advert.version) > (9, 40)

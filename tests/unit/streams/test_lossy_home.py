@@ -59,7 +59,7 @@ class ModelBroker:
         elif isinstance(packet, Take):
             self.credit = max(self.credit, packet.messages_in_all)
         elif isinstance(packet, Resume):
-            self.sent = min(self.sent, packet.received)
+            self.sent = min(self.sent, packet.messages_received)
             self.told[packet.pubend] = min(self.told[packet.pubend], packet.tick)
         elif isinstance(packet, Acknowledge) and packet.tick <= self.told[packet.pubend]:
             self.done[packet.pubend] = max(self.done[packet.pubend], packet.tick)
