@@ -331,7 +331,7 @@ class StreamBroker:
         self._relays.slice_failed(pubend, token, now=now)
         return []
 
-    # What the edge, publishing and commands need (`edge.Way`).
+    # What the edge, publishing and commands need (`edge.HomeBroker`).
 
     def pubends(self, stream: str) -> tuple[int, str, bool]:
         count = self._directory.count_of(stream)

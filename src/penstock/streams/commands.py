@@ -19,7 +19,7 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.timers import ServiceTimers
 from penstock.overlay.packets import BrokerId
 from penstock.streams.directory import Directory
-from penstock.streams.edge import Way
+from penstock.streams.edge import HomeBroker
 from penstock.streams.packets import (
     PUBENDS_MAX,
     STREAM_NAME_BYTES_MAX,
@@ -51,9 +51,13 @@ class Commands:
     """What a home broker does with its clients' commands."""
 
     def __init__(
-        self, way: Way, directory: Directory, timers: ServiceTimers, broker_named: Callable[[str], BrokerId | None]
+        self,
+        broker: HomeBroker,
+        directory: Directory,
+        timers: ServiceTimers,
+        broker_named: Callable[[str], BrokerId | None],
     ) -> None:
-        self._way = way
+        self._broker = broker
         self._directory = directory
         self._timers = timers
         self._broker_named = broker_named
@@ -77,7 +81,7 @@ class Commands:
         if problem:
             return [_report(link, packet, None, problem)]
         gathering = _Gathering(link, packet)
-        number = self._way.next_request()
+        number = self._broker.next_request()
         self._gatherings[number] = gathering
         asked = self._add(packet.stream, arguments) if packet.verb == "add" else self._each(packet.stream, arguments)
         if isinstance(asked, str):
@@ -85,13 +89,13 @@ class Commands:
             return [_report(link, packet, None, asked)]
         self._timers.set(StreamTimer.COMMAND, now + (VERIFY_WITHIN if packet.verb == "verify" else WITHIN), number)
         effects: list[Effect] = []
-        requests = [(self._way.next_request(), *one) for one in asked]
+        requests = [(self._broker.next_request(), *one) for one in asked]
         for request, about, _, _ in requests:
             gathering.waiting[request] = about
             self._requests[request] = number
         for request, _, broker, given in requests:
             command = Command(request, packet.verb, packet.stream, msgspec.json.encode(given))
-            effects += self._way.send_to(broker, command, now=now)
+            effects += self._broker.send_to(broker, command, now=now)
         return effects
 
     def answered(self, packet: CommandAnswer) -> list[Effect]:
@@ -114,7 +118,7 @@ class Commands:
             return []
         for request, about in gathering.waiting.items():
             self._requests.pop(request, None)
-            gathering.problems.append(f"{about}: no answer; {self._way.unreachable(about) or 'try again'}")
+            gathering.problems.append(f"{about}: no answer; {self._broker.unreachable(about) or 'try again'}")
         return self._finish(number)
 
     def link_down(self, link: Link) -> None:
@@ -146,15 +150,15 @@ class Commands:
         return asked
 
     def _each(self, stream: str, arguments: Mapping[str, Any]) -> list[tuple[str, BrokerId, dict[str, Any]]] | str:
-        count, problem, _ = self._way.pubends(stream)
+        count, problem, _ = self._broker.pubends(stream)
         if problem:
             return problem
         asked = []
         for number in range(count):
             pubend = pubend_name(stream, number)
-            host = self._way.host(pubend)
+            host = self._broker.host(pubend)
             if host is None:
-                return self._way.unreachable(pubend)
+                return self._broker.unreachable(pubend)
             asked.append((pubend, host, {**arguments, "pubend": pubend}))
         return asked
 

@@ -82,6 +82,7 @@ class Directory:
         self._numbers: dict[str, dict[int, None]] = {}  # stream -> the numbers of its pubends that somebody claims
         self._claimed = 0  # claims in all
         self._names: dict[str, dict[BrokerId, None]] = {name: {broker: None}}
+        self._flooded = False  # whoever never hosted anything need not be known everywhere
         self._told_at = 0.0  # when our own advert was last flooded
         self._every = 1  # refresh intervals until it is told again
         self._recorded_at = -RECORD_EVERY
@@ -95,11 +96,11 @@ class Directory:
             self._claim(self._own, held=False)
             self._own = self._renewed(hosted)
             self._claim(self._own, held=True)
-            self._every = 0
+            self._every, self._flooded = 0, True
 
     def refresh(self, neighbours: Iterable[Link], *, now: float) -> list[Effect]:
         """Tell our own anew, if it is time; to be called every refresh interval, and when what we host has changed."""
-        if not self._own.pubends and not self._told_at:  # we host nothing, and never did
+        if not self._flooded:
             return []
         if self._every and now < self._told_at + self._every * self._config.refresh_interval:
             return []
@@ -148,7 +149,7 @@ class Directory:
             self._own = Advert(
                 own.origin, packet.incarnation, packet.version + 1, own.name, own.stores, own.pubends
             )  # refresh adds one more
-            self._every = 1
+            self._every, self._flooded = 1, True
 
     def _full(self, packet: Advert, before: _Heard | None, now: float) -> list[Effect] | None:
         """None if there is room, perhaps because somebody who is gone was forgotten; else what to record."""

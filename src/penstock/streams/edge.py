@@ -61,7 +61,7 @@ CREDIT_MAX = 100_000  # messages that a client may have sent to it before it tak
 WANTED_MAX = 64  # ranges of one cursor
 
 
-class Way(Protocol):
+class HomeBroker(Protocol):
     """What the edge needs of its broker."""
 
     def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]: ...
@@ -86,8 +86,8 @@ class Way(Protocol):
 class Edge:
     """All durable readers of one broker."""
 
-    def __init__(self, way: Way, config: StreamsConfig, timers: ServiceTimers) -> None:
-        self._way = way
+    def __init__(self, broker: HomeBroker, config: StreamsConfig, timers: ServiceTimers) -> None:
+        self._broker = broker
         self._config = config
         self._timers = timers
         self._readers: dict[tuple[Link, int], Reader] = {}
@@ -117,7 +117,7 @@ class Edge:
         known = self._readers.get((link, packet.subscription))
         if known is not None and (known.stream, known.name, known.where) != (packet.stream, packet.name, packet.where):
             return self._refusal(packet, link, f"subscription {packet.subscription} exists and is another")
-        count, problem, again = self._way.pubends(packet.stream)
+        count, problem, again = self._broker.pubends(packet.stream)
         problem = problem or name_problem(packet.name, "the durable name", DURABLE_NAME_BYTES_MAX)
         if problem:
             return self._refusal(packet, link, problem, again=again)
@@ -162,7 +162,7 @@ class Edge:
         cursor = reader.cursors.get(pubend)
         effects: list[Effect] = []
         if cursor is None:
-            relay = self._way.relay(pubend)
+            relay = self._broker.relay(pubend)
             if relay is None:  # it will be known one day; until then there is nothing to filter
                 cursor = Cursor(pubend, 0, -1)
             else:
@@ -246,9 +246,9 @@ class Edge:
             cursor.done = cursor.stored = cursor.progress_sent = cursor.confirmed = min(packet.done, cursor.position)
         elif packet.position > cursor.position:  # somebody else has read under this name meanwhile
             cursor.position = packet.position
-        relay = self._way.relay(packet.pubend)
+        relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
-            relay.known.learn_gone(packet.position)
+            relay.gone(packet.position)
         return effects + self._answered(reader) + self._advance_all(reader)
 
     def session_ended(self, packet: SessionEnded, *, now: float) -> list[Effect]:
@@ -319,7 +319,7 @@ class Edge:
 
     def progress(self, pubend: str, *, now: float) -> list[Effect]:
         """Tell the pubend what readers are done with."""
-        host = self._way.host(pubend)
+        host = self._broker.host(pubend)
         done: dict[int, list[tuple[str, int, Tick]]] = {}
         for reader in self._by_pubend.get(pubend, {}).values():
             cursor = reader.cursors[pubend]
@@ -333,7 +333,9 @@ class Edge:
             effect
             for epoch, entries in done.items()
             for at in range(0, len(entries), NAMES_MAX)
-            for effect in self._way.send_to(host, Progress(pubend, epoch, tuple(entries[at : at + NAMES_MAX])), now=now)
+            for effect in self._broker.send_to(
+                host, Progress(pubend, epoch, tuple(entries[at : at + NAMES_MAX])), now=now
+            )
         ]
 
     def refresh(self, *, now: float) -> list[Effect]:
@@ -350,11 +352,11 @@ class Edge:
             if self._readers.get((reader.link, reader.number)) is reader:
                 effects += self._still_waiting(reader, now)
         for pubend, entries in sessions.items():
-            host = self._way.host(pubend)
+            host = self._broker.host(pubend)
             if host is not None:
                 for at in range(0, len(entries), NAMES_MAX):
                     renewal = Renew(pubend, tuple(entries[at : at + NAMES_MAX]))
-                    effects += self._way.send_to(host, renewal, now=now)
+                    effects += self._broker.send_to(host, renewal, now=now)
                 effects += self.progress(pubend, now=now)
         return effects
 
@@ -363,13 +365,14 @@ class Edge:
     def _interest(self, relay: Relay, now: float) -> list[Effect]:
         """What our readers together want of a pubend."""
         readers = self._by_pubend.get(relay.pubend, {})
-        relay.has_readers = bool(readers)
         if readers:
+            relay.read_here()
             relay.interest.set(OURSELVES, {k: v for reader in readers.values() for k, v in reader.filters.items()})
         else:
+            relay.has_readers = False
             relay.interest.remove(OURSELVES)
             self._by_pubend.pop(relay.pubend, None)
-        return self._way.interest_changed(relay, now=now)
+        return self._broker.interest_changed(relay, now=now)
 
     def _register(self, reader: Reader, cursor: Cursor, now: float) -> list[Effect]:
         """Ask the pubend to let the reader begin; a cursor that has walked stays where it is.
@@ -378,19 +381,19 @@ class Edge:
         """
         if self._readers.get((reader.link, reader.number)) is not reader:
             return []
-        relay = self._way.relay(cursor.pubend)
-        host = self._way.host(cursor.pubend)
+        relay = self._broker.relay(cursor.pubend)
+        host = self._broker.host(cursor.pubend)
         self._asked.pop(cursor.request, None)
         if relay is None or host is None:
-            cursor.problem = self._way.unreachable(cursor.pubend)
+            cursor.problem = self._broker.unreachable(cursor.pubend)
             return []
         effects: list[Effect] = []
         if (reader.link, reader.number) not in self._by_pubend.get(cursor.pubend, {}):
             self._by_pubend.setdefault(cursor.pubend, {})[reader.link, reader.number] = reader
             effects += self._interest(relay, now)
             cursor.since = relay.interest.version
-        cursor.request, cursor.asked_at = self._way.next_request(), now
-        cursor.problem = self._way.unreachable(cursor.pubend)
+        cursor.request, cursor.asked_at = self._broker.next_request(), now
+        cursor.problem = self._broker.unreachable(cursor.pubend)
         self._asked[cursor.request] = (reader, cursor)
         packet = Register(
             cursor.request,
@@ -404,7 +407,7 @@ class Edge:
             reader.takeover and not cursor.walked,
             reader.rewind and not cursor.walked,
         )
-        return effects + self._way.send_to(host, packet, now=now)
+        return effects + self._broker.send_to(host, packet, now=now)
 
     def _answered(self, reader: Reader) -> list[Effect]:
         """Answer the client, if it waits and all pubends have registered it."""
@@ -425,7 +428,7 @@ class Edge:
     def _advance_all(self, reader: Reader) -> list[Effect]:
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
-            relay = self._way.relay(cursor.pubend) if reader.serves(cursor) else None
+            relay = self._broker.relay(cursor.pubend) if reader.serves(cursor) else None
             if relay is not None:
                 effects += reader.advance(cursor, relay.known)
         return effects
@@ -447,15 +450,15 @@ class Edge:
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
             if self._by_pubend.get(cursor.pubend, {}).pop(key, None) is not None:
-                relay = self._way.relay(cursor.pubend)
+                relay = self._broker.relay(cursor.pubend)
                 if relay is not None:
                     effects += self._interest(relay, now)
         for cursor in reader.cursors.values():
-            host = self._way.host(cursor.pubend)
+            host = self._broker.host(cursor.pubend)
             if cursor.session and host is not None:
                 done = ((reader.name, cursor.session, cursor.progress()),)
-                effects += self._way.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
-                effects += self._way.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
+                effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
+                effects += self._broker.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
         return effects
 
     def _cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:

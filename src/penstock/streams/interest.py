@@ -25,7 +25,7 @@ REMEMBERED_MAX = 4_096  # ticks of which it is remembered who wants them
 Filters = Mapping[bytes, Filter]
 
 
-class Interest:
+class PubendInterest:
     """Who wants what of one pubend."""
 
     def __init__(self) -> None:

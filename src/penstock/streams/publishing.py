@@ -14,7 +14,7 @@ from zlib import crc32
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
-from penstock.streams.edge import Way
+from penstock.streams.edge import HomeBroker
 from penstock.streams.packets import PublishAnswer, PublishRequest, StreamPublish, StreamPublished, pubend_name
 
 WAITING_MAX = 100_000
@@ -23,26 +23,26 @@ WAITING_MAX = 100_000
 class Publishing:
     """Between clients here and pubends anywhere."""
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
+    def __init__(self, broker: HomeBroker) -> None:
+        self._broker = broker
         self._waiting: dict[int, tuple[Link, int]] = {}  # our number -> the client and its number
 
     def publish(self, packet: StreamPublish, link: Link, *, now: float) -> list[Effect]:
         """A client wants a message stored."""
-        count, problem, again = self._way.pubends(packet.stream)
+        count, problem, again = self._broker.pubends(packet.stream)
         if problem:
             return [_refusal(link, packet, problem, again=again)]
         chosen = crc32((packet.key or packet.message.identity.publisher).encode()) % count
         pubend = pubend_name(packet.stream, chosen)
-        host = self._way.host(pubend)
+        host = self._broker.host(pubend)
         if host is None:
-            return [_refusal(link, packet, self._way.unreachable(pubend), again=True)]
-        request = self._way.next_request()
+            return [_refusal(link, packet, self._broker.unreachable(pubend), again=True)]
+        request = self._broker.next_request()
         if len(self._waiting) >= WAITING_MAX:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[request] = (link, packet.request)
         wanted = PublishRequest(request, pubend, packet.publication_id, packet.age, packet.message)
-        return self._way.send_to(host, wanted, now=now)
+        return self._broker.send_to(host, wanted, now=now)
 
     def answered(self, packet: PublishAnswer) -> list[Effect]:
         """The pubend has answered."""

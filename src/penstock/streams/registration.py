@@ -2,11 +2,12 @@
 
 Register is checked from top to bottom, and changes nothing if something is wrong with it: the name, the predicate,
 the position that the reader presents (of this epoch, and not in the future), the start of a new name, the predicate of
-a known name, and who else reads under it. A presented position says what the reader has got, not what it is done with: the
-reader goes on from there, or from what the name has acknowledged if that is later, and only Progress moves the stored
-position on. With `rewind` the presented one wins, higher or lower, and is stored: the application knows best what it
-has done. Then the record goes to disk, and Registered says from where on the
+a known name, and who else reads under it. Then the record goes to disk, and Registered says from where on the
 subscription is in force.
+
+A presented position says what the reader has got, not what it is done with: the reader goes on from there, or from what
+the name has acknowledged if that is later, and only Progress moves the stored position on. With `rewind` the presented
+one wins, higher or lower, and is stored: the application knows best what it has done.
 
 A position below what is kept is a gap: the answer says from where on something is missing, and the stored position
 stays where it is until the reader makes progress, so that the gap is told again if the answer is lost.

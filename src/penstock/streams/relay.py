@@ -27,7 +27,7 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
-from penstock.streams.interest import Interest, read_filters
+from penstock.streams.interest import PubendInterest, read_filters
 from penstock.streams.known import Known, KnownSpan
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import (
@@ -74,7 +74,7 @@ class Relay:
         self.at_source = False  # whether the pubend itself is at this broker
         self.upstream: Link | None = None
         self.known = Known(bytes_max=config.cache_bytes, runs_max=config.runs_max)
-        self.interest = Interest()
+        self.interest = PubendInterest()
         self.nacks = NackSchedule(config)
         self.downstream: dict[Link, Downstream] = {}
         self.newest: Tick = 0  # that anybody has told us of
@@ -170,7 +170,7 @@ class Relay:
         """The neighbour upstream tells us something."""
         if sender != self.upstream or packet.epoch != self.epoch:
             return []
-        self.known.learn_gone(packet.gone)
+        self.gone(packet.gone)
         self.newest = max(self.newest, packet.last)
         if self.horizon == 0:
             self.horizon = packet.first - 1
@@ -195,7 +195,7 @@ class Relay:
 
     def committed(self, items: Sequence[Item], horizon: Tick) -> list[Effect]:
         """The pubend here knows everything up to the horizon; these data are new."""
-        first = self.known.head + 1 if self.known.head else (items[0][0] if items else horizon)
+        first = self.newest + 1 if self.newest else (items[0][0] if items else horizon)
         if horizon < first:
             return []
         self.known.learn(first, horizon, TRUTH, items)
@@ -207,6 +207,18 @@ class Relay:
         """A part of the log, for those who asked for it."""
         self.known.learn(first, upto, TRUTH, items)
         return self._answer_asked(KnownSpan(first, upto, list(items)), TRUTH, cut=cut)
+
+    def gone(self, upto: Tick) -> None:
+        """The pubend keeps nothing up to this tick: nobody need wait for it."""
+        self.known.learn_gone(upto)
+        for down in self.downstream.values():
+            if down.asked:
+                down.asked.remove(0, upto)
+
+    def read_here(self) -> None:
+        """We have readers of our own, from now on: they begin at the present."""
+        if not self.has_readers:
+            self.has_readers, self.horizon = True, self.newest
 
     def _advance_horizon(self) -> None:
         known = self.known

@@ -136,6 +136,8 @@ def test_a_new_neighbour_is_told_all_and_every_telling_has_a_higher_version() ->
     known.receive(bank(1, ORDERS), 5, [], now=1.0)
     first, others = told(known.neighbour_up(6, now=1.0))[6]
     assert (first.origin, others.origin) == (0, 1)
+    assert known.refresh([5], now=1.0) == []  # who hosts nothing need not be known everywhere
+    known.host([("news", 0, 1, 3)])
     (second,) = told(known.refresh([5], now=1.0))[5]
     assert second.version > first.version
 
