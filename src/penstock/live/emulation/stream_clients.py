@@ -184,7 +184,7 @@ class StreamReader(StreamApplication):
         self._facts.tell(ReadingBegan(reader, self._stream, self.name, self._where, "earliest", self._kept))
         try:
             await messages.open()
-            self._facts.tell(ReadingInForce(reader, messages.positions()))
+            self._facts.tell(ReadingInForce(reader, messages.in_force_after))
             while True:
                 await self._read_some(reader, messages)
         finally:
