@@ -29,6 +29,7 @@ from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_book import BookedName, NameReading, StreamBook, StreamPublication
 from penstock.scenario.stream_facts import (
+    BrokerStarted,
     ClockStepped,
     GapRead,
     LogTrimming,
@@ -228,7 +229,7 @@ class StreamKept(StreamChecker):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self._settings = stream_settings(scenario)
-        self._steps: dict[str, float] = {}  # by broker: how far its clock was set, in all
+        self._steps: dict[str, float] = {}  # by broker: how far its clocks have leapt, in all
         self._hosts = {
             f"{stream.name}/{number}": broker for stream in scenario.stream for number, broker in enumerate(stream.at)
         }
@@ -244,6 +245,8 @@ class StreamKept(StreamChecker):
                 self.problem(f"{time:.6f}: {_who(reading)} {told}; only what is up to {trimmed} was trimmed")
         elif isinstance(fact, ClockStepped):
             self._steps[fact.broker] = self._steps.get(fact.broker, 0.0) + abs(fact.seconds)
+        elif isinstance(fact, BrokerStarted):
+            self._steps[fact.broker] = self._steps.get(fact.broker, -self._settings.lease) + self._settings.lease
 
     def _trim(self, time: float, pubend: str, upto: Tick) -> None:
         before = self.book.trimmed.get(pubend, 0)

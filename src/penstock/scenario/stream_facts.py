@@ -158,6 +158,12 @@ class ClockStepped(Struct, frozen=True):
     seconds: float
 
 
+class BrokerStarted(Struct, frozen=True):
+    """A broker came to life; the clocks of its pubends may have leapt forward by a lease."""
+
+    broker: str
+
+
 StreamFact = (
     StoreAsked
     | StoreConfirmed
@@ -176,4 +182,5 @@ StreamFact = (
     | LogTrimming
     | TicksTold
     | ClockStepped
+    | BrokerStarted
 )

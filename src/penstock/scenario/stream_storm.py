@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from penstock.kernel.randomness import generator
 from penstock.scenario.spec import (
@@ -110,7 +110,7 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
 
 
 def _link(random: Random, a: str, b: str) -> LinkSpec:
-    kind = random.choice(("datagram", "datagram", "shaped", "reliable"))
+    kind: Literal["datagram", "shaped", "reliable"] = random.choice(("datagram", "datagram", "shaped", "reliable"))
     delay = random.uniform(0.0, 0.03)
     astray = kind != "reliable"
     return LinkSpec(
@@ -214,14 +214,16 @@ def _faults(
     for _ in range(random.randint(0, 4)):
         broker, at = random.choice((*names, *hosts)), moment()
         yield FaultSpec(at=at, kind="crash", broker=broker, tail=random.choice(("lost", "kept", "torn")))
+        if random.random() < 0.3:  # what a clock that is set during a life does to timers is no matter of streams
+            yield FaultSpec(at=at, kind="clock_step", broker=broker, seconds=random.uniform(-60.0, 60.0))
         yield FaultSpec(at=min(SAFETY, at + random.expovariate(2.0)), kind="restart", broker=broker)
     for _ in range(random.randint(0, 4)):
         yield from _cut(random, random.choice(links), moment())
     if random.random() < 0.3:
         yield from _partition(random, names, links, moment())
     for _ in range(random.randint(0, 2)):
-        seconds = random.choice((random.uniform(-2.0, 2.0), random.uniform(-60.0, 60.0)))
-        yield FaultSpec(at=moment(), kind="clock_step", broker=random.choice((*names, *hosts)), seconds=seconds)
+        broker, seconds = random.choice((*names, *hosts)), random.uniform(-1.0, 1.0)
+        yield FaultSpec(at=moment(), kind="clock_step", broker=broker, seconds=seconds)
     yield from _disk_faults(random, hosts, moment())
     if random.random() < 0.3:
         last = {client.name.rpartition("-")[0]: client.name for client in clients}  # somebody must read in the end

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.content.message import Identity, Message
-from penstock.kernel.packet import Packet
+from penstock.kernel.packet import BROKER, Packet
 from penstock.kernel.storage import Append, Ask, Operation, Trim
-from penstock.kernel.trace import Digest, Dropped, Record, Trace
+from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checker import Checker
-from penstock.scenario.stream_facts import LogTrimming, LogWriting, MessageCommitted, StreamFact, TicksTold
+from penstock.scenario.stream_facts import BrokerStarted, LogTrimming, LogWriting, MessageCommitted, StreamFact, TicksTold
 from penstock.sim.engine import Engine
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge
@@ -66,6 +66,8 @@ class Watch:
             self.fact(MessageCommitted(record.pubend, record.tick, identity))
         elif self.on_stream_record is not None and isinstance(record, GapNoticed | DurableStopped):
             self.on_stream_record(node, record)
+        elif type(record) is NodeStarted and record.role == BROKER:
+            self.fact(BrokerStarted(node))
 
     def fact(self, fact: StreamFact) -> None:
         """Something has happened to a stream."""

@@ -243,7 +243,7 @@ class Edge:
             cursor.position = packet.position
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
-            relay.known.learn_gone(packet.position)
+            relay.gone(packet.position)
         return effects + self._answered(reader) + self._advance_all(reader)
 
     def session_ended(self, packet: SessionEnded, *, now: float) -> list[Effect]:
@@ -359,10 +359,11 @@ class Edge:
     def _interest(self, relay: Relay, now: float) -> list[Effect]:
         """What our readers together want of a pubend."""
         readers = self._by_pubend.get(relay.pubend, {})
-        relay.has_readers = bool(readers)
         if readers:
+            relay.read_here()
             relay.interest.set(OURSELVES, {k: v for reader in readers.values() for k, v in reader.filters.items()})
         else:
+            relay.has_readers = False
             relay.interest.remove(OURSELVES)
             self._by_pubend.pop(relay.pubend, None)
         return self._broker.interest_changed(relay, now=now)
@@ -431,20 +432,22 @@ class Edge:
         return [told, *self._drop(reader, now)]
 
     def _drop(self, reader: Reader, now: float) -> list[Effect]:
+        """Forget it first: a pubend of our own answers at once."""
+        key = (reader.link, reader.number)
+        del self._readers[key]
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
+            if self._by_pubend.get(cursor.pubend, {}).pop(key, None) is not None:
+                relay = self._broker.relay(cursor.pubend)
+                if relay is not None:
+                    effects += self._interest(relay, now)
+        for cursor in reader.cursors.values():
             host = self._broker.host(cursor.pubend)
             if cursor.session and host is not None:
                 done = ((reader.name, cursor.session, cursor.progress()),)
                 effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
                 effects += self._broker.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
-        del self._readers[reader.link, reader.number]
-        for pubend in reader.cursors:
-            if self._by_pubend.get(pubend, {}).pop((reader.link, reader.number), None) is not None:
-                relay = self._broker.relay(pubend)
-                if relay is not None:
-                    effects += self._interest(relay, now)
         return effects
 
     def _cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:

@@ -57,20 +57,24 @@ class Registration:
         problem, again = self._core.refusal()
         if not problem:
             problem, again = self._problem(packet, horizon)
-        position: Tick = 0
+        done: Tick = 0
         if not problem:
-            position, problem = self._position(packet, horizon, now)
+            done, problem = self._done(packet, horizon)
         if problem:
             answer = Registered(packet.request, packet.pubend, packet.name, problem=problem, again=again)
             return self._core.send(broker, answer, now)
         known = self._names.find(packet.name)
         created = known.newest.created if known is not None else horizon
-        done = position if known is None or packet.rewind else known.newest.position
         record = NameRecord(VERSION, packet.where, done, created, horizon)
-        gone_from = position + 1 if position < self._core.gone and not self._begins_anywhere(packet, known) else 0
-        from_here = max(position, self._core.gone)
+        position, gone = max(done, packet.position), self._core.gone
         answer = Registered(
-            packet.request, self._core.name, packet.name, self._core.epoch, 0, from_here, done, gone_from
+            packet.request,
+            self._core.name,
+            packet.name,
+            self._core.epoch,
+            position=max(position, gone),
+            done=done,
+            gone_from=position + 1 if position < gone and not self._begins_anywhere(packet, known) else 0,
         )
         return [*self._end_other(packet, known, broker, now), *self._names.begin(packet, broker, record, answer, now)]
 
@@ -113,13 +117,13 @@ class Registration:
             " takeover=True takes its place"
         ), False
 
-    def _position(self, packet: Register, horizon: Tick, now: float) -> tuple[Tick, str]:
-        """The position that it begins with, or a problem."""
+    def _done(self, packet: Register, horizon: Tick) -> tuple[Tick, str]:
+        """What the name is done with when the reader begins, or a problem."""
         known = self._names.find(packet.name)
-        if packet.position >= 0 and (known is None or packet.rewind):
+        if packet.position >= 0 and (packet.rewind or known is None):
             return packet.position, ""
         if known is not None:
-            return max(packet.position, known.newest.position), ""
+            return known.newest.position, ""
         return start_position(packet.start, gone=self._core.gone, horizon=horizon)
 
     def _begins_anywhere(self, packet: Register, known: DurableName | None) -> bool:

@@ -170,7 +170,7 @@ class Relay:
         """The neighbour upstream tells us something."""
         if sender != self.upstream or packet.epoch != self.epoch:
             return []
-        self.known.learn_gone(packet.gone)
+        self.gone(packet.gone)
         self.newest = max(self.newest, packet.last)
         if self.horizon == 0:
             self.horizon = packet.first - 1
@@ -183,9 +183,9 @@ class Relay:
         version = packet.version if valid else -1
         if valid:
             self.known.learn(packet.first, packet.last, version, packet.data)
+            self.nacks.answered(packet.first, packet.last, now)
         else:
             self.known.learn_data(packet.data)
-        self.nacks.answered(packet.first, packet.last, now)
         if packet.cut:
             self.nacks.again(packet.last + 1)
         span = KnownSpan(packet.first, packet.last, list(packet.data))
@@ -195,7 +195,7 @@ class Relay:
 
     def committed(self, items: Sequence[Item], horizon: Tick) -> list[Effect]:
         """The pubend here knows everything up to the horizon; these data are new."""
-        first = self.known.head + 1 if self.known.head else (items[0][0] if items else horizon)
+        first = self.newest + 1 if self.newest else (items[0][0] if items else horizon)
         if horizon < first:
             return []
         self.known.learn(first, horizon, TRUTH, items)
@@ -207,6 +207,18 @@ class Relay:
         """A part of the log, for those who asked for it."""
         self.known.learn(first, upto, TRUTH, items)
         return self._answer_asked(KnownSpan(first, upto, list(items)), TRUTH, cut=cut)
+
+    def gone(self, upto: Tick) -> None:
+        """The pubend keeps nothing up to this tick: nobody need wait for it."""
+        self.known.learn_gone(upto)
+        for down in self.downstream.values():
+            if down.asked:
+                down.asked.remove(0, upto)
+
+    def read_here(self) -> None:
+        """We have readers of our own, from now on: they begin at the present."""
+        if not self.has_readers:
+            self.has_readers, self.horizon = True, self.newest
 
     def _advance_horizon(self) -> None:
         known = self.known

@@ -86,7 +86,7 @@ class Relays:
         relay = self._relays[pubend] = Relay(pubend, epoch, self._life, self._config)
         relay.at_source = here is not None
         if here is not None:
-            relay.known.learn_gone(here.gone)
+            relay.gone(here.gone)
         else:
             relay.upstream = self._upstream(pubend)
         return relay
@@ -162,7 +162,7 @@ class Relays:
         """It keeps less than before."""
         relay = self._relays.get(pubend.name)
         if relay is not None:
-            relay.known.learn_gone(pubend.gone)
+            relay.gone(pubend.gone)
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
@@ -173,7 +173,7 @@ class Relays:
         if relay is None or asked is None:
             return []
         if upto < first:  # nothing is settled there, or it is gone
-            relay.known.learn_gone(pubend.gone)
+            relay.gone(pubend.gone)
             return []
         inside = [item for item in items if item[0] <= asked[1]]
         kept = self._fitting(inside)

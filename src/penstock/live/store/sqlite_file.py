@@ -5,8 +5,9 @@ a write-ahead log that ends in an unfinished transaction is cut there, and that 
 older than this format, or damaged in a way that concerns all of it, is refused; nothing is changed in it then.
 
 Changing. A group is committed with one sync (`sync="full"`), and only then answered. With `sync="relaxed"` commits are
-not synced: a power cut may take the last ones with it, though nothing is left half. A group that fails is undone and
-tried again in halves, so that an operation on a damaged log, or a large one on a full disk, fails alone.
+not synced: a power cut may take the last ones with it, though nothing is left half. The file remembers that it was
+written so, because then nobody can tell a torn log from a damaged one. A group that fails is undone and tried again in
+halves, so that an operation on a damaged log, or a large one on a full disk, fails alone.
 
 A commit whose sync fails is special: its operations are not answered yet, because what was written may turn up again
 after a crash. They are *unsettled* until a later commit has overwritten it; until then every operation fails.
@@ -58,13 +59,14 @@ class SqliteFile:
         self._unsettled: Answers = []
         self._checkpoint_problem = ""
         try:
-            self._connection = self._open(sync)
+            self._connection = self._connect()
+            try:
+                self._open(sync)
+            except BaseException:
+                self._connection.close()
+                raise
         except (OSError, apsw.Error, Damaged) as error:
             raise NotPossibleHere(f"cannot store in {path}: {error}", "name another folder with --data") from None
-        self._blocks = SqliteBlocks(self._connection)
-        self._blocks.reload()
-        self._areas = Areas(self._blocks)
-        self._find_trimmed()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -72,30 +74,35 @@ class SqliteFile:
 
     # Opening.
 
-    def _open(self, sync: Sync) -> apsw.Connection:
+    def _connect(self) -> apsw.Connection:
         if not self._vfs:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = apsw.Connection(str(self.path), vfs=self._vfs or None, statementcachesize=STATEMENTS_KEPT)
-        try:
-            connection.set_busy_timeout(round(1_000 * LOCK_WITHIN))
-            # Closing would copy the log into the file, also if it is damaged.
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            connection.pragma("locking_mode", "EXCLUSIVE")  # before the log is opened: then no memory is shared
-            is_new = not connection.pragma("page_count")
-            if is_new:
-                self._create(connection)
-            self._check_format(connection)
-            self._check_log(connection)
-            self._configure(connection, sync)
-            self._check_size(connection)
-            if is_new and not self._vfs:
-                _sync_folder(self.path.parent)
-        except BaseException:
-            connection.close()
-            raise
+        return apsw.Connection(str(self.path), vfs=self._vfs or None, statementcachesize=STATEMENTS_KEPT)
+
+    def _open(self, sync: Sync) -> None:
+        connection = self._connection
+        connection.set_busy_timeout(round(1_000 * LOCK_WITHIN))
+        # Closing would copy the log into the file, also if it is damaged.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("locking_mode", "EXCLUSIVE")  # before the log is opened: then no memory is shared
+        is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get  # or was never finished
+        if is_new:
+            self._create(connection)
+        self._check_format(connection)
+        connection.pragma("journal_mode", "WAL")
+        connection.execute("BEGIN EXCLUSIVE; ROLLBACK")  # whoever else has it open is found now, and kept out
+        self._check_log(connection)
+        self._configure(connection)
+        self._check_size(connection)
+        self._set_sync(connection, sync)
+        if is_new and not self._vfs:
+            _sync_folder(self.path.parent)
+        self._blocks = SqliteBlocks(connection)
+        self._blocks.reload()
+        self._areas = Areas(self._blocks)
+        self._find_trimmed()
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         connection.set_wal_hook(self._committed)
-        return connection
 
     def _create(self, connection: apsw.Connection) -> None:
         connection.pragma("auto_vacuum", "INCREMENTAL")
@@ -112,11 +119,9 @@ class SqliteFile:
 
     def _check_log(self, connection: apsw.Connection) -> None:
         """Nothing that was answered stands in the write-ahead log behind something damaged."""
-        connection.pragma("journal_mode", "WAL")
-        connection.execute("BEGIN EXCLUSIVE; ROLLBACK")  # whoever else has it open is found now, and kept out
         _, frames, _ = connection.execute("PRAGMA wal_checkpoint(NOOP)").get
         found = self._tail(max(0, frames))
-        if found.damaged:
+        if found.damaged and not connection.execute("SELECT relaxed FROM setting").get:
             raise Damaged(
                 f"{self.path.name}-wal is damaged behind {frames} pages, and commits behind that were answered; "
                 "bring it back from a backup"
@@ -135,8 +140,16 @@ class SqliteFile:
         finally:
             file.xClose()
 
-    def _configure(self, connection: apsw.Connection, sync: Sync) -> None:
-        connection.pragma("synchronous", "FULL" if sync == "full" else "NORMAL")
+    def _set_sync(self, connection: apsw.Connection, sync: Sync) -> None:
+        """As it is wanted from now on; the file says so before anything is left unsynced."""
+        relaxed = int(sync == "relaxed")
+        if connection.execute("SELECT relaxed FROM setting").get != relaxed:
+            connection.execute("UPDATE setting SET relaxed = ?", (relaxed,))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        connection.pragma("synchronous", "NORMAL" if relaxed else "FULL")
+
+    def _configure(self, connection: apsw.Connection) -> None:
+        connection.pragma("synchronous", "FULL")
         connection.pragma("fullfsync", 1)  # where a plain sync does not reach the disk
         connection.pragma("checkpoint_fullfsync", 1)
         connection.pragma("wal_autocheckpoint", 0)
@@ -178,7 +191,7 @@ class SqliteFile:
             return []
         try:
             with self._connection:
-                self._connection.execute("UPDATE settled SET count = count + 1")
+                self._connection.execute("UPDATE setting SET settled = settled + 1")
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error:
             self._undo()
@@ -227,7 +240,7 @@ class SqliteFile:
             with suppress(apsw.Error):  # tried again when the next transaction cannot begin
                 self._connection.execute("ROLLBACK")
         self._areas.reload()
-        with suppress(apsw.Error):
+        with suppress(apsw.Error, Damaged):
             self._blocks.reload()
 
     def _check_room(self, group: Sequence[Ask]) -> None:
