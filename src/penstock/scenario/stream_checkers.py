@@ -12,8 +12,8 @@
     stream-kept         nothing is trimmed that a durable name still needs within `retain`, or at all within `history`;
                         nobody is told of a gap that is none
     stream-positions    positions and epochs do not go back
-    stream-converges    in the end everything that is on disk was read under every durable name that has a reader, and
-                        every application has its answers
+    stream-converges    in the end everything that is on disk was read under every durable name that has a reader, by
+                        one who acknowledged it or may still do so; and every application has its answers
 
 All but the last are safe to judge at any time. The last is for runs that heal.
 """
@@ -79,7 +79,7 @@ class StreamOnce(StreamChecker):
         if tick <= floor:
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)}; it is done with all up to {floor}")
         elif tick <= last:
-            twice = "twice" if reading.name.read.get(pubend, {}).get(tick) == message.identity else "out of order"
+            twice = "twice" if reading.name.read.get(pubend, {}).get(tick) is reading else "out of order"
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)} {twice}; it had {last}")
 
 
@@ -317,8 +317,12 @@ class StreamConverges(StreamChecker):
 
     def _missing(self, name: BookedName) -> None:
         for pubend, tick, publication in self.book.due(name):
+            what = f"{publication.message.identity} at {pubend} {tick}"
             if not name.has(pubend, tick):
-                self.problem(f"{publication.message.identity} at {pubend} {tick} never came to {name}")
+                self.problem(f"{what} never came to {name}")
+            elif name.forsaken(pubend, tick):
+                reading = name.read[pubend][tick]
+                self.problem(f"{what} came to {_who(reading)}, which ended without acknowledging it, and to no other")
 
 
 STREAM_CHECKERS: dict[str, Callable[[Scenario], Checker]] = {

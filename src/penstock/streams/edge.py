@@ -150,6 +150,11 @@ class Edge:
         for number in range(count):
             pubend = pubend_name(packet.stream, number)
             effects += self._begin(reader, pubend, positions.get(pubend), now)
+        for cursor in reader.cursors.values():  # when all are there: a pubend of our own answers at once
+            if cursor.state is CursorState.ASKED:
+                effects += self._register(reader, cursor, now)
+        if self._readers.get((link, packet.subscription)) is not reader:
+            return effects
         return effects + self._answered(reader) + self._advance_all(reader)
 
     def _begin(self, reader: Reader, pubend: str, position: tuple[int, Tick] | None, now: float) -> list[Effect]:
@@ -169,7 +174,7 @@ class Edge:
             cursor.presented, cursor.epoch = position[1], position[0]
             if cursor.walked:
                 reader.back_to(cursor, position[1])
-        return effects + (self._register(reader, cursor, now) if cursor.state is CursorState.ASKED else [])
+        return effects
 
     def take(self, packet: Take, link: Link) -> list[Effect]:
         """The application has room for more."""
@@ -344,7 +349,8 @@ class Edge:
                 else:
                     sessions.setdefault(cursor.pubend, []).append((reader.name, cursor.session))
                     effects += reader.heartbeat(cursor)
-            effects += self._still_waiting(reader, now)
+            if self._readers.get((reader.link, reader.number)) is reader:
+                effects += self._still_waiting(reader, now)
         for pubend, entries in sessions.items():
             host = self._broker.host(pubend)
             if host is not None:
@@ -369,7 +375,12 @@ class Edge:
         return self._broker.interest_changed(relay, now=now)
 
     def _register(self, reader: Reader, cursor: Cursor, now: float) -> list[Effect]:
-        """Ask the pubend to let the reader begin; a cursor that has walked stays where it is."""
+        """Ask the pubend to let the reader begin; a cursor that has walked stays where it is.
+
+        A pubend of our own answers at once, and a refusal ends the reader: then there is nothing more to ask for.
+        """
+        if self._readers.get((reader.link, reader.number)) is not reader:
+            return []
         relay = self._broker.relay(cursor.pubend)
         host = self._broker.host(cursor.pubend)
         self._asked.pop(cursor.request, None)

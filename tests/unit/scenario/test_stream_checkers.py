@@ -192,6 +192,13 @@ BAD: dict[str, tuple[str, list[StreamFact]]] = {
     "a position that goes back": ("stream-positions", [*BEGINNING, read(1, 10), at(10), at(9)]),
     "another epoch": ("stream-positions", [*BEGINNING, PositionSeen(R1, ((PUBEND, EPOCH + 1, 10),))]),
     "a message that never came": ("stream-converges", [*BEGINNING, read(1, 10), at(10)]),
+    "a message whose reader ended without acknowledging it": (
+        "stream-converges",
+        [
+            *(*BEGINNING, read(1, 10), Acknowledging(R1, PUBEND, 10, False), read(2, 20), at(20), ReadingEnded(R1)),
+            *(began(R2), in_force(20, R2)),
+        ],
+    ),
     "a publisher without an answer": ("stream-converges", [asked(1)]),
     "a reader without an answer": ("stream-converges", [began()]),
 }
