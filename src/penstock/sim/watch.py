@@ -12,7 +12,14 @@ from penstock.kernel.storage import Append, Ask, Operation, Trim
 from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checker import Checker
-from penstock.scenario.stream_facts import BrokerStarted, LogTrimming, LogWriting, MessageCommitted, StreamFact, TicksTold
+from penstock.scenario.stream_facts import (
+    BrokerStarted,
+    LogTrimming,
+    LogWriting,
+    MessageCommitted,
+    StreamFact,
+    TicksTold,
+)
 from penstock.sim.engine import Engine
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge
