@@ -33,7 +33,7 @@ from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.emulation.link_emulator import Impairment, LinkEmulator
 from penstock.live.emulation.scenario_run import settled
-from penstock.live.emulation.stream_clients import Facts, StreamPublisher, StreamReader
+from penstock.live.emulation.kill_clients import Facts, StormPublisher, StormReader
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario, StreamSpec
 from penstock.scenario.stream_checkers import STREAM_CHECKERS, StreamChecker
 
@@ -148,18 +148,18 @@ class _KillStorm:
         await settled(addresses, self._scenario)
         return self
 
-    def clients(self, facts: Facts, rate: float) -> tuple[list[StreamPublisher], list[StreamReader]]:
+    def clients(self, facts: Facts, rate: float) -> tuple[list[StormPublisher], list[StormReader]]:
         """Those who use the stream meanwhile."""
 
         def made(name: str) -> tuple[str, str, Callable[[], str], Facts, Random]:
             random = generator(self._seed, name)
             return name, STREAM, lambda: self._url(random), facts, random
 
-        publishers = [StreamPublisher(*made(name), rate=rate / 2) for name in ("writer", "author")]
+        publishers = [StormPublisher(*made(name), rate=rate / 2) for name in ("writer", "author")]
         readers = [
-            StreamReader(*made("keeper"), where="TRUE", way="keep", life=3.0),
-            StreamReader(*made("confirmer"), where="kind = 'a'", way="confirm", life=3.0),
-            StreamReader(*made("steady"), where="kind = 'b' OR number < 10", way="steady", life=0.0),
+            StormReader(*made("keeper"), where="TRUE", way="keep", life=3.0),
+            StormReader(*made("confirmer"), where="kind = 'a'", way="confirm", life=3.0),
+            StormReader(*made("steady"), where="kind = 'b' OR number < 10", way="steady", life=0.0),
         ]
         return publishers, readers
 

@@ -65,7 +65,7 @@ class Facts:
             checker.stream_fact(at, fact)
 
 
-class StreamApplication:
+class StormApplication:
     """What they have in common: a stream, a way to a broker, and chance."""
 
     def __init__(self, name: str, stream: str, url: Callable[[], str], facts: Facts, random: Random) -> None:
@@ -82,7 +82,7 @@ class StreamApplication:
         return connect(self._url(), name=name, connect_within=CONNECT_WITHIN, streams=config)
 
 
-class StreamPublisher(StreamApplication):
+class StormPublisher(StormApplication):
     """Publishes until it is told to stop, and then until everything is answered."""
 
     def __init__(
@@ -130,7 +130,7 @@ class StreamPublisher(StreamApplication):
                 return
 
 
-class StreamReader(StreamApplication):
+class StormReader(StormApplication):
     """Reads under one durable name, in one life after the other."""
 
     def __init__(
