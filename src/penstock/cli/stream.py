@@ -18,6 +18,8 @@ import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.cli.report import plain, table
+from penstock.errors import NotPossibleHere
+from penstock.streams.packets import stream_of
 
 if TYPE_CHECKING:
     from penstock.live.client.network import Network
@@ -207,9 +209,22 @@ def _check(yes: bool, what: str) -> None:
 
 
 def _verified(data: Path, stream: str) -> list[dict[str, Any]]:
-    from penstock.live.store.verify import verify_folder
+    """What is in the files of a folder, one for each broker; each area of the service is a pubend, or its list of them."""
+    from penstock.live.store.verify import verify_file
+    from penstock.streams.service import STREAMS
 
-    return [found for found in verify_folder(data) if not stream or found["pubend"].rpartition("/")[0] == stream]
+    files = sorted(data.glob("*.sqlite"))
+    if not files:
+        raise NotPossibleHere(f"there are no files of brokers in {data}", "name the folder of --data")
+    found = []
+    for file in files:
+        for verdict in verify_file(file):
+            service, _, pubend = verdict.area.partition("/")
+            if verdict.area and service != STREAMS.name or stream and stream_of(pubend) != stream:
+                continue
+            sizes = {"entries": verdict.entries, "bytes": verdict.bytes}
+            found.append({"pubend": pubend, "file": str(file), **sizes, "damage": verdict.problem})
+    return found
 
 
 def _tell(found: dict[str, Any], as_json: bool, words: str) -> None:

@@ -371,7 +371,8 @@ class StreamBroker:
 
     @property
     def _young(self) -> bool:
-        return self._seconds < SETTLED_AFTER
+        alone = all(info.broker is None for info in self._links.values())  # nobody else could know of a stream
+        return self._seconds < SETTLED_AFTER and not alone
 
     def _refresh_soon(self, now: float) -> None:
         if not self._refreshing:

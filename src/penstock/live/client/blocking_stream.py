@@ -156,6 +156,11 @@ class BlockingStreamSubscription:
         return self._subscription.durable
 
     @property
+    def in_force_after(self) -> tuple[Position, ...]:
+        """Every matching message with a later tick than these is delivered."""
+        return self._subscription.in_force_after
+
+    @property
     def where(self) -> str:
         """What it asks for."""
         return self._subscription.where

@@ -30,7 +30,7 @@ from penstock.live.client.readable import Readable, Sink
 from penstock.live.client.stream_verbs import StreamVerbs, stream_error
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
-from penstock.streams.records import GapNoticed
+from penstock.streams.records import DurableBegan, GapNoticed
 
 CLOSE_WITHIN = 1.0  # seconds for the last acknowledgements to come to disk
 
@@ -72,6 +72,7 @@ class StreamSubscription(Readable):
         self._handed: dict[str, Tick] = {}  # its tick, if it has not asked for another since
         self._done: dict[str, Tick] = {}  # pubend -> up to where it is done with them, not told yet
         self._telling = False
+        self._began: dict[str, Position] = {}
         self._last_positions: tuple[Position, ...] = presented
 
     async def open(self) -> StreamSubscription:
@@ -229,6 +230,11 @@ class StreamSubscription(Readable):
 
     # How it stands.
 
+    @property
+    def in_force_after(self) -> tuple[Position, ...]:
+        """Every matching message with a later tick than these is delivered: so the answer said when it was opened."""
+        return tuple(self._began.values())
+
     def positions(self) -> tuple[Position, ...]:
         """Up to where messages were handed to the application: to be kept with what it made of them.
 
@@ -283,7 +289,11 @@ class StreamSubscription(Readable):
     def _refusal(self, refused: Refused) -> PenstockError:
         return stream_error(refused)
 
-    def _put(self, item: Item) -> None:
+    def _put(self, item: Item | DurableBegan) -> None:
+        if type(item) is DurableBegan:
+            self._began.setdefault(item.pubend, (item.pubend, item.epoch, item.tick))
+            return
+        assert not isinstance(item, DurableBegan)
         self._queue.append(item)
         if type(item) is GapNoticed:
             self._gaps += 1
