@@ -235,10 +235,10 @@ class Pubend:
 
     def horizon(self, now: float) -> Tick:
         """Everything up to it is settled: data on disk, or silence for ever."""
-        if not self._core.ready:
+        if self._core.problem:
             return self._core.ticks.horizon_told
         self._heed_clock(now)
-        if not self._lease_asked and self._core.ticks.lease_is_low(now):
+        if self._core.ready and not self._lease_asked and self._core.ticks.lease_is_low(now):
             self._core.set_timer(StreamTimer.PUBEND_LEASE, now)
         return self._core.ticks.horizon(now)
 
@@ -246,7 +246,7 @@ class Pubend:
         if self._lease_asked:
             return []
         self._lease_asked = self._core.ticks.next_lease(now)
-        mark = TickMark(VERSION, self._lease_asked, self._ids.known_from)
+        mark = TickMark(VERSION, self._lease_asked, self._ids.known_from, self._ids.crowded_out)
         return self._core.disk.ask(Put(LEASE, encode(mark)), self._lease_answered)
 
     def _lease_answered(self, result: StorageResult, now: float) -> list[Effect]:
