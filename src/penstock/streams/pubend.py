@@ -139,6 +139,7 @@ class Pubend:
         self._lease_asked: Tick = 0  # being written
         self._deferred: list[tuple[Register, BrokerId]] = []
         self._sessions_watched = False  # the timer is set
+        self._removed_for_good = False
 
     @property
     def of(self) -> int:
@@ -155,6 +156,11 @@ class Pubend:
     @property
     def problem(self) -> str:
         return self._core.problem
+
+    @property
+    def removed(self) -> bool:
+        """A command has deleted it, with all that was on disk."""
+        return self._removed_for_good
 
     @property
     def gone(self) -> Tick:
@@ -179,6 +185,7 @@ class Pubend:
 
     def _removed(self, problem: str, now: float) -> list[Effect]:
         """A command has deleted all that was on disk."""
+        self._removed_for_good = True
         self._core.problem = problem
         self._core.ready = False
         effects = self._refuse_all(now)

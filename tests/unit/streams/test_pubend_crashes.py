@@ -54,6 +54,7 @@ class Reader:
         self.confirmed: Tick = 0  # it can never be below this again
         self.asked: Tick = 0  # nothing above this may be trimmed
         self.exists = False
+        self.went_below = False  # it presented a position of which something is gone
 
 
 class RandomLife(PubendBench):
@@ -139,6 +140,8 @@ class RandomLife(PubendBench):
         elif self.choose.random() < 0.2:
             reader.confirmed = min(reader.confirmed, 10**9)
             position = min(reader.confirmed, 10**9)
+        if position >= 0:
+            reader.went_below = reader.went_below or position < self.pubend.gone
         if position >= 0 and reader.exists:
             reader.confirmed = min(reader.confirmed, position)
         request = self.requests + 1
@@ -231,6 +234,7 @@ class RandomLife(PubendBench):
         reader.session = answer.session
         if position < 0 and reader.exists:
             assert answer.position >= reader.confirmed
+            assert not answer.gone_from or reader.went_below, "something is missing that was never acknowledged"
         if position >= 0:
             assert max(position, self.pubend.gone) == answer.position
         start = min(answer.position, answer.gone_from - 1) if answer.gone_from else answer.position
@@ -259,6 +263,7 @@ class RandomLife(PubendBench):
             if tick not in log and tick > self.trimmed_upto:
                 assert tick <= gone or not self.pubend.ready, "data have vanished"
                 self.nobody_needs(tick)
+        assert gone >= self.trimmed_upto or not self.pubend.ready, "what was gone has come back"
         self.trimmed_upto = max(self.trimmed_upto, gone)
         horizon = self.pubend.horizon(self.now)
         assert horizon >= self.told or not self.pubend.ready, "the horizon has gone back"

@@ -209,6 +209,25 @@ def test_progress_counts_when_it_is_on_disk() -> None:
     assert kept(bench) == ticks
 
 
+def test_progress_that_waits_behind_a_write_does_not_count_yet() -> None:
+    bench = PubendBench(SHORT)
+    ticks = stored(bench, 5)
+    session = bench.registered(bench.register(position=ticks[0])).session
+    bench.now += 30.0
+    bench.renew("billing", session)
+    bench.hold = True
+    bench.wake()  # the log is being read
+    bench.progress("billing", session, ticks[1])  # is being written
+    bench.progress("billing", session, ticks[4])  # waits
+    while not any(isinstance(ask.operation, Put) and ask.operation.name == GONE for ask in bench.held):
+        bench.answer(1)
+    bench.hold = False
+    bench.restart(carried_out=len(bench.held))
+    answer = bench.registered(bench.register())
+    assert (answer.position, answer.gone_from) == (ticks[1], 0)
+    assert kept(bench)[-3:] == ticks[2:]
+
+
 def test_a_log_that_cannot_be_read_is_looked_at_again_later() -> None:
     bench = PubendBench(SHORT)
     stored(bench, 5)
