@@ -150,6 +150,11 @@ class Edge:
         for number in range(count):
             pubend = pubend_name(packet.stream, number)
             effects += self._begin(reader, pubend, positions.get(pubend), now)
+        for cursor in list(reader.cursors.values()):  # all are there before the first pubend answers
+            if cursor.state is CursorState.ASKED and self._readers.get((link, packet.subscription)) is reader:
+                effects += self._register(reader, cursor, now)
+        if self._readers.get((link, packet.subscription)) is not reader:  # a pubend of our own has refused it
+            return effects
         return effects + self._answered(reader) + self._advance_all(reader)
 
     def _begin(self, reader: Reader, pubend: str, position: tuple[int, Tick] | None, now: float) -> list[Effect]:
@@ -169,7 +174,7 @@ class Edge:
             cursor.presented, cursor.epoch = position[1], position[0]
             if cursor.walked:
                 reader.back_to(cursor, position[1])
-        return effects + (self._register(reader, cursor, now) if cursor.state is CursorState.ASKED else [])
+        return effects
 
     def take(self, packet: Take, link: Link) -> list[Effect]:
         """The application has room for more."""
@@ -182,9 +187,9 @@ class Edge:
     def resume(self, packet: Resume, link: Link) -> list[Effect]:
         """The client has missed something that we sent."""
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
-        if reader is None or cursor is None or packet.epoch != cursor.epoch or packet.messages_received > reader.sent:
+        if reader is None or cursor is None or packet.epoch != cursor.epoch:
             return []
-        reader.sent = packet.messages_received
+        reader.sent = min(reader.sent, packet.messages_received)  # what came twice counts twice there
         reader.back_to(cursor, packet.tick)
         return self._advance_all(reader)
 
