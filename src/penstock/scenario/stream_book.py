@@ -80,7 +80,7 @@ class BookedName:
     asked_at: float
     start: Ticks = field(default_factory=dict)  # in force from here, by its first answer
     in_force_at: float | None = None
-    read: dict[str, dict[Tick, Identity]] = field(default_factory=dict)
+    read: dict[str, dict[Tick, NameReading]] = field(default_factory=dict)  # by whom last
     gaps: dict[str, list[Range]] = field(default_factory=dict)
     done: Ticks = field(default_factory=dict)  # what applications have said that they are done with
     confirmed: Ticks = field(default_factory=dict)  # and were told that this is on disk
@@ -88,9 +88,17 @@ class BookedName:
 
     def has(self, pubend: str, tick: Tick) -> bool:
         """Whether a reader got this message, or was told that nobody has it any more."""
-        if tick in self.read.get(pubend, ()):
-            return True
+        return tick in self.read.get(pubend, ()) or self._missed(pubend, tick)
+
+    def _missed(self, pubend: str, tick: Tick) -> bool:
         return any(first <= tick <= last for first, last in self.gaps.get(pubend, ()))
+
+    def forsaken(self, pubend: str, tick: Tick) -> bool:
+        """Whether whoever read this message last has ended, and nobody has said that it is done with."""
+        reading = self.read.get(pubend, {}).get(tick)
+        if reading is None or not reading.over or self._missed(pubend, tick):
+            return False
+        return tick > self.done.get(pubend, 0)
 
     def reached(self) -> Ticks:
         """Up to where its readers have all that matches."""
@@ -113,6 +121,7 @@ class StreamBook:
         self.names: dict[tuple[str, str], BookedName] = {}
         self.readings: dict[Reader, NameReading] = {}
         self.stored: dict[str, dict[Tick, Identity]] = {}  # by pubend: confirmed, or said to be on disk
+        self.given_at: dict[tuple[str, Tick], float] = {}  # ticks, to messages that were to be written
         self.committed_at: dict[tuple[str, Tick], float] = {}
         self.trimmed: Ticks = {}
         self.crashed: dict[str, None] = {}  # clients
@@ -133,9 +142,10 @@ class StreamBook:
                 self.publications[identity].unknown = unknown
             case MessageCommitted(pubend, tick, identity):
                 self.stored.setdefault(pubend, {}).setdefault(tick, identity)
-            case LogWriting(pubend, ticks, True):
+            case LogWriting(pubend, ticks, committed):
+                times = self.committed_at if committed else self.given_at
                 for tick in ticks:
-                    self.committed_at.setdefault((pubend, tick), time)
+                    times.setdefault((pubend, tick), time)
             case LogTrimming(pubend, upto):
                 self.trimmed[pubend] = max(upto, self.trimmed.get(pubend, 0))
             case PublisherCrashed(client):
@@ -156,8 +166,7 @@ class StreamBook:
                 self.readings[reader].over = True
             case MessageRead(reader, message):
                 reading = self.readings[reader]
-                read = reading.name.read.setdefault(message.pubend, {})
-                read.setdefault(message.tick, message.identity)
+                reading.name.read.setdefault(message.pubend, {})[message.tick] = reading
                 reading.last[message.pubend] = max(message.tick, reading.last.get(message.pubend, 0))
             case GapRead(reader, pubend, first, last):
                 self.readings[reader].name.gaps.setdefault(pubend, []).append((first, last))

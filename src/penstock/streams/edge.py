@@ -150,10 +150,10 @@ class Edge:
         for number in range(count):
             pubend = pubend_name(packet.stream, number)
             effects += self._begin(reader, pubend, positions.get(pubend), now)
-        for cursor in list(reader.cursors.values()):  # all are there before the first pubend answers
+        for cursor in reader.cursors.values():  # when all are there: a pubend of our own answers at once
             if cursor.state is CursorState.ASKED and self._readers.get((link, packet.subscription)) is reader:
                 effects += self._register(reader, cursor, now)
-        if self._readers.get((link, packet.subscription)) is not reader:  # a pubend of our own has refused it
+        if self._readers.get((link, packet.subscription)) is not reader:
             return effects
         return effects + self._answered(reader) + self._advance_all(reader)
 
@@ -349,7 +349,8 @@ class Edge:
                 else:
                     sessions.setdefault(cursor.pubend, []).append((reader.name, cursor.session))
                     effects += reader.heartbeat(cursor)
-            effects += self._still_waiting(reader, now)
+            if self._readers.get((reader.link, reader.number)) is reader:
+                effects += self._still_waiting(reader, now)
         for pubend, entries in sessions.items():
             host = self._broker.host(pubend)
             if host is not None:
@@ -374,7 +375,12 @@ class Edge:
         return self._broker.interest_changed(relay, now=now)
 
     def _register(self, reader: Reader, cursor: Cursor, now: float) -> list[Effect]:
-        """Ask the pubend to let the reader begin; a cursor that has walked stays where it is."""
+        """Ask the pubend to let the reader begin; a cursor that has walked stays where it is.
+
+        A pubend of our own answers at once, and a refusal ends the reader: then there is nothing more to ask for.
+        """
+        if self._readers.get((reader.link, reader.number)) is not reader:
+            return []
         relay = self._broker.relay(cursor.pubend)
         host = self._broker.host(cursor.pubend)
         self._asked.pop(cursor.request, None)
