@@ -1,8 +1,7 @@
 """What 001 says about guaranteed delivery, one claim per test: sections 1.1 and 4, and the errata on NACKs.
 
-Three brokers in a row, as parts: the publisher hosting one (PHB) with its pubend, an intermediate one (IB), and a
-subscriber hosting one (SHB). Packets between them are handed over by hand. What the pubend writes is said by the test;
-whole brokers with disks are in `tests/simulation`.
+The parts of a publisher hosting broker (PHB), an intermediate one (IB) and a subscriber hosting one (SHB), fed with
+packets by hand. What the pubend writes is said by the test. `test_001_guaranteed_delivery.py` has whole brokers.
 """
 
 from __future__ import annotations

@@ -83,6 +83,9 @@ class StreamSubscriptionOptions(Struct, frozen=True, kw_only=True):
 
     stream: Annotated[str, Meta(description="Read this stream, exactly once and in order.")] = ""
     durable: Annotated[str, Meta(description="The name under which the position is kept.")] = ""
-    start_at: Annotated[str, Meta(description="For a new name: earliest, latest, a tick, a time, or 10m ago.")] = ""
+    start_at: Annotated[
+        str,
+        Meta(description="For a new name: earliest, latest, a tick, a time, or 10m ago.", extra={"flag": "--start"}),
+    ] = ""
     takeover: Annotated[bool, Meta(description="Take the place of another reader of this name.")] = False
     ack: Annotated[str, Meta(description="auto: done with it when the next is asked for; manual.")] = "auto"

@@ -43,6 +43,7 @@ class Hosting:
         self._answer = answer
         self._made: Made = []
         self._listing: Ticket | None = None
+        self._early: list[tuple[Command, BrokerId]] = []  # pubends to be made when the list has been read
         self._writing: dict[Ticket, tuple[BrokerId, Command, Pubend | None]] = {}
         self._creating: dict[str, tuple[BrokerId, Command]] = {}  # pubends that somebody waits for
 
@@ -80,14 +81,19 @@ class Hosting:
         if not isinstance(result, Value):
             self.started = False  # tried again
             self.problem = result.problem if isinstance(result, StorageFailed) else "no answer of the disk"
-            return []
+            return self._add_early(now)
         self.problem = ""
         self._made = msgspec.json.decode(result.value, type=Made) if result.value else []
         effects: list[Effect] = []
         for stream, number, of in dict.fromkeys([*self._declared, *self._made]):
             pubend = self.pubends[pubend_name(stream, number)] = self._make(stream, number, of)
             effects += pubend.open(create=True, now=now)
-        return effects
+        return effects + self._add_early(now)
+
+    def _add_early(self, now: float) -> list[Effect]:
+        """Carry out what was asked for before the list was read."""
+        early, self._early = self._early, []
+        return [effect for command, broker in early for effect in self.add(command, broker, now=now)]
 
     # Commands.
 
@@ -97,12 +103,15 @@ class Hosting:
         number, of = int(arguments.get("number", -1)), int(arguments.get("of", 0))
         name = pubend_name(command.stream, number)
         problem = self.problem
-        if name in self.pubends:
+        if name in self.pubends or any((stream, at) == (command.stream, number) for stream, at, _ in self._made):
             problem = f"there is a pubend '{name}' here already"
         elif not 0 <= number < of <= PUBENDS_MAX:
             problem = f"pubend {number} of {of}; a stream has at most {PUBENDS_MAX}"
         elif len(self.pubends) >= ADVERTISED_MAX:
             problem = f"{len(self.pubends)} pubends here; the limit ADVERTISED_MAX is {ADVERTISED_MAX}"
+        elif self._listing is not None and len(self._early) < ADVERTISED_MAX:
+            self._early.append((command, broker))
+            return []
         elif not self.started or self._listing is not None:
             problem = "the broker has just started; try again in a second"
         if problem:

@@ -6,7 +6,8 @@ tick: a range that shrank or was cut keeps its time in each part.
 
     seen first                asked for after nack_delay: packets that overtake each other close gaps by themselves
     asked for, no answer      again after max(2 round trips, nack_retry_min), doubled each time up to nack_retry_max
-    a part was answered       the rest of the answer may be on its way: what is left above that part waits anew
+    a part was answered       the rest of the answer may be on its way: what is left above that part waits as if it had
+                              just been asked for once
     the answer was cut        there is more than one answer holds: what is left is asked for at once (`again`)
     unknown no longer         forgotten
 
@@ -107,7 +108,7 @@ class NackSchedule:
         """What is left above an answered part."""
         if one.times == 0:
             return replace(one, first=first)
-        return replace(one, first=first, due_at=max(one.due_at, now + self._patience(one.times)), measures=False)
+        return replace(one, first=first, due_at=now + self._patience(1), times=1, measures=False)
 
     def _measure(self, sample: float) -> None:
         if self.round_trip is None:

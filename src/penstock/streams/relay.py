@@ -183,9 +183,9 @@ class Relay:
         version = packet.version if valid else -1
         if valid:
             self.known.learn(packet.first, packet.last, version, packet.data)
+            self.nacks.answered(packet.first, packet.last, now)
         else:
             self.known.learn_data(packet.data)
-        self.nacks.answered(packet.first, packet.last, now)
         if packet.cut:
             self.nacks.again(packet.last + 1)
         span = KnownSpan(packet.first, packet.last, list(packet.data))

@@ -2,7 +2,7 @@
 
 earliest, latest        the same words
 10m                     "ago:600.0": so long ago; s, m, h or d
-1731738000000000        "tick:1731738000000000": right after this tick
+1731738000000000        "tick:1731738000000000": from this tick on
 2026-11-16T06:00:00Z    "time:1794808800.0": in seconds since 1970; without a zone it counts as UTC
 """
 
