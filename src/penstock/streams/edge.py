@@ -189,7 +189,7 @@ class Edge:
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or packet.epoch != cursor.epoch:
             return []
-        reader.sent = min(reader.sent, packet.messages_received)  # what came twice counts twice there
+        reader.sent = packet.messages_received  # more than we count if an earlier one took for lost what came later
         reader.back_to(cursor, packet.tick)
         return self._advance_all(reader)
 
