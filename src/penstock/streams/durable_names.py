@@ -28,7 +28,7 @@ from penstock.streams.pubend_core import PubendCore
 SESSION_BITS = 48
 
 
-class Session(Struct):
+class ReaderSession(Struct):
     """A reader under a durable name."""
 
     number: int
@@ -49,7 +49,7 @@ class DurableName:
         self.stored = stored  # None: it is on disk only when the write has ended
         self.writing: NameRecord | None = None
         self.next: NameRecord | None = None
-        self.session: Session | None = None
+        self.session: ReaderSession | None = None
         self.removed_by: Callable[[str, float], list[Effect]] | None = None  # who waits for its removal
 
     @property
@@ -92,7 +92,7 @@ class DurableNames:
         """The lowest position of all; None: there are no names."""
         return min((name.needed_after for name in self), default=None)
 
-    def session(self, name: str, number: int) -> Session | None:
+    def session(self, name: str, number: int) -> ReaderSession | None:
         """The session of this number, if it has begun and not ended."""
         found = self._names.get(name)
         live = found.session if found is not None else None
@@ -114,20 +114,20 @@ class DurableNames:
         number = self._core.random.getrandbits(SESSION_BITS) + 1
         elapsed = self._core.ticks.clock.elapsed
         told = record.position
-        session = Session(number, broker, packet.reader, elapsed, told, told, answer, record)
+        session = ReaderSession(number, broker, packet.reader, elapsed, told, told, answer, record)
         name.session = session
         unwritten = name.writing is not None or name.next is not None
         if not unwritten and name.stored is not None and _same(name.stored, record):
             return self._begun(session, now)
         return self._write(name, record)
 
-    def _begun(self, session: Session, now: float) -> list[Effect]:
+    def _begun(self, session: ReaderSession, now: float) -> list[Effect]:
         session.awaits = None
         return self._core.send(session.broker, replace(session.answer, session=session.number), now)
 
     # Progress.
 
-    def progress(self, name: str, session: Session, tick: Tick, now: float) -> list[Effect]:
+    def progress(self, name: str, session: ReaderSession, tick: Tick, now: float) -> list[Effect]:
         """This reader is done with everything up to the tick."""
         state = self._names[name]
         session.done = max(session.done, tick)
@@ -147,12 +147,12 @@ class DurableNames:
                 effects += self._write_progress(state, session)
         return effects
 
-    def _write_progress(self, state: DurableName, session: Session) -> list[Effect]:
+    def _write_progress(self, state: DurableName, session: ReaderSession) -> list[Effect]:
         newest = state.newest
         seen = self._core.ticks.horizon_told
         return self._write(state, NameRecord(newest.version, newest.where, session.done, newest.created, seen))
 
-    def _tell(self, state: DurableName, session: Session, now: float) -> list[Effect]:
+    def _tell(self, state: DurableName, session: ReaderSession, now: float) -> list[Effect]:
         assert state.stored is not None
         session.told = state.stored.position
         done = ((state.name, session.number, session.told),)

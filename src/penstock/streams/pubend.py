@@ -17,7 +17,9 @@ A pubend whose log is damaged stops: `problem` says why, publishers and readers 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -28,17 +30,26 @@ from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.durable_names import DurableNames
 from penstock.streams.log_codec import LEASE, VERSION, LogEntry, TickMark, UnreadableEntry, decode, encode
-from penstock.streams.packets import Command, Progress, PublishRequest, Register, Registered, Renew, Tick, Unregister
+from penstock.streams.packets import (
+    Command,
+    Item,
+    Payload,
+    Progress,
+    PublishRequest,
+    Register,
+    Registered,
+    Renew,
+    Tick,
+    Unregister,
+)
 from penstock.streams.pubend_commands import PubendCommands
-from penstock.streams.pubend_core import Outlet, PubendCore
+from penstock.streams.pubend_core import PubendCore
 from penstock.streams.pubend_opening import Opening
 from penstock.streams.publication_ids import PublicationIds
 from penstock.streams.publish_queue import PublishQueue
-from penstock.streams.registration import Registration
+from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import Retention
 from penstock.streams.timers import StreamTimer
-
-__all__ = ["Outlet", "Pubend", "PubendStatus"]
 
 DEFERRED_MAX = 1_000  # registrations that wait while a trim is decided
 
@@ -62,6 +73,30 @@ class PubendStatus(Struct, frozen=True):
     readers: int
 
 
+class Outlet(Protocol):
+    """The broker around a pubend."""
+
+    def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]:
+        """Send it to this broker, which may be this one."""
+
+    def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
+        """These are on disk, in the order of ticks; the horizon includes them."""
+
+    def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
+        """It is open, and serves."""
+
+    def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
+        """Its `gone` has moved, or it was removed."""
+
+    def slice_read(
+        self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
+    ) -> list[Effect]:
+        """The log has these, and nothing else, from `first` to `upto`."""
+
+    def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> list[Effect]:
+        """The log could not be read; it may be tried again, unless the pubend has a problem now."""
+
+
 class Pubend:
     """One pubend."""
 
@@ -77,8 +112,16 @@ class Pubend:
         random: Random,
         outlet: Outlet,
     ) -> None:
+        self._outlet = outlet
         self._core = PubendCore(
-            self, stream, number, of, storage=storage, config=config, timers=timers, random=random, outlet=outlet
+            *(stream, number, of),
+            storage=storage,
+            config=config,
+            timers=timers,
+            random=random,
+            send=lambda broker, payload, now: outlet.send_to(broker, payload, now=now),
+            committed=lambda items, now: outlet.committed(self, items, now=now),
+            gone_moved=lambda now: outlet.pubend_gone(self, now=now),
         )
         core = self._core
         self.name = core.name
@@ -88,7 +131,7 @@ class Pubend:
         self._names = DurableNames(core)
         self._retention = Retention(core, self._names, self._ids, decided=self._decided)
         self._queue = PublishQueue(core, self._ids, renew_lease=self._renew_lease, appended=self._retention.appended)
-        self._readers = Registration(core, self._names)
+        self._readers = DurableReaders(core, self._names)
         self._opening = Opening(core, self._names, self._ids, opened=self._opened)
         self._commands = PubendCommands(
             core, self._names, self._readers, self._retention, removed=self._removed, reopen=self._reopen
@@ -126,7 +169,7 @@ class Pubend:
     def _opened(self, extent: LogExtent, now: float) -> list[Effect]:
         effects = self._renew_lease(now)
         effects += self._retention.begin(extent, now)
-        return effects + self._core.outlet.pubend_ready(self, now=now)
+        return effects + self._outlet.pubend_ready(self, now=now)
 
     def _reopen(self, now: float) -> list[Effect]:
         """It could not be removed: read again what is on disk."""
@@ -141,7 +184,7 @@ class Pubend:
         effects = self._refuse_all(now)
         for name in self._names:
             effects += self._readers.end(name, problem, now)
-        return effects + self._core.outlet.pubend_gone(self, now=now)
+        return effects + self._core.gone_moved(now)
 
     def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect] | None:
         then = self._core.disk.answered(ticket)
@@ -221,22 +264,22 @@ class Pubend:
         """A slice of the log, as far as all is settled; the outlet gets it under this token."""
         core = self._core
         if core.problem or not core.ready:
-            return core.outlet.slice_failed(self, token, now=now)
+            return self._outlet.slice_failed(self, token, now=now)
         first = max(first, core.gone + 1)
         upto = min(last, core.ticks.horizon(now))
         if upto < first:
-            return core.outlet.slice_read(self, token, first, upto, (), now=now)
+            return self._outlet.slice_read(self, token, first, upto, (), now=now)
 
         def answered(result: StorageResult, now: float) -> list[Effect]:
             if not isinstance(result, Entries):
                 assert isinstance(result, StorageFailed)
-                return [*core.failed(result), *core.outlet.slice_failed(self, token, now=now)]
+                return [*core.failed(result), *self._outlet.slice_failed(self, token, now=now)]
             try:
                 items = [(tick, decode(data, LogEntry).message) for tick, data in result.entries]
             except UnreadableEntry as error:
-                return [*core.stop(f"{self.name}: {error}"), *core.outlet.slice_failed(self, token, now=now)]
+                return [*core.stop(f"{self.name}: {error}"), *self._outlet.slice_failed(self, token, now=now)]
             covered = upto if result.complete or not items else items[-1][0]
-            return core.outlet.slice_read(self, token, first, covered, items, now=now)
+            return self._outlet.slice_read(self, token, first, covered, items, now=now)
 
         return core.disk.ask(Read(first, upto, count), answered)
 

@@ -31,7 +31,7 @@ from penstock.streams.log_scan import LogScan
 from penstock.streams.packets import Command, CommandAnswer, Range, Tick
 from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
-from penstock.streams.registration import Registration
+from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import ForcedTrim, Retention
 
 SCANS_MAX = 4
@@ -62,7 +62,7 @@ class PubendCommands:
         self,
         core: PubendCore,
         names: DurableNames,
-        readers: Registration,
+        readers: DurableReaders,
         retention: Retention,
         *,
         removed: Callable[[str, float], list[Effect]],

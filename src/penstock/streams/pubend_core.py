@@ -1,15 +1,13 @@
 """What the parts of a pubend share: who it is, its ticks, its disk, and whom it tells.
 
 The parts are the opening, the publish queue, the durable names with their sessions, retention and the commands. Each
-asks the disk through `PubendDisk` and is called back with the answer. `Outlet` is what the broker around the pubend
-offers to it.
+asks the disk through `PubendDisk` and is called back with the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Protocol
 
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Operation, ServiceStorage, StorageFailed, StorageResult, Ticket
@@ -21,34 +19,10 @@ from penstock.streams.pubend_clock import TickSource
 from penstock.streams.records import PubendStopped
 from penstock.streams.timers import StreamTimer
 
-if TYPE_CHECKING:
-    from penstock.streams.pubend import Pubend
-
 Then = Callable[[StorageResult, float], list[Effect]]
-
-
-class Outlet(Protocol):
-    """The broker around a pubend."""
-
-    def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]:
-        """Send it to this broker, which may be this one."""
-
-    def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
-        """These are on disk, in the order of ticks; the horizon includes them."""
-
-    def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        """It is open, and serves."""
-
-    def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        """Its `gone` has moved, or it was removed."""
-
-    def slice_read(
-        self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
-    ) -> list[Effect]:
-        """The log has these, and nothing else, from `first` to `upto`."""
-
-    def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> list[Effect]:
-        """The log could not be read; it may be tried again, unless the pubend has a problem now."""
+Send = Callable[[BrokerId, Payload, float], list[Effect]]
+Committed = Callable[[Sequence[Item], float], list[Effect]]
+GoneMoved = Callable[[float], list[Effect]]
 
 
 class PubendDisk:
@@ -77,7 +51,6 @@ class PubendCore:
 
     def __init__(
         self,
-        pubend: Pubend,
         stream: str,
         number: int,
         of: int,
@@ -86,9 +59,10 @@ class PubendCore:
         config: StreamsConfig,
         timers: ServiceTimers,
         random: Random,
-        outlet: Outlet,
+        send: Send,
+        committed: Committed,
+        gone_moved: GoneMoved,
     ) -> None:
-        self.pubend = pubend
         self.stream = stream
         self.number = number
         self.of = of
@@ -100,13 +74,12 @@ class PubendCore:
         self.gone: Tick = 0
         self.config = config
         self.random = random
-        self.outlet = outlet
+        self.send = send
+        self.committed = committed
+        self.gone_moved = gone_moved
         self.ticks = TickSource(config.lease)
         self.disk = PubendDisk(storage, self.name)
         self._timers = timers
-
-    def send(self, broker: BrokerId, payload: Payload, now: float) -> list[Effect]:
-        return self.outlet.send_to(broker, payload, now=now)
 
     def set_timer(self, timer: StreamTimer, at: float) -> None:
         self._timers.set(timer, at, self.name)

@@ -37,7 +37,7 @@ ENTRY_OVERHEAD = 100  # what a waiting publication takes besides its entry
 Asker = tuple[BrokerId, int]  # and the number of its request
 
 
-class Publication(Struct):
+class PendingPublication(Struct):
     """A message on its way to disk."""
 
     publication_id: str
@@ -66,9 +66,9 @@ class PublishQueue:
         self._ids = ids
         self._renew_lease = renew_lease
         self._appended = appended  # (first tick, entries, bytes, now): the log has grown
-        self._waiting: deque[Publication] = deque()
-        self._batch: Sequence[tuple[Tick, Publication]] = ()
-        self._by_id: dict[str, Publication] = {}  # of both
+        self._waiting: deque[PendingPublication] = deque()
+        self._batch: Sequence[tuple[Tick, PendingPublication]] = ()
+        self._by_id: dict[str, PendingPublication] = {}  # of both
         self.size_bytes = 0  # of both
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class PublishQueue:
         if len(self) and self.size_bytes + len(entry) + ENTRY_OVERHEAD > limit:
             busy = f"{self.size_bytes} bytes wait for the disk of {self._core.name}"
             return self._refuse(asker, f"{busy}; the limit pending_bytes_max is {limit}", True, now)
-        publication = Publication(packet.publication_id, digest, packet.message, entry, [asker])
+        publication = PendingPublication(packet.publication_id, digest, packet.message, entry, [asker])
         self._waiting.append(publication)
         self._by_id[publication.publication_id] = publication
         self.size_bytes += publication.size_bytes
@@ -139,7 +139,7 @@ class PublishQueue:
         assert waiting is not None
         return self._join(waiting, asker, now)
 
-    def _join(self, waiting: Publication, asker: Asker, now: float) -> list[Effect]:
+    def _join(self, waiting: PendingPublication, asker: Asker, now: float) -> list[Effect]:
         """One more waits for the same publication."""
         if asker in waiting.askers:
             return []
@@ -172,10 +172,10 @@ class PublishQueue:
         size_bytes = sum(len(publication.entry) for _, publication in batch)
         effects += self._appended(batch[0][0], len(batch), size_bytes, now)
         items = [(tick, publication.message) for tick, publication in batch]
-        return effects + core.outlet.committed(core.pubend, items, now=now)
+        return effects + core.committed(items, now)
 
     def _not_written(
-        self, batch: Sequence[tuple[Tick, Publication]], failure: StorageFailed, now: float
+        self, batch: Sequence[tuple[Tick, PendingPublication]], failure: StorageFailed, now: float
     ) -> list[Effect]:
         effects = self._core.failed(failure)
         problem = self._core.problem or f"{self._core.name} could not store it: {failure.problem}"
@@ -184,7 +184,7 @@ class PublishQueue:
             effects += self._end(publication, PublishAnswer(0, self._core.name, 0, problem, again), now)
         return effects + self.write(now)
 
-    def _end(self, publication: Publication, answer: PublishAnswer, now: float) -> list[Effect]:
+    def _end(self, publication: PendingPublication, answer: PublishAnswer, now: float) -> list[Effect]:
         """It does not wait any more; all who asked get the answer."""
         self.size_bytes -= publication.size_bytes
         if self._by_id.get(publication.publication_id) is publication:

@@ -45,7 +45,7 @@ from penstock.streams.pubend_core import PubendCore
 START_HELP = "use earliest, latest, tick:N, time:SECONDS or ago:SECONDS"
 
 
-class Registration:
+class DurableReaders:
     """Readers of one pubend."""
 
     def __init__(self, core: PubendCore, names: DurableNames) -> None:

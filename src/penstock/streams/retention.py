@@ -6,7 +6,8 @@ An entry goes
     or when the log is longer than `retain_bytes`, the oldest first;
     or when a command says so.
 In the first case nobody misses it. In the others a name may be below what is kept: it gets a gap when it is served. An
-entry that a name needs never goes otherwise. The position that counts is the lowest that a crash could leave (see
+entry that a name needs never goes otherwise. Age is measured by the pubend's clock: if that leaps ahead with the
+node's, everything is as much older. The position that counts is the lowest that a crash could leave (see
 `durable_names`), and no registration begins while a trim is being decided: it waits until `decided`.
 
 One step at a time, with bounded work: read the oldest entries (`STEP_ENTRIES`), find how many of them may go, write
@@ -155,7 +156,7 @@ class Retention:
         if self._core.problem:
             return self._ended(self._core.problem, now)
         effects = self._core.disk.ask(Trim(upto), self._trimmed)
-        effects += self._core.outlet.pubend_gone(self._core.pubend, now=now)
+        effects += self._core.gone_moved(now)
         return effects + self._decided(now)
 
     def _trimmed(self, result: StorageResult, now: float) -> list[Effect]:
