@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -136,7 +137,7 @@ def found_in(vfs: PowerCutVfs, image: Image) -> tuple[State, Disk]:
     return state, disk
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_power_cut_at_every_step_takes_nothing_that_was_answered_and_leaves_nothing_half(
     vfs: PowerCutVfs, seed: int
 ) -> None:
@@ -153,7 +154,7 @@ def test_a_power_cut_while_the_store_recovers_from_one_takes_nothing_either(vfs:
     work = Work(vfs, workload(7))
     for steps, image in list(images(work.disk.steps, {}, Random(7), parts=1))[::23]:
         state, disk = found_in(vfs, image)
-        opening = disk.steps[: next(n for n, step in enumerate(disk.steps + [Step("sync", "")]) if step.kind == "sync")]
+        opening = list(takewhile(lambda step: step.kind != "sync", disk.steps))
         for again in range(len(opening) + 1):
             for _, second in images(opening[:again], image, Random(again), parts=1):
                 assert found_in(vfs, second)[0] == state, f"cut before step {steps}, and again"
@@ -262,12 +263,14 @@ def answers_failed(answers: dict[int, StorageResult]) -> bool:
     return any(isinstance(answer, StorageFailed) for answer in answers.values())
 
 
-@pytest.mark.parametrize(("times", "refused_min"), [(1, 0), (30, 50)])
+@pytest.mark.parametrize(("times", "refused_min"), [(1, 0), (30, 30)])
 def test_a_disk_that_is_full_at_any_write_refuses_and_goes_on_when_there_is_room(
     vfs: PowerCutVfs, times: int, refused_min: int
 ) -> None:
     """Full for one write, or for many."""
-    refused = [survives(vfs, growing(8), Failing(("write",), first, times, apsw.FullError)) for first in range(80)]
+    refused = [
+        survives(vfs, growing(8), Failing(("write",), first, times, apsw.FullError)) for first in range(0, 80, 2)
+    ]
     assert sum(number > 0 for number in refused) >= refused_min
 
 

@@ -121,6 +121,7 @@ class StreamBook:
         self.names: dict[tuple[str, str], BookedName] = {}
         self.readings: dict[Reader, NameReading] = {}
         self.stored: dict[str, dict[Tick, Identity]] = {}  # by pubend: confirmed, or said to be on disk
+        self.given_at: dict[tuple[str, Tick], float] = {}  # ticks, to messages that were to be written
         self.committed_at: dict[tuple[str, Tick], float] = {}
         self.trimmed: Ticks = {}
         self.crashed: dict[str, None] = {}  # clients
@@ -141,9 +142,10 @@ class StreamBook:
                 self.publications[identity].unknown = unknown
             case MessageCommitted(pubend, tick, identity):
                 self.stored.setdefault(pubend, {}).setdefault(tick, identity)
-            case LogWriting(pubend, ticks, True):
+            case LogWriting(pubend, ticks, committed):
+                times = self.committed_at if committed else self.given_at
                 for tick in ticks:
-                    self.committed_at.setdefault((pubend, tick), time)
+                    times.setdefault((pubend, tick), time)
             case LogTrimming(pubend, upto):
                 self.trimmed[pubend] = max(upto, self.trimmed.get(pubend, 0))
             case PublisherCrashed(client):

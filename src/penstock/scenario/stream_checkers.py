@@ -11,7 +11,7 @@
                         that was told as silence before; a receipt, and data told, are on disk
     stream-kept         nothing is trimmed that a durable name still needs within `retain`, or at all within `history`;
                         nobody is told of a gap that is none
-    stream-positions    positions and epochs do not go back
+    stream-positions    positions and epochs do not go back; what is confirmed as acknowledged is on disk
     stream-converges    in the end everything that is on disk was read under every durable name that has a reader, by
                         one who acknowledged it or may still do so; and every application has its answers
 
@@ -29,6 +29,7 @@ from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_book import BookedName, NameReading, StreamBook, StreamPublication
 from penstock.scenario.stream_facts import (
+    Acknowledging,
     BrokerStarted,
     ClockStepped,
     GapRead,
@@ -37,6 +38,7 @@ from penstock.scenario.stream_facts import (
     MessageCommitted,
     MessageRead,
     PositionSeen,
+    ProgressOnDisk,
     ReadingInForce,
     StoreConfirmed,
     StreamFact,
@@ -255,7 +257,7 @@ class StreamKept(StreamChecker):
                 self._forgotten(time, pubend, tick, publication)
 
     def _forgotten(self, time: float, pubend: str, tick: Tick, publication: StreamPublication) -> None:
-        age = (time - self.book.committed_at.get((pubend, tick), 0.0)) * (1.0 + DRIFT) + AGE_SLACK
+        age = (time - self.book.given_at.get((pubend, tick), 0.0)) * (1.0 + DRIFT) + AGE_SLACK
         age += self._steps.get(self._hosts.get(pubend, ""), 0.0)
         what = f"{time:.6f}: {publication.message.identity} at {pubend} {tick} was trimmed"
         if age < min(self._settings.history, self._settings.retain):
@@ -278,6 +280,7 @@ class StreamPositions(StreamChecker):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self._epochs: dict[str, int] = {}
+        self._on_disk: dict[tuple[str, str], Tick] = {}  # of a pubend, for a durable name
 
     def judge(self, time: float, fact: StreamFact) -> None:
         if isinstance(fact, PositionSeen | ReadingInForce):
@@ -287,6 +290,14 @@ class StreamPositions(StreamChecker):
                 self._position(time, reading, (pubend, epoch, tick))
         elif isinstance(fact, MessageRead):
             self._epoch(time, fact.message.pubend, fact.message.epoch)
+        elif isinstance(fact, ProgressOnDisk):
+            self._on_disk[fact.pubend, fact.durable] = fact.tick
+        elif isinstance(fact, Acknowledging) and fact.confirmed:
+            reading = self.book.readings[fact.reader]
+            on_disk = self._on_disk.get((fact.pubend, reading.name.durable), 0)
+            if on_disk < fact.tick:
+                done = f"was told that it is done with {fact.pubend} {fact.tick}"
+                self.problem(f"{time:.6f}: {_who(reading)} {done}; the disk has {on_disk}")
 
     def _epoch(self, time: float, pubend: str, epoch: int) -> None:
         first = self._epochs.setdefault(pubend, epoch)

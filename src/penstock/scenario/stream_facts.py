@@ -142,6 +142,14 @@ class LogTrimming(Struct, frozen=True):
     upto: Tick
 
 
+class ProgressOnDisk(Struct, frozen=True):
+    """The disk of a pubend says how far a durable name is."""
+
+    pubend: str
+    durable: str
+    tick: Tick
+
+
 class TicksTold(Struct, frozen=True):
     """A broker has told a neighbour what these ticks are: data if they are listed, else silence."""
 
@@ -180,6 +188,7 @@ StreamFact = (
     | LogWriting
     | MessageCommitted
     | LogTrimming
+    | ProgressOnDisk
     | TicksTold
     | ClockStepped
     | BrokerStarted

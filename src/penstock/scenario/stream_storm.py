@@ -51,7 +51,7 @@ def stream_storm(seed: int) -> Scenario:
     streams = tuple(_stream(random, number, names) for number in range(random.choice((1, 1, 1, 2, 2, 3))))
     settings = _settings(random)
     clients = [
-        *_publishers(random, names, streams),
+        *_publishers(random, names, streams, repeat=settings.ids_window > SAFETY + QUIET),
         *(client for stream in streams for client in _readers(random, names, stream)),
     ]
     faults = sorted(_faults(random, names, links, streams, clients), key=lambda fault: fault.at)
@@ -80,10 +80,10 @@ def _settings(random: Random) -> StreamsConfig:
         changed |= {"runs_max": random.choice((3, 20)), "outstanding_max": random.choice((1, 4))}
     if random.random() < 0.2:
         changed |= {"lease": random.choice((0.3, 2.0)), "reads_max": 1}
-    if random.random() < 0.3:
-        changed |= {"history": random.choice((0.5, 3.0))}
-    if random.random() < 0.1:
-        changed |= {"history": 0.5, "retain": random.choice((1.5, 4.0))}
+    if random.random() < 0.4:
+        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((1.0, 3.0))}
+        if random.random() < 0.5:
+            changed |= {"retain": random.choice((2.5, 4.0))}
     return StreamsConfig(**changed)
 
 
@@ -131,7 +131,9 @@ def _stream(random: Random, number: int, names: list[str]) -> StreamSpec:
     return StreamSpec(name=f"s{number}", at=tuple(random.choice(names) for _ in range(random.choice((1, 1, 2, 3)))))
 
 
-def _publishers(random: Random, names: list[str], streams: tuple[StreamSpec, ...]) -> Iterator[ClientSpec]:
+def _publishers(
+    random: Random, names: list[str], streams: tuple[StreamSpec, ...], *, repeat: bool
+) -> Iterator[ClientSpec]:
     flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
@@ -139,9 +141,9 @@ def _publishers(random: Random, names: list[str], streams: tuple[StreamSpec, ...
             rate_messages_per_s=rate * random.uniform(0.5, 1.5),
             arrivals="poisson",
             attributes=dict(_ATTRIBUTES),
-            body_bytes=random.choice((0, 100, 400)),
+            body_bytes=random.choice((0, 100, 400, 6_000)),
             options={"stream": stream, "key": f"k{key}"},
-            repeats=random.choice((0.0, 0.3)),
+            repeats=random.choice((0.0, 0.3)) if repeat else 0.0,
         )
         yield ClientSpec(
             name=f"p{number}",
@@ -168,7 +170,7 @@ def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[C
         for turn, start in enumerate(starts):
             follower = starts[turn + 1] if turn + 1 < len(starts) else None
             overlap = random.random() < 0.3
-            stop = None if follower is None or overlap else max(start, follower - random.uniform(0.0, 1.0))
+            stop = None if follower is None or overlap else max(start, follower - random.uniform(0.0, 3.0))
             subscription = SubscriptionSpec(
                 where=where,
                 start=start,
@@ -178,9 +180,12 @@ def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[C
                 from_kept=kept,
                 acknowledge_every=every,
             )
+            narrow = random.random() < 0.3  # what does not fit its queue at the broker is dropped
             yield ClientSpec(
                 name=f"r-{stream.name}-{durable}-{turn}",
                 broker=random.choice(names),
+                access_rate_bits_per_s=random.choice((1e5, 4e5)) if narrow else None,
+                queue_packets=random.choice((1, 3)) if narrow else 1_000,
                 subscribe=(subscription,),
                 services={"streams": StreamsClientConfig(window=random.choice((500, 500, 5)))},
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.content.message import Identity, Message
 from penstock.kernel.packet import BROKER, Packet
-from penstock.kernel.storage import Append, Ask, Operation, Trim
+from penstock.kernel.storage import Append, Ask, Operation, Put, Trim
 from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checker import Checker
@@ -17,10 +17,12 @@ from penstock.scenario.stream_facts import (
     LogTrimming,
     LogWriting,
     MessageCommitted,
+    ProgressOnDisk,
     StreamFact,
     TicksTold,
 )
 from penstock.sim.engine import Engine
+from penstock.streams.log_codec import NAME_PREFIX, NameRecord, decode
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge
 from penstock.streams.records import DurableStopped, GapNoticed, PubendCommitted
@@ -94,6 +96,9 @@ class Watch:
         pubend = area.partition("/")[2]
         if pubend and isinstance(operation, Append):
             self.fact(LogWriting(pubend, tuple(key for key, _ in operation.entries), True))
+        elif pubend and isinstance(operation, Put) and operation.name.startswith(NAME_PREFIX) and operation.value:
+            position = decode(operation.value, NameRecord).position
+            self.fact(ProgressOnDisk(pubend, operation.name.removeprefix(NAME_PREFIX), position))
 
     def delivered(self, node: str, subscription: int, message: Message) -> None:
         now = self.engine.now

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import inf
 
 from msgspec import Struct
 
@@ -106,7 +105,7 @@ class DurableReader:
         self._home: Link | None = None
         self._asked = 0  # the request that is under way, or was answered last
         self._delay = 0.0  # until it is asked again
-        self._heard_at = -inf  # when the broker last told us something that fits our places
+        self._heard_at = 0.0  # when the broker last told us something that fits our places
         self._acknowledge_at: float | None = None  # when the timer is set for
         self._untaken: deque[tuple[PubendPlace, Tick]] = deque()
         self._allowed = 0  # messages in all, since it was last asked for
@@ -117,7 +116,7 @@ class DurableReader:
 
     def connected(self, home: Link, *, now: float) -> list[Effect]:
         """Ask the broker for it."""
-        self._home, self._heard_at = home, -inf
+        self._home = home
         return [] if self.ended else self._ask_anew(now)
 
     def disconnected(self) -> None:
@@ -127,12 +126,13 @@ class DurableReader:
         self._stop_timers()
 
     def subscribe_due(self, *, now: float) -> list[Effect]:
-        """There was no answer, or nothing came for a while: ask again, unless the broker is heard of."""
-        patience = QUIET_AFTER if self.in_force else self._delay
-        if now < self._heard_at + patience:
-            self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, self._heard_at + patience, self.request.number)
-            return []
-        return self._ask_anew(now) if self.in_force else self._ask(now)
+        """There was no answer: ask again. In force: look whether the broker is heard of, and repeat the last Take."""
+        if not self.in_force:
+            return self._ask(now)
+        if now >= self._heard_at + QUIET_AFTER:
+            return self._ask_anew(now)
+        self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, self._heard_at + QUIET_AFTER, self.request.number)
+        return self._take()
 
     def _ask_anew(self, now: float) -> list[Effect]:
         self.in_force = False
@@ -184,7 +184,7 @@ class DurableReader:
             place.sent = place.stored
             if place.acknowledged > place.stored:
                 effects += self._acknowledge(place, now)
-        return effects + self._grant()
+        return effects
 
     def _delayed(self, problem: str) -> list[Effect]:
         """It cannot be now; the broker, or we, will try again."""
@@ -337,11 +337,17 @@ class DurableReader:
 
     def _grant(self) -> list[Effect]:
         """Let the broker send more, if enough was taken."""
-        room = self._came + self._config.window - len(self._untaken)
-        if self.ended or self._home is None or room - self._allowed < max(1, self._config.window // 2):
-            return []
-        self._allowed = room
-        return self._send(Take(self.request.number, room))
+        enough = self._room - self._allowed >= max(1, self._config.window // 2)
+        return self._take() if enough and not self.ended else []
+
+    @property
+    def _room(self) -> int:
+        """Messages in all, since it was last asked for, that there is room for."""
+        return self._came + self._config.window - len(self._untaken)
+
+    def _take(self) -> list[Effect]:
+        self._allowed = max(self._allowed, self._room)
+        return self._send(Take(self.request.number, self._allowed))
 
     # Acknowledgements.
 

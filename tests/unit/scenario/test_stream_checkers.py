@@ -20,6 +20,7 @@ from penstock.scenario.stream_facts import (
     MessageCommitted,
     MessageRead,
     PositionSeen,
+    ProgressOnDisk,
     PublisherCrashed,
     ReadingBegan,
     ReadingEnded,
@@ -191,6 +192,13 @@ BAD: dict[str, tuple[str, list[StreamFact]]] = {
     "a gap that is none": ("stream-kept", [*BEGINNING, GapRead(R1, PUBEND, 1, 20)]),
     "a position that goes back": ("stream-positions", [*BEGINNING, read(1, 10), at(10), at(9)]),
     "another epoch": ("stream-positions", [*BEGINNING, PositionSeen(R1, ((PUBEND, EPOCH + 1, 10),))]),
+    "an acknowledgement that is not on disk": (
+        "stream-positions",
+        [
+            *(*BEGINNING, read(1, 10), read(2, 20), ProgressOnDisk(PUBEND, "billing", 10)),
+            Acknowledging(R1, PUBEND, 20, True),
+        ],
+    ),
     "a message that never came": ("stream-converges", [*BEGINNING, read(1, 10), at(10)]),
     "a message whose reader ended without acknowledging it": (
         "stream-converges",

@@ -208,8 +208,12 @@ class SqliteBlocks:
         return next(self._rows(text, *values), None)
 
     def _rows(self, text: str, *values: Any) -> Iterator[Any]:
+        """Each ends in a block; the type of a damaged one may be another."""
         try:
             cursor: Iterable[Any] = self._connection.execute(text, values)
-            yield from cursor
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+            for row in cursor:
+                if type(row[-1]) is not bytes or type(row[0]) not in (int, str, bytes):
+                    raise Damaged(f"a block is of another type in: {text}")
+                yield row
+        except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
             raise Damaged(str(error)) from None

@@ -27,9 +27,10 @@ from typing import Literal
 import apsw
 
 from penstock.errors import NotPossibleHere
-from penstock.kernel.areas import Areas
+from penstock.kernel.areas import Areas, AreaVerdict
 from penstock.kernel.log_entry import Damaged
 from penstock.kernel.storage import Ask, Extent, Get, Names, Read, StorageFailed, StorageResult, Ticket
+from penstock.live.store.free_pages import PAGE_BYTES, free_pages_agree
 from penstock.live.store.sqlite_blocks import SqliteBlocks
 from penstock.live.store.wal_tail import Tail, tail
 
@@ -41,6 +42,9 @@ CHECKPOINT_PAGES = 4_000
 WAL_PAGES_MAX = 64_000
 WAL_KEPT_BYTES = 32 << 20  # of the log's file when it begins anew
 CACHE_KIB = 16_000
+CHECKED_BYTES_MAX = 256 << 20  # a larger file takes too long to look for pages that are used twice
+PROBLEMS_MAX = 1_000
+SHOWN_MAX = 3
 STATEMENTS_KEPT = 500
 
 _FORMAT = (0x50535452, 2)  # application_id, user_version
@@ -72,6 +76,12 @@ class SqliteFile:
         """Let go of the file."""
         self._connection.close()
 
+    def verify(self) -> list[AreaVerdict]:
+        """Read everything. What is wrong with the file itself stands first, without a name."""
+        problems = page_problems(self._connection)
+        of_file = [AreaVerdict("", 0, 0, 0, "; ".join(problems[:SHOWN_MAX]))] if problems else []
+        return of_file + [self._areas.verify(area) for area in sorted(self._blocks.areas())]
+
     # Opening.
 
     def _connect(self) -> apsw.Connection:
@@ -93,7 +103,7 @@ class SqliteFile:
         connection.execute("BEGIN EXCLUSIVE; ROLLBACK")  # whoever else has it open is found now, and kept out
         self._check_log(connection)
         self._configure(connection)
-        self._check_size(connection)
+        self._check_pages(connection)
         self._set_sync(connection, sync)
         if is_new and not self._vfs:
             _sync_folder(self.path.parent)
@@ -105,6 +115,7 @@ class SqliteFile:
         connection.set_wal_hook(self._committed)
 
     def _create(self, connection: apsw.Connection) -> None:
+        connection.pragma("page_size", PAGE_BYTES)
         connection.pragma("auto_vacuum", "INCREMENTAL")
         connection.pragma("synchronous", "EXTRA")
         with connection:
@@ -158,16 +169,22 @@ class SqliteFile:
         connection.pragma("cell_size_check", 1)
         connection.pragma("temp_store", "MEMORY")
 
-    def _check_size(self, connection: apsw.Connection) -> None:
-        """A first page that has gone back to an older state knows too few pages, and others would be overwritten."""
-        with suppress(apsw.FullError):  # then it stays in the log
+    def _check_pages(self, connection: apsw.Connection) -> None:
+        """What is stored next overwrites nothing: the file knows all its pages, and which of them are free."""
+        try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            pages, page_bytes = connection.pragma("page_count"), connection.pragma("page_size")
-            file = apsw.VFSFile(self._vfs, str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-            size_bytes = file.xFileSize()
+        except apsw.FullError:  # then it stays in the log, which was checked
+            return
+        pages = connection.pragma("page_count")
+        file = apsw.VFSFile(self._vfs, str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        try:
+            agree = file.xFileSize() == pages * PAGE_BYTES and free_pages_agree(file.xRead, pages)
+        finally:
             file.xClose()
-            if size_bytes != pages * page_bytes:
-                raise Damaged(f"it has {size_bytes} bytes and not {pages} pages of {page_bytes}")
+        if agree and pages * PAGE_BYTES <= CHECKED_BYTES_MAX:
+            agree = not any("2nd reference" in problem for problem in page_problems(connection))
+        if not agree:
+            raise Damaged("its list of pages is damaged; bring it back from a backup")
 
     def _find_trimmed(self) -> None:
         """What was trimmed and not yet deleted is deleted now."""
@@ -214,7 +231,7 @@ class SqliteFile:
             return self._failed(group, error)
         try:
             self._connection.execute("COMMIT")
-        except apsw.FullError as error:  # the end of the transaction was not written
+        except (apsw.FullError, *_DAMAGE) as error:  # the end of the transaction was not written
             return self._failed(group, error)
         except Exception as error:
             self._undo()
@@ -277,6 +294,12 @@ class SqliteFile:
     def _committed(self, connection: apsw.Connection, database: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+def page_problems(connection: apsw.Connection) -> list[str]:
+    """What SQLite finds wrong with the pages of the file and their order."""
+    found = [str(line) for (line,) in connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})")]
+    return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
 
 
 def _sync_folder(folder: Path) -> None:
