@@ -171,7 +171,7 @@ def verify_command(
         for pubend in found:
             state = f"[red]{plain(pubend['damage'])}[/]" if pubend["damage"] else "[green]whole[/]"
             sizes = (f"{pubend.get('entries', 0):,}", f"{pubend.get('bytes', 0):,}")
-            rows.add_row(plain(pubend["pubend"]), *sizes, state)
+            rows.add_row(plain(pubend["pubend"] or pubend["file"]), *sizes, state)
         _print(rows if found else "nothing is stored there")
     if any(pubend["damage"] for pubend in found):
         raise typer.Exit(1)
@@ -209,7 +209,7 @@ def _check(yes: bool, what: str) -> None:
 
 
 def _verified(data: Path, stream: str) -> list[dict[str, Any]]:
-    """What is in the files of a folder, one for each broker; each area of the service is a pubend, or its list of them."""
+    """What is in the files of a folder, one for each broker: an area of the service is a pubend."""
     from penstock.live.store.verify import verify_file
     from penstock.streams.service import STREAMS
 
@@ -220,10 +220,11 @@ def _verified(data: Path, stream: str) -> list[dict[str, Any]]:
     for file in files:
         for verdict in verify_file(file):
             service, _, pubend = verdict.area.partition("/")
-            if verdict.area and service != STREAMS.name or stream and stream_of(pubend) != stream:
-                continue
+            ours = service == STREAMS.name and pubend and stream in ("", stream_of(pubend))
+            if not ours and not verdict.problem:
+                continue  # what is damaged is said, whatever it is
             sizes = {"entries": verdict.entries, "bytes": verdict.bytes}
-            found.append({"pubend": pubend, "file": str(file), **sizes, "damage": verdict.problem})
+            found.append({"pubend": pubend or verdict.area, "file": str(file), **sizes, "damage": verdict.problem})
     return found
 
 

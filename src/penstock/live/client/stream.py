@@ -58,8 +58,9 @@ class Stream:
 
         `key` chooses the pubend: messages of one key come in the order in which they were stored. Without it, all
         messages of this client have the same pubend. A `publication_id` of your own makes it safe to publish the same
-        message again, from another process too, for as long as the stream knows the id (`ids_window`): it is stored
-        once, and the receipt is the first one's. Another message under that id is refused.
+        message again for as long as the stream knows the id (`ids_window`): it is stored once, and the receipt is the
+        first one's. Another message under that id is refused. If the stream has several pubends, each knows its own
+        ids: whoever publishes it again from another process gives it the same key, or its client the same name.
 
         Without a connection it waits for one. Raises InvalidMessage, UnknownStream, StreamRefused (nothing was stored)
         or OutcomeUnknown.
