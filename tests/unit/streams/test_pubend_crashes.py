@@ -54,7 +54,7 @@ class Reader:
         self.confirmed: Tick = 0  # it can never be below this again
         self.asked: Tick = 0  # nothing above this may be trimmed
         self.exists = False
-        self.went_below = False  # it presented a position of which something is gone
+        self.went_below = False  # it went back to a position after which something may be gone
 
 
 class RandomLife(PubendBench):
@@ -75,7 +75,7 @@ class RandomLife(PubendBench):
         config = StreamsConfig(
             lease=self.choose.choice((0.5, 2.0, 10.0)),
             history=self.choose.choice((0.1, 3.0)),
-            ids_window=self.choose.choice((1e3, 1e4)),
+            ids_window=1e3,
             session_lease=3.0,
             pending_bytes_max=self.choose.choice((500, 100_000)),
         )
@@ -88,7 +88,7 @@ class RandomLife(PubendBench):
         kinds = [
             *((self.publish_new, 6), (self.publish_again, 4), (self.disk_answers, 12), (self.time_passes, 5)),
             *((self.clock_steps, 1), (self.a_reader_begins, 2), (self.a_reader_progresses, 4), (self.a_slice, 2)),
-            *((self.a_crash, 1), (self.the_disk_changes, 1), (self.ids_expire, 1)),
+            *((self.a_crash, 1), (self.the_disk_changes, 1), (self.ids_expire, 2)),
         ]
         self.choose.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]()
         self.look()
@@ -125,7 +125,7 @@ class RandomLife(PubendBench):
     def ids_expire(self) -> None:
         """Let trims happen: after this, nobody asks again for what was published before."""
         self.attempts.clear()
-        for _ in range(self.choose.choice((0, 130))):
+        for _ in range(self.choose.choice((0, 150))):
             self.real += 9.0
             self.now += 9.0
             self.pubend.horizon(self.now)
@@ -141,7 +141,8 @@ class RandomLife(PubendBench):
             reader.confirmed = min(reader.confirmed, 10**9)
             position = min(reader.confirmed, 10**9)
         if position >= 0:
-            reader.went_below = reader.went_below or position < self.pubend.gone
+            reader.went_below = reader.went_below or position < max(self.pubend.gone, reader.asked)
+            reader.asked = max(reader.asked, position)
         if position >= 0 and reader.exists:
             reader.confirmed = min(reader.confirmed, position)
         request = self.requests + 1
@@ -158,9 +159,8 @@ class RandomLife(PubendBench):
         name = self.choose.choice(NAMES)
         reader = self.readers[name]
         if reader.session:
-            tick = self.choose.randint(0, max(1, self.told))
-            if tick > reader.asked:
-                reader.asked = tick
+            tick = self.choose.choice((self.told, *list(self.settled)[-5:]))
+            reader.asked = max(reader.asked, tick)
             self.progress(name, reader.session, tick)
 
     def a_slice(self) -> None:
@@ -237,9 +237,11 @@ class RandomLife(PubendBench):
             assert not answer.gone_from or reader.went_below, "something is missing that was never acknowledged"
         if position >= 0:
             assert max(position, self.pubend.gone) == answer.position
+            reader.went_below = reader.went_below or answer.gone_from > 0
         start = min(answer.position, answer.gone_from - 1) if answer.gone_from else answer.position
         reader.confirmed = start
-        reader.asked = max(start, reader.asked) if position < 0 and reader.exists else start
+        known = position < 0 and reader.exists
+        reader.asked = max(answer.position, reader.asked) if known else answer.position  # a gap was told up to there
         reader.exists = True
 
     def slice_read(
