@@ -145,7 +145,8 @@ class Edge:
             )
             self._readers[link, packet.subscription] = reader
         reader.request, reader.asked_at, reader.rewind = packet.request, now, packet.rewind
-        reader.credit, reader.sent = min(packet.credit, CREDIT_MAX), 0
+        reader.credit = min(packet.credit, CREDIT_MAX)
+        reader.restart(0)
         effects: list[Effect] = []
         for number in range(count):
             pubend = pubend_name(packet.stream, number)
@@ -181,6 +182,7 @@ class Edge:
         reader = self._readers.get((link, packet.subscription))
         if reader is None:
             return []
+        reader.received(packet.messages_received)
         reader.credit = max(reader.credit, min(packet.messages_in_all, reader.sent + CREDIT_MAX))
         return self._advance_all(reader)
 
@@ -189,7 +191,7 @@ class Edge:
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or packet.epoch != cursor.epoch:
             return []
-        reader.sent = packet.messages_received  # more than we count if an earlier one took for lost what came later
+        reader.restart(packet.messages_received)  # more than we count if an earlier one took for lost what came later
         reader.back_to(cursor, packet.tick)
         return self._advance_all(reader)
 
@@ -198,7 +200,7 @@ class Edge:
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or not cursor.walked:
             return []
-        if packet.epoch != cursor.epoch or packet.tick > cursor.told:
+        if packet.epoch != cursor.epoch or packet.tick > cursor.reached:
             problem = f"it acknowledges tick {packet.tick} of {packet.pubend}, which it was not sent"
             return [InputRefused(reader.identity, problem)]
         if packet.tick <= cursor.confirmed:
