@@ -12,9 +12,10 @@ it meanwhile, is not read again. Brokers tell how far they are also when nothing
 QUIET_AFTER seconds, or a hole does not close, the subscription is asked for anew.
 
 Credit. At most `window` messages wait for the application. A Take says how many may be sent in all since the
-subscription was last asked for; it goes out when half a window was taken, and says how many have come, so that the
-broker need not fill the way to us: also after REPORT_MESSAGES or REPORT_BYTES. Resume says how many came, so that those that
-were lost on the way cost no credit. A broker that sends far more than it may is not listened to until there is room.
+subscription was last asked for; it goes out when half a window was taken. It also says how many have come, so that the
+broker need not fill the way to us, and goes out for that after REPORT_MESSAGES or REPORT_BYTES. Resume says so too:
+those that were lost on the way cost no credit. A broker that sends far more than it may is not listened to until there
+is room.
 
 Acknowledgements are cumulative for each pubend. One is under way at a time; what comes meanwhile goes out when it is
 answered, or after ACKNOWLEDGE_EVERY. One that is not answered is sent again, also over a new connection.
