@@ -84,6 +84,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     ),  # compiles an expression that the parser has bounded; literals come as arguments
     "kernel/trace_files": ("os",),  # the trace on disk, written by hosts and never by a machine
     "kernel/trace_marks": ("os",),  # likewise
+    "streams/start_times": ("datetime",),  # reads a time that somebody wrote, and asks no clock
     "services": ("os",),  # the variable that names services of somebody else's
     "scenario/runs": ("os", "time", "datetime"),  # the folder of a run: its files, its lock, and when it was made
 }
@@ -94,6 +95,8 @@ PUBLIC = [
     "Address",
     "Attributes",
     "BlockingNetwork",
+    "BlockingStream",
+    "BlockingStreamSubscription",
     "BlockingSubscription",
     "ClientConfig",
     "ConnectionConfig",
@@ -105,15 +108,27 @@ PUBLIC = [
     "Message",
     "Network",
     "NotConnected",
+    "OutcomeUnknown",
     "PenstockError",
     "PredicateSyntaxError",
     "PredicateTooLarge",
+    "ReaderEnded",
+    "ReaderReport",
+    "Receipt",
     "Record",
     "Report",
     "Slowdown",
+    "Stream",
+    "StreamError",
+    "StreamGap",
+    "StreamMessage",
+    "StreamRefused",
+    "StreamSubscription",
+    "StreamsClientConfig",
     "Subscription",
     "Trace",
     "TransportConfig",
+    "UnknownStream",
     "Unreachable",
     "Value",
     "connect",

@@ -23,7 +23,7 @@ from penstock.kernel.storage import Get, Put, StorageResult, Ticket, Value
 from penstock.kernel.timers import Key
 from penstock.kernel.trace import Record
 from penstock.overlay.client import Client
-from penstock.scenario.checkers import Checker
+from penstock.scenario.checker import Checker
 
 
 class CountRequest(Packet, frozen=True):

@@ -7,7 +7,8 @@
                 print(message.attributes)
 
 `connect_blocking` is the same without `await`. With `connect(..., transport=True)` at the publisher a subscription can
-ask for order and recovery (`subscribe(..., ordered=True, recover=True)`). Every type that these take or return is named
+ask for order and recovery (`subscribe(..., ordered=True, recover=True)`). `network.stream("orders")` stores what is
+published and delivers it exactly once, whatever crashes. Every type that these take or return is named
 here. Errors that Penstock raises on purpose are in `penstock.errors`; those that a client meets are named here too.
 `penstock.testing` has brokers for your own tests.
 Nothing is imported before it is used.
@@ -25,18 +26,29 @@ if TYPE_CHECKING:
         InvalidOption,
         InvalidPredicate,
         NotConnected,
+        OutcomeUnknown,
         PenstockError,
         PredicateSyntaxError,
         PredicateTooLarge,
+        ReaderEnded,
+        StreamError,
+        StreamGap,
+        StreamRefused,
+        UnknownStream,
         Unreachable,
     )
     from penstock.kernel.trace import Record, Trace
     from penstock.live.client.blocking import BlockingNetwork, BlockingSubscription, connect_blocking
+    from penstock.live.client.blocking_stream import BlockingStream, BlockingStreamSubscription
     from penstock.live.client.network import Network, connect
+    from penstock.live.client.stream import Receipt, Stream
+    from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
     from penstock.live.client.subscription import Report, Subscription
     from penstock.live.wire.addresses import Address
     from penstock.live.wire.connection import ConnectionConfig
     from penstock.overlay.config import ClientConfig
+    from penstock.streams.config import StreamsClientConfig
+    from penstock.streams.message import StreamMessage
     from penstock.transport.config import TransportConfig
     from penstock.transport.flow_query import Slowdown
     from penstock.transport.sender.rate_limiter import FlowReport
@@ -47,6 +59,8 @@ __all__ = [
     "Address",
     "Attributes",
     "BlockingNetwork",
+    "BlockingStream",
+    "BlockingStreamSubscription",
     "BlockingSubscription",
     "ClientConfig",
     "ConnectionConfig",
@@ -58,15 +72,27 @@ __all__ = [
     "Message",
     "Network",
     "NotConnected",
+    "OutcomeUnknown",
     "PenstockError",
     "PredicateSyntaxError",
     "PredicateTooLarge",
+    "ReaderEnded",
+    "ReaderReport",
+    "Receipt",
     "Record",
     "Report",
     "Slowdown",
+    "Stream",
+    "StreamError",
+    "StreamGap",
+    "StreamMessage",
+    "StreamRefused",
+    "StreamSubscription",
+    "StreamsClientConfig",
     "Subscription",
     "Trace",
     "TransportConfig",
+    "UnknownStream",
     "Unreachable",
     "Value",
     "connect",
@@ -77,6 +103,8 @@ _PLACES = {
     "Address": "live.wire.addresses",
     "Attributes": "content.message",
     "BlockingNetwork": "live.client.blocking",
+    "BlockingStream": "live.client.blocking_stream",
+    "BlockingStreamSubscription": "live.client.blocking_stream",
     "BlockingSubscription": "live.client.blocking",
     "ClientConfig": "overlay.config",
     "ConnectionConfig": "live.wire.connection",
@@ -88,15 +116,27 @@ _PLACES = {
     "Message": "content.message",
     "Network": "live.client.network",
     "NotConnected": "errors",
+    "OutcomeUnknown": "errors",
     "PenstockError": "errors",
     "PredicateSyntaxError": "errors",
     "PredicateTooLarge": "errors",
+    "ReaderEnded": "errors",
+    "ReaderReport": "live.client.stream_subscription",
+    "Receipt": "live.client.stream",
     "Record": "kernel.trace",
     "Report": "live.client.subscription",
     "Slowdown": "transport.flow_query",
+    "Stream": "live.client.stream",
+    "StreamError": "errors",
+    "StreamGap": "errors",
+    "StreamMessage": "streams.message",
+    "StreamRefused": "errors",
+    "StreamSubscription": "live.client.stream_subscription",
+    "StreamsClientConfig": "streams.config",
     "Subscription": "live.client.subscription",
     "Trace": "kernel.trace",
     "TransportConfig": "transport.config",
+    "UnknownStream": "errors",
     "Unreachable": "errors",
     "Value": "content.message",
     "connect": "live.client.network",

@@ -18,6 +18,12 @@
     │   └── SchemaMismatch            a table lacks a column, or has one of another type
     ├── Unreachable           no broker answers at any of the addresses; carries what each of them said
     │   └── NotConnected              the connection is gone for the moment; nothing was sent
+    ├── StreamError           a stream cannot do what was asked
+    │   ├── StreamRefused             nothing was changed; says why
+    │   │   └── UnknownStream             there is no stream of this name
+    │   ├── OutcomeUnknown            nobody can say whether the message was stored; carries its publication_id
+    │   ├── ReaderEnded               the durable subscription is served no longer: somebody else took over
+    │   └── StreamGap                 retention has taken messages that were not read; carries which
     ├── NotPossibleHere       a port in use, a library that is missing; carries the remedy
     ├── UnknownExperiment     a name that the lab does not know; carries the nearest one it does
     └── CheckFailed           a run broke an invariant; carries the command that replays it
@@ -157,6 +163,49 @@ class Unreachable(PenstockError):
 
 class NotConnected(Unreachable):
     """The connection to the broker is gone for the moment, and with best effort nothing waits for it."""
+
+
+class StreamError(PenstockError):
+    """A stream cannot do what was asked of it."""
+
+
+class StreamRefused(StreamError):
+    """The network refuses it, and nothing was changed: no message was stored, no position moved."""
+
+
+class UnknownStream(StreamRefused):
+    """There is no stream of this name, as far as the network knows."""
+
+
+class OutcomeUnknown(StreamError):
+    """Nobody can say whether the message was stored. To publish it again under the same id is safe."""
+
+    def __init__(self, publication_id: str, problem: str) -> None:
+        self.publication_id = publication_id
+        self.problem = problem
+        super().__init__(publication_id, problem)
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+class ReaderEnded(StreamError):
+    """The durable subscription is served no longer; its name and its position stay."""
+
+
+class StreamGap(StreamError):
+    """Messages from tick `first` to `last` of a pubend are not kept any more; whatever was there was missed."""
+
+    def __init__(self, stream: str, pubend: str, first: int, last: int) -> None:
+        self.stream = stream
+        self.pubend = pubend
+        self.first = first
+        self.last = last
+        super().__init__(stream, pubend, first, last)
+
+    def __str__(self) -> str:
+        missed = f"messages between the ticks {self.first} and {self.last} of {self.pubend} may have been missed"
+        return f"{missed}: retention has taken them; reading goes on behind them"
 
 
 class NotPossibleHere(PenstockError):

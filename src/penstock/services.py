@@ -26,9 +26,10 @@ from penstock.kernel.trace import SHARED_KINDS, Record
 from penstock.overlay.codec import Codec
 from penstock.overlay.service import FORWARDING, ROUTING
 from penstock.overlay.status import STATUS
+from penstock.streams.service import STREAMS
 from penstock.transport.service import TRANSPORT
 
-SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, TRANSPORT)
+SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, TRANSPORT, STREAMS)
 
 VARIABLE = "PENSTOCK_SERVICES"
 # Keys of a client's and of a subscription's table in a network file, and arguments of connect, subscribe and publish.
@@ -37,10 +38,10 @@ RESERVED_NAMES = (
     *("name", "publish", "queue_packets", "services", "settings", "subscribe", "trace", "url"),
 )
 RESERVED_OPTIONS = (
-    *("arrivals", "as_json", "attributes", "body", "body_bytes", "congestion", "count", "jsonl", "linger", "name"),
-    *("on_drop", "options", "queue", "queue_max", "rate", "rate_end_messages_per_s", "rate_messages_per_s", "raw"),
-    *("reads_messages_per_s", "report", "spike_every", "spike_lasts", "spike_rate_messages_per_s", "start", "stop"),
-    *("transport", "url", "wait", "where"),
+    *("acknowledge_every", "arrivals", "as_json", "attributes", "body", "body_bytes", "congestion", "count"),
+    *("from_kept", "jsonl", "linger", "name", "on_drop", "options", "queue", "queue_max", "rate"),
+    *("rate_end_messages_per_s", "rate_messages_per_s", "raw", "reads_messages_per_s", "repeats", "report"),
+    *("spike_every", "spike_lasts", "spike_rate_messages_per_s", "start", "stop", "transport", "url", "wait", "where"),
 )
 OPTION_TYPES = (bool, int, float, str)  # what files, Python and the command line have in common
 

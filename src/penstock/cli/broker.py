@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.clients import AsJson
+from penstock.cli.data_folder import data_folder
 
 if TYPE_CHECKING:
     from penstock.live.broker.plan import BrokerPlan
@@ -25,7 +26,8 @@ def broker_command(
     base_port: Annotated[int, typer.Option(help="Ports of the file's brokers are counted from here.")] = 7420,
     trace: Annotated[Path | None, typer.Option(help="Write this broker's part of a trace into this folder.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A folder for services that store something; without it they are refused.")
+        Path | None,
+        typer.Option(help="Where streams are stored; penstock-data/NAME by default, if the file declares any."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,
@@ -38,24 +40,27 @@ def broker_command(
     from penstock.live.process_name import call_process
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    plan = _plan(name, network, listen, base_port)
+    plan, folder = _plan(name, network, listen, base_port, data)
     call_process(f"penstock {name}")
-    run(_serve(plan, trace, data, as_json))
+    run(_serve(plan, trace, folder, as_json))
 
 
-def _plan(name: str, network: Path | None, listen: str | None, base_port: int) -> BrokerPlan:
+def _plan(
+    name: str, network: Path | None, listen: str | None, base_port: int, data: Path | None
+) -> tuple[BrokerPlan, Path | None]:
+    """What the broker must know, and where it stores its streams."""
     from penstock.live.broker.plan import BrokerPlan, assign_addresses, plan_for
     from penstock.live.wire.addresses import Address, parse_address
     from penstock.scenario.reader import read_scenario
 
     chosen = parse_address(listen) if listen is not None else None
     if network is None:
-        return BrokerPlan(name=name, listen=chosen or Address("127.0.0.1", base_port))
+        return BrokerPlan(name=name, listen=chosen or Address("127.0.0.1", base_port)), data
     scenario = read_scenario(network)
     addresses = assign_addresses(scenario, base_port=base_port)
     if chosen is not None:
         addresses[name] = chosen
-    return plan_for(scenario, name, addresses)
+    return plan_for(scenario, name, addresses), data_folder(scenario, data)
 
 
 async def _serve(plan: BrokerPlan, folder: Path | None, data: Path | None, as_json: bool) -> None:

@@ -73,7 +73,8 @@ def tell_not_applied(left_out: Sequence[str]) -> None:
 
 def as_run(scenario: Scenario, seed: int, result: LiveResult) -> RunResult:
     """In the form that the simulator's results are shown in. Real time has no digest, no events and no checkers."""
-    from penstock.sim.run import ClientTally, RunResult
+    from penstock.sim.run import RunResult
+    from penstock.sim.watch import ClientTally
 
     sent = [port for report in result.reports.values() for port in (*report["links"], *report["clients"])]
     return RunResult(

@@ -23,6 +23,7 @@ from penstock.errors import InvalidOption
 def with_service_options(command: Callable[..., None], kind: type[Struct]) -> Callable[..., None]:
     """The command with a parameter for every option of this kind; it gets those that were set as `options`, checked."""
     fields = msgspec.structs.fields(kind)
+    flags = {field.name: _flag(field) for field in fields}
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -31,7 +32,7 @@ def with_service_options(command: Callable[..., None], kind: type[Struct]) -> Ca
         try:
             services.options(chosen, kind)
         except InvalidOption as error:
-            hint = f"--{error.option.replace('_', '-')}" if error.option else None
+            hint = flags.get(error.option)
             raise typer.BadParameter(error.problem, param_hint=hint) from None
         command(**given, options=chosen)
 
@@ -51,7 +52,12 @@ def _parameter(field: Any) -> inspect.Parameter:
     """One option as typer wants it."""
     kind, *metas = get_args(field.type) if get_args(field.type) else (field.type,)
     description = next((meta.description for meta in metas if isinstance(meta, Meta) and meta.description), "")
-    flag = f"--{field.name.replace('_', '-')}"
     made: Any = Annotated  # a type that is known at run time only
-    option = made[kind, typer.Option(flag, help=description)]
+    option = made[kind, typer.Option(_flag(field), help=description)]
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=option)
+
+
+def _flag(field: Any) -> str:
+    """As it is typed: the option's name, unless its declaration has another word for the command line."""
+    named = (meta.extra["flag"] for meta in get_args(field.type) if isinstance(meta, Meta) and meta.extra)
+    return next(named, f"--{field.name.replace('_', '-')}")

@@ -7,6 +7,9 @@ With `--transport` messages carry what subscribers need to put them in order and
 for after the last has left, so the command then stays for `--linger` seconds to send them again. With `--congestion` it
 also listens to subscribers that cannot keep up (`penstock sub --congestion`): publishing waits for them, and `--report`
 says at the end, on stderr, who slowed it down.
+
+With `--stream` messages are stored in a stream: one counts as published when it is on disk. Several are under way at a
+time, and stored in the order in which they were given.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from penstock.content.message import Value
+    from penstock.live.client.stream import Receipt, Stream
     from penstock.transport.sender.rate_limiter import FlowReport
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.-]*=.+")
 
 Message = tuple[dict[str, "Value"], bytes]
+UNDER_WAY_MAX = 200  # messages that wait for the disk of a stream
 HEARTBEAT_INTERVAL = 0.2  # seconds: the last messages are announced several times while the command lingers
 
 
@@ -68,8 +73,15 @@ def pub_command(
     Examples: penstock pub -a symbol=IBM -a price=101.5 "the body"
 
     penstock pub -a symbol=IBM --transport --count 1000 --rate 100
+
+    penstock pub -a symbol=IBM --stream orders --key IBM "buy 100"
     """
     from penstock.cli.filter import read_attributes
+
+    if options.get("stream") and (transport or congestion):
+        raise typer.BadParameter("a stream needs no transport; leave it out", param_hint="--stream")
+    if options.get("publication_id") and (jsonl or count > 1):
+        raise typer.BadParameter("is the id of one message; give it to one", param_hint="--publication-id")
 
     if rate is not None and not 0.0 < rate <= 1e7:
         raise typer.BadParameter("must be more than 0 and at most 1e7", param_hint="--rate")
@@ -109,16 +121,19 @@ class _Done:
 
     broker: str = ""  # at which we were, once we are connected
     published: int = 0
+    receipt: Receipt | None = None  # of the last message that was stored in a stream
     flows: list[FlowReport] = field(default_factory=list)  # who slows us down
 
 
 def _tell(done: _Done, report: bool, as_json: bool) -> None:
     if report:
         _report(done.flows, as_json)
+    stored = {} if done.receipt is None else asdict(done.receipt)
     if as_json:
-        typer.echo(json.dumps({"published": done.published, "broker": done.broker}))
-    else:
-        typer.echo(f"published {done.published} message{'s' * (done.published != 1)} at {done.broker}", err=True)
+        typer.echo(json.dumps({"published": done.published, "broker": done.broker, **stored}))
+        return
+    where = f", the last in {stored['pubend']} at tick {stored['tick']}" if stored else ""
+    typer.echo(f"published {done.published} message{'s' * (done.published != 1)} at {done.broker}{where}", err=True)
 
 
 def _report(flows: list[FlowReport], as_json: bool) -> None:
@@ -153,6 +168,8 @@ async def _publish(
     async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
         done.broker = str(network.address)
         try:
+            if "stream" in options:
+                await _store(network.stream(options.pop("stream")), _paced(messages, rate), options, done)
             async for attributes, body in _paced(messages, rate):
                 await network.publish(attributes, body, **options)
                 done.published += 1
@@ -161,6 +178,28 @@ async def _publish(
                 await asyncio.sleep(settings.linger)
         finally:
             done.broker, done.flows = str(network.address), network.flows() or done.flows
+
+
+async def _store(stream: Stream, messages: AsyncIterator[Message], options: dict[str, Any], done: _Done) -> None:
+    """Let them all be stored; they are sent in order, and what is under way is bounded."""
+    import asyncio
+
+    room = asyncio.Semaphore(UNDER_WAY_MAX)
+
+    async def store(attributes: dict[str, Value], body: bytes) -> None:
+        try:
+            done.receipt = await stream.publish(attributes, body, **options)
+            done.published += 1
+        finally:
+            room.release()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            async for attributes, body in messages:
+                await room.acquire()
+                group.create_task(store(attributes, body))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None  # the others are most likely the same
 
 
 async def _paced(messages: Iterator[Message], rate: float | None) -> AsyncIterator[Message]:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
 BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
 RIGHT = (
+    "lag",
+    "messages",
+    "pubends",
     "queue",
     "sent",
     "bytes",
@@ -94,7 +97,8 @@ async def _report(url: str | None, watch: float | None, listen: float, as_json: 
                 await network.wait_connected()
 
 
-def _table(title: str, *headings: str) -> Table:
+def table(title: str, *headings: str) -> Table:
+    """An empty table in the way of all commands."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -143,37 +147,37 @@ def _drawn(found: dict[str, Any]) -> Group:
     parts: list[RenderableType] = []
     parts.append(
         Text.from_markup(
-            f"[bold]{_plain(found['broker'])}[/] at {_plain(str(found['listen']))}, up for {found['uptime']:.0f} s;"
+            f"[bold]{plain(found['broker'])}[/] at {plain(str(found['listen']))}, up for {found['uptime']:.0f} s;"
             f" {found['brokers_reachable']} other brokers can be reached;"
             f" {found['clients_connected']} clients; input refused {found['refused']} times",
         )
     )
     trace = found.get("trace")
     if trace and trace["problem"]:
-        parts.append(Text.from_markup(f"[red]its trace has stopped[/]: {_plain(trace['problem'])}"))
+        parts.append(Text.from_markup(f"[red]its trace has stopped[/]: {plain(trace['problem'])}"))
     if found["links"]:
-        links = _table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
+        links = table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
         for link in found["links"]:
             state = "[green]up[/]" if link["up"] else "[red]down[/]"
             missing = str(link["missing_datagrams"] or "")
-            links.add_row(_plain(link["peer"]), link["kind"], state, *_counts(link), missing)
+            links.add_row(plain(link["peer"]), link["kind"], state, *_counts(link), missing)
         parts.append(links)
     if found["clients"]:
-        clients = _table("clients", "client", "from", "subscriptions", "queue", "sent", "bytes", "received")
+        clients = table("clients", "client", "from", "subscriptions", "queue", "sent", "bytes", "received")
         for client in found["clients"]:
             subscriptions = str(client["subscriptions"])
-            clients.add_row(_plain(client["client"]), _plain(str(client["address"])), subscriptions, *_counts(client))
+            clients.add_row(plain(client["client"]), plain(str(client["address"])), subscriptions, *_counts(client))
         parts.append(clients)
     if found["drops"]:
-        drops = _table("drops", "towards", "place", "cause", "packets")
+        drops = table("drops", "towards", "place", "cause", "packets")
         for drop in found["drops"]:
-            drops.add_row(_plain(drop["peer"]), drop["place"], drop["cause"], f"{drop['packets']:,}")
+            drops.add_row(plain(drop["peer"]), drop["place"], drop["cause"], f"{drop['packets']:,}")
         parts.append(drops)
     else:
         parts.append("nothing was dropped")
     for service, status in found["services"].items():
-        words = ", ".join(f"{name.replace('_', ' ')} {_plain(json.dumps(value))}" for name, value in status.items())
-        parts.append(Text.from_markup(f"{_plain(service)}: {words}"))
+        words = ", ".join(f"{name.replace('_', ' ')} {plain(json.dumps(value))}" for name, value in status.items())
+        parts.append(Text.from_markup(f"{plain(service)}: {words}"))
     if found["slowed"] is not None:
         parts += _drawn_slowed(found["slowed"])
     return Group(*parts)
@@ -184,14 +188,14 @@ def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
 
     if not slowed:
         return ["nobody slows anybody"]
-    rows = _table("who slows whom", "publisher", "flow", "takes at most", "because of", "waiting", "since")
+    rows = table("who slows whom", "publisher", "flow", "takes at most", "because of", "waiting", "since")
     for each in slowed:
         quota, flow = each["quota"], each["flow"]
         rows.add_row(
-            _plain(each["publisher"]),
-            _plain(flow, BITS_SHOWN_MAX if flow.startswith("bits ") else FLOW_SHOWN_MAX),
+            plain(each["publisher"]),
+            plain(flow, BITS_SHOWN_MAX if flow.startswith("bits ") else FLOW_SHOWN_MAX),
             f"{rate_text(quota)}/s",
-            _plain(each["limiting_receiver"]),
+            plain(each["limiting_receiver"]),
             f"{each['queue']:,}",
             f"{each['since']:.0f} s",
         )
@@ -201,11 +205,11 @@ def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
         more, withheld = last["flows_in_all"] - shown[publisher], last["withheld"]
         words = [f"{more:,} more flows"] * (more > 0) + [f"{withheld:,} messages withheld"] * (withheld > 0)
         if words:
-            parts.append(Text.from_markup(f"{_plain(publisher)}: {', '.join(words)}"))
+            parts.append(Text.from_markup(f"{plain(publisher)}: {', '.join(words)}"))
     return parts
 
 
-def _plain(text: str, length_max: int = 256) -> str:
+def plain(text: str, length_max: int = 256) -> str:
     """Others' words, as they may be printed: no markup, no control characters."""
     from rich.markup import escape
 

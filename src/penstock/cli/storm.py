@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,28 +17,32 @@ def storm_command(
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1,
     workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
+    streams: Annotated[bool, typer.Option("--streams", help="Storms of streams, where nothing may be lost.")] = False,
+    kills: Annotated[
+        int | None,
+        typer.Option(help="In real time: kill so many broker processes under a stream that is in use.", min=1),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per seed and line.")] = False,
 ) -> None:
     """Let random networks fail and heal, and check that every invariant holds.
 
-    Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2
+    Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2;
+    penstock storm --streams --seeds 100000 --workers 2; penstock storm --kills 1000
     """
-    failed = 0
-    with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
-        runs = (
-            map(run_storm, range(seed, seed + seeds))
-            if workers == 1
-            else pool.map(run_storm, range(seed, seed + seeds), chunksize=4)
-        )
-        for done, run in enumerate(runs, start=1):
-            failed += bool(run["problems"])
-            if as_json:
-                typer.echo(json.dumps(run))
-            for problem in run["problems"]:
-                typer.echo(f"seed {run['seed']}: {problem}", err=True)
-            if run["problems"]:
-                typer.echo(f"replay: {run['replay']}", err=True)
-            advance(done / seeds)
+    seeds_wanted = range(seed, seed + seeds)
+    if kills is not None:
+        if streams or workers > 1:
+            problem = "goes without --streams and --workers: it is one run in real time"
+            raise typer.BadParameter(problem, param_hint="--kills")
+        failed = sum(_told(run_kills(one, kills=kills), as_json) for one in seeds_wanted)
+    else:
+        failed = 0
+        run_one = partial(run_storm, streams=streams)
+        with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
+            runs = map(run_one, seeds_wanted) if workers == 1 else pool.map(run_one, seeds_wanted, chunksize=4)
+            for done, run in enumerate(runs, start=1):
+                failed += _told(run, as_json)
+                advance(done / seeds)
     if not as_json:
         typer.echo(
             f"{seeds - failed} of {seeds} storms kept every invariant" + (f"; {failed} did not" if failed else "")
@@ -45,16 +51,52 @@ def storm_command(
         raise typer.Exit(1)
 
 
-def run_storm(seed: int) -> dict[str, Any]:
+def _told(run: dict[str, Any], as_json: bool) -> bool:
+    """Say what came of one storm; returns whether it broke an invariant."""
+    if as_json:
+        typer.echo(json.dumps(run))
+    elif "kills" in run:
+        blows = ", ".join(f"{count} times {blow}" for blow, count in run["blows"].items())
+        typer.echo(f"{run['kills']} kills in {run['seconds']} s ({blows}); {run['stored']:,} messages stored")
+    for problem in run["problems"]:
+        typer.echo(f"seed {run['seed']}: {problem}", err=True)
+    if run["problems"]:
+        typer.echo(f"replay: {run['replay']}", err=True)
+    return bool(run["problems"])
+
+
+def run_storm(seed: int, *, streams: bool = False) -> dict[str, Any]:
     """One storm as plain data."""
     from penstock.scenario.storm import storm
+    from penstock.scenario.stream_storm import EVENTS_MAX, stream_storm
     from penstock.sim.run import simulate
 
-    result = simulate(storm(seed), seed)
+    result = simulate(stream_storm(seed) if streams else storm(seed), seed, events_max=EVENTS_MAX if streams else None)
+    unfinished = [] if result.complete else [f"it has more than {EVENTS_MAX} events"]
     return {
         "seed": seed,
         "digest": result.digest,
         "events": result.events,
+        "problems": [*result.problems, *unfinished],
+        "replay": f"penstock storm --streams --seed {seed}" if streams else f"penstock storm --seed {seed}",
+    }
+
+
+def run_kills(seed: int, *, kills: int) -> dict[str, Any]:
+    """One storm of kills as plain data."""
+    from penstock.live.emulation.kill_storm import kill_storm
+    from penstock.live.event_loop import run
+
+    logging.basicConfig(level=logging.ERROR)  # that brokers die is what it is about
+    with progress_bar(f"{kills} kills") as advance:
+        result = run(kill_storm(seed, kills, progress=advance))
+    return {
+        "seed": seed,
+        "kills": result.kills,
+        "blows": dict(sorted(result.blows.items())),
+        "stored": result.stored,
+        "read": result.read,
+        "seconds": round(result.seconds, 1),
         "problems": result.problems,
-        "replay": f"penstock storm --seed {seed}",
+        "replay": f"penstock storm --kills {kills} --seed {seed}",
     }

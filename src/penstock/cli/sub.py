@@ -8,6 +8,8 @@ use it (`penstock pub --transport`). With `--congestion` publishers that listen 
 down when we cannot keep up. `--report` tells at the end how that went, on stderr: a small table, or with
 `--json` one object on one line, the last one.
 
+With `--stream` and `--durable` it reads a stream, exactly once and in order (`sub_stream`).
+
 Exit codes: 0 enough came, 3 nothing or not enough came in time, 130 interrupted.
 """
 
@@ -59,6 +61,8 @@ def sub_command(
     Examples: penstock sub "symbol = 'IBM' AND price < 120" --count 10 --wait 5 --json
 
     penstock sub "symbol = 'IBM'" --ordered --recover --report
+
+    penstock sub "symbol = 'IBM'" --stream orders --durable billing --start 10m
     """
     from penstock.content.language.parser import parse_predicate
 
@@ -66,9 +70,19 @@ def sub_command(
         raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
     parse_predicate(where)  # a mistake in it is said before a broker is looked for
     form = _raw if raw else _json if as_json else _text
+    if options.get("stream"):
+        from penstock.cli.sub_stream import read_stream
+
+        received = run_client(read_stream(where, count, wait, form, report, as_json, name, url, options))
+        _check_enough(received, count, wait)
+        return
     tell = None if not report else _report_json if as_json else _report_table
     request = {"where": where, "queue_max": queue, "ready": not no_ready, "ready_within": ready_within, **options}
     received = run_client(_subscribe(request, count, wait, form, tell, name, url, congestion))
+    _check_enough(received, count, wait)
+
+
+def _check_enough(received: int, count: int | None, wait: float | None) -> None:
     if received < (count or (1 if wait is not None else 0)):
         wanted = f"{received} of {count} messages" if count and received else "nothing"
         typer.echo(f"{wanted} received within {wait:g} s", err=True)
@@ -160,12 +174,22 @@ def _json(message: Message) -> bytes:
         "incarnation": identity.incarnation,
         "count": identity.count,
         "attributes": message.attributes,
+        **place(message),
     }
     try:
         found["body"] = message.body.decode()
     except UnicodeDecodeError:
         found["body_base64"] = base64.b64encode(message.body).decode()
     return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+
+
+def place(message: Message) -> dict[str, object]:
+    """Where in a stream the message stands, if it is of one."""
+    from penstock.streams.message import StreamMessage
+
+    if not isinstance(message, StreamMessage):
+        return {}
+    return {"stream": message.stream, "pubend": message.pubend, "epoch": message.epoch, "tick": message.tick}
 
 
 def _raw(message: Message) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.clients import AsJson
+from penstock.cli.data_folder import data_folder
 
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
@@ -28,7 +29,8 @@ def up_command(
     ] = "127.0.0.1",
     trace: Annotated[Path | None, typer.Option(help="Write what brokers record into this folder, as a run.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A folder for services that store something; without it they are refused.")
+        Path | None,
+        typer.Option(help="Where streams are stored; penstock-data/NAME by default, if the file declares any."),
     ] = None,
     restart: Annotated[bool, typer.Option(help="Restart a broker that dies.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
@@ -39,7 +41,7 @@ def up_command(
     A table says which settings of the file apply in real time, and which do not. With --json there is a line for each
     broker, then one for each setting.
 
-    Examples: penstock up; penstock up networks/town.toml
+    Examples: penstock up; penstock up networks/town.toml; penstock up --data streams
     """
     from penstock.live.broker.applied import settings_applied
     from penstock.live.broker.plan import assign_addresses
@@ -53,7 +55,8 @@ def up_command(
     scenario = alone if file is None else read_scenario(file)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     applied = settings_applied(scenario)
-    brokers = Brokers(scenario, addresses, trace=trace, data=data, restart=restart, verbose=verbose)
+    folder = data_folder(scenario, data)
+    brokers = Brokers(scenario, addresses, trace=trace, data=folder, restart=restart, verbose=verbose)
     if trace is None:
         run(_keep_up(brokers, applied, as_json))
     else:

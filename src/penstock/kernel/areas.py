@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from penstock.kernel import storage
 from penstock.kernel.log_entry import (
     KEY_MAX,
@@ -90,6 +92,16 @@ class Blocks(Protocol):
         """Delete the row, the entries and the values, now or later: the area can be used again at once."""
 
 
+class AreaVerdict(Struct, frozen=True):
+    """What was found in an area, up to the first damage if there is a problem."""
+
+    area: str
+    entries: int
+    bytes: int
+    values: int
+    problem: str = ""
+
+
 class _Area:
     """What is known of an area that is in use."""
 
@@ -152,10 +164,19 @@ class Areas:
         """What is known of an area; raises Damaged if that can be seen at once."""
         return self._opened(area).row()
 
-    def walk(self, area: str) -> Iterator[Entry]:
-        """All entries that are kept; raises Damaged where the log is."""
-        here = self._opened(area)
-        yield from self._chain(here, here.trimmed.key + 1, KEY_MAX, here.trimmed.key)
+    def verify(self, area: str) -> AreaVerdict:
+        """Read the whole area, up to the first damage."""
+        entries = size_bytes = values = 0
+        problem = ""
+        try:
+            here = self._opened(area)
+            values = len(here.values)
+            for entry in self._chain(here, here.trimmed.key + 1, KEY_MAX, here.trimmed.key):
+                entries += 1
+                size_bytes += len(entry.data)
+        except Damaged as error:
+            problem = str(error)
+        return AreaVerdict(area, entries, size_bytes, values, problem)
 
     def _do(self, here: _Area, operation: Operation) -> StorageResult:
         match operation:
@@ -244,9 +265,12 @@ class Areas:
 
     def _extent(self, here: _Area) -> StorageResult:
         self._write(here)
-        first, _ = next(self._blocks.scan(here.name, here.trimmed.key + 1, KEY_MAX), (0, b""))
-        kept = here.last.number - here.trimmed.number
-        if (kept > 0) != (first > 0):
+        kept, first = here.last.number - here.trimmed.number, 0
+        for key, block in self._blocks.scan(here.name, here.trimmed.key + 1, KEY_MAX):
+            if open_entry(here.seed, key, block).place.number == here.trimmed.number + 1:
+                first = key
+            break
+        if bool(kept) != bool(first):
             raise Damaged(f"something is missing behind entry {here.trimmed.key}")
         return LogExtent(first, here.last.key, here.last.total - here.trimmed.total, kept)
 

@@ -76,7 +76,7 @@ class Context:
     rank: int  # of the service in the list
     traced: bool  # whether anybody keeps the records
     node: NodeView  # the node that the machine becomes part of
-    brokers: frozenset[int] | None = None  # the ids of all brokers that the plan names; None: there is no plan
+    brokers: Mapping[str, int] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 
     def settings(self, kind: type[T]) -> T:
         """The service's settings, or the defaults of this kind."""

@@ -56,7 +56,7 @@ class Life:
     traced: bool = True  # whether anybody keeps the records
     storage: bool = False  # whether the host has storage
     host_view: Callable[[], dict[str, Any]] = dict  # what the host adds to a report
-    brokers: frozenset[BrokerId] | None = None  # the ids of all brokers that the plan names; None: there is no plan
+    brokers: Mapping[str, BrokerId] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 
 
 def broker_node(

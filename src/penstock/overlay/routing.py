@@ -85,7 +85,7 @@ class Routing:
         self._timers = context.timers
         self._random = context.random("hello")
         self._link_info = context.links
-        self._guard = Guard(self._config, context.brokers)
+        self._guard = Guard(self._config, None if context.brokers is None else context.brokers.values())
         self._news = PacedQueue[Interest](self._config.work_rate, self._config.work_burst, NEWS_WAITING_MAX)
         self._rival = -1  # the latest life that somebody else claims to be ours
         self._outbid_at = -inf

@@ -9,6 +9,8 @@ invariants are those of B-DRP (002 section 2.7):
     nothing-silent  every broker that a copy named was served, or the trace says where and why not
     nothing-missed  from `settled_after` on, everybody gets all they asked for; not part of the default, because it
                     holds only where nothing is overloaded or lossy
+
+Those of streams stand in `stream_checkers`.
 """
 
 from __future__ import annotations
@@ -23,47 +25,11 @@ from penstock.content.predicate import Predicate
 from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
+from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
+from penstock.scenario.stream_checkers import STREAM_CHECKERS
 
-PROBLEMS_MAX = 20  # enough to see what is wrong
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time
-
-
-class Checker:
-    """Watches a run; the subclass overrides what it wants to see and calls `problem`."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.problems: list[str] = []
-
-    def problem(self, text: str) -> None:
-        """Something is wrong."""
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(text)
-
-    def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
-        """The client asked for something."""
-
-    def unsubscribed(self, time: float, client: str, subscription: int) -> None:
-        """The client no longer wants it."""
-
-    def published(self, time: float, client: str, message: Message) -> None:
-        """The message left its publisher's client library."""
-
-    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
-        """The message reached an application."""
-
-    def sent(self, time: float, packet: Publication) -> None:
-        """A copy was put on a link between two brokers."""
-
-    def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
-        """A broker handled a copy."""
-
-    def dropped(self, time: float, record: Dropped) -> None:
-        """A packet ended somewhere on the way."""
-
-    def finish(self) -> None:
-        """The run is over and the network has been drained."""
 
 
 class AtMostOnce(Checker):
@@ -213,8 +179,8 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 
 
 def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
-    """The checkers of the network, and those that services bring along."""
-    return {**CHECKERS, **services.checkers()}
+    """The checkers of the network, those of streams, and those that services bring along."""
+    return {**CHECKERS, **STREAM_CHECKERS, **services.checkers()}
 
 
 def make_checkers(scenario: Scenario) -> list[Checker]:

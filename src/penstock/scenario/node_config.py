@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from penstock.content.bloom import EncodingScheme
 from penstock.kernel.packet import BROKER, CLIENT, Lane
 from penstock.kernel.queue import HOLD_BYTES, Overflow, QueueConfig
 from penstock.overlay.assembly import NodeConfig
 from penstock.scenario.spec import ClientSpec, Scenario
 from penstock.services import typed_settings
+from penstock.streams.config import StreamsConfig
 
 
 def broker_config(scenario: Scenario) -> NodeConfig:
     """The settings of every broker."""
     services = typed_settings(BROKER, scenario.services)
+    if scenario.stream:
+        declared = {stream.name: stream.at for stream in scenario.stream}
+        services["streams"] = msgspec.structs.replace(services.get("streams", StreamsConfig()), declared=declared)
     return NodeConfig(scheme=_scheme(scenario), queues=_queues(scenario), services=services)
 
 

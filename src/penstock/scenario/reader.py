@@ -28,6 +28,7 @@ from penstock.scenario.spec import (
     LaneSpec,
     LinkSpec,
     Scenario,
+    StreamSpec,
     SubscriptionSpec,
     TcpSpec,
 )
@@ -43,6 +44,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "lanes": LaneSpec,
     "broker": BrokerSpec,
     "link": LinkSpec,
+    "stream": StreamSpec,
     "client": ClientSpec,
     "client.subscribe": SubscriptionSpec,
     "client.publish": PublisherSpec,

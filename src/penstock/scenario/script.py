@@ -24,6 +24,7 @@ class Line(NamedTuple):
     attributes: dict[str, Value]
     body: bytes
     options: dict[str, Any]  # what it asks of services
+    repeats: float = 0.0  # how likely it is to be published once more, if it is for a stream
 
 
 def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
@@ -33,13 +34,13 @@ def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
         random = generator(seed, client.name, "publish", number)
         times = publication_times(publisher, end, random)
         body = bytes(publisher.body_bytes)
-        flows.append((times, attribute_source(publisher, random), body, publisher.options))
+        flows.append((times, attribute_source(publisher, random), body, publisher))
     due = [(at, number) for number, (times, _, _, _) in enumerate(flows) if (at := next(times, None)) is not None]
     heapify(due)
     while due:
         at, number = heappop(due)
-        times, draw, body, options = flows[number]
-        yield Line(at, draw(), body, options)
+        times, draw, body, publisher = flows[number]
+        yield Line(at, draw(), body, publisher.options, publisher.repeats)
         following = next(times, None)
         if following is not None:
             heappush(due, (following, number))

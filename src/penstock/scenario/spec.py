@@ -38,12 +38,25 @@ class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay: float = 0.001
     jitter: float = 0.0  # the delay wanders slowly within plus and minus this
     loss: float = 0.0
+    duplicate: float = 0.0  # share of packets that arrive twice; not on reliable links
+    reorder: float = 0.0  # share of packets that are held up, so that later ones overtake them; not on reliable links
     queue_packets: int = 1_000
     cost: int = 1
 
 
+class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stream: one pubend at each of these brokers, in this order; a broker may have several."""
+
+    name: str
+    at: tuple[str, ...]
+
+
 class SubscriptionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client wants, and from when until when."""
+    """What a client wants, and from when until when.
+
+    A durable name may be read by one client after the other. The next reader begins where the name's acknowledgements
+    have come to, or, with `from_kept`, at the position that the reader before it has kept and hands over.
+    """
 
     where: str
     start: float = 0.0
@@ -51,6 +64,8 @@ class SubscriptionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: dict[str, Any] = {}  # what it asks of services; in a file these stand beside `where`: ordered = true
     reads_messages_per_s: float | None = None  # how fast the application takes messages; none: at once
     queue_max: int = 10_000  # how many may wait for the application
+    from_kept: bool = False
+    acknowledge_every: int = 1  # messages, where ack = "manual"
 
 
 class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,11 +98,18 @@ class TcpSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that goes wrong, or right again, at a moment.
 
-    crash, leave, restart: `broker`. link_down, link_up: `link`. link_rate: `link` and `rate_bits_per_s`, from now on.
-    partition: `group` against the rest. clock_step: `broker` and `seconds`. disk_full, disk_freed: `broker`. disk_slow:
-    `broker` and `seconds` for each change from now on. heal: everything comes back, disks have room and are as fast as
-    they were, and no link loses anything any more. What a crash leaves of changes to the disk that were not answered
-    yet is in `tail`: nothing (lost), everything (kept), or the first ones (torn).
+    crash, leave, restart: `broker`. What a crash leaves of changes to the disk that were not answered yet is in `tail`:
+    nothing (lost), everything (kept), or the first ones (torn). client_crash: `client`, which does not come back.
+
+    link_down, link_up: `link`, in both directions, or only `towards` one of its ends; a reliable link needs both.
+    link_rate: `link` and `rate_bits_per_s`, from now on. partition: `group` against the rest.
+
+    clock_step: `broker` and `seconds`. disk_full, disk_freed: `broker`. disk_slow: `broker` and `seconds` for each
+    change from now on. disk_flip: one bit of what the `broker` has stored is another now. disk_roll_back: a part of it
+    is as it was before its last change. disk_restore: what these two have changed is mended; the broker must restart.
+
+    heal: everything comes back (but clients), disks are mended, have room and are as fast as they were, brokers whose
+    disks had to be mended restart, and no link loses, duplicates or reorders anything any more.
     """
 
     at: float
@@ -95,6 +117,7 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "crash",
         "leave",
         "restart",
+        "client_crash",
         "link_down",
         "link_up",
         "link_rate",
@@ -103,10 +126,15 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "disk_full",
         "disk_freed",
         "disk_slow",
+        "disk_flip",
+        "disk_roll_back",
+        "disk_restore",
         "heal",
     ]
     broker: str | None = None
+    client: str | None = None
     link: tuple[str, str] | None = None
+    towards: str | None = None
     group: tuple[str, ...] = ()
     seconds: float = 0.0
     tail: Literal["lost", "kept", "torn"] = "lost"
@@ -141,6 +169,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     services: dict[str, Any] = {}  # settings of the services of all brokers: [services.routing]
     broker: tuple[BrokerSpec, ...]
     link: tuple[LinkSpec, ...] = ()
+    stream: tuple[StreamSpec, ...] = ()
     client: tuple[ClientSpec, ...] = ()
     tcp: tuple[TcpSpec, ...] = ()
     fault: tuple[FaultSpec, ...] = ()

@@ -20,14 +20,29 @@ from penstock.content.language.parser import parse_predicate
 from penstock.errors import InvalidOption, InvalidPredicate, InvalidScenario, choose_one, did_you_mean
 from penstock.kernel.choices import explain_choice, wrong_field
 from penstock.kernel.packet import BROKER, CLIENT
-from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec, TcpSpec
-from penstock.scenario.workload import validate_publisher
+from penstock.scenario.spec import (
+    BrokerSpec,
+    ClientSpec,
+    FaultSpec,
+    LinkSpec,
+    Scenario,
+    StreamSpec,
+    SubscriptionSpec,
+    TcpSpec,
+)
+from penstock.scenario.workload import PublisherSpec, validate_publisher
+from penstock.streams.packets import PUBENDS_MAX, STREAM_NAME_BYTES_MAX, name_problem
 
 BROKERS_MAX = 2_000  # more than ten times any network in the papers; a larger number is a slip of the keyboard
 CLIENTS_MAX = 100_000
 LINKS_MAX = 20_000
 DURATION_MAX = 86_400.0
-BROKER_FAULTS = ("crash", "leave", "restart", "clock_step", "disk_full", "disk_freed", "disk_slow")
+STREAMS_MAX = 1_000
+BROKER_FAULTS = (
+    *("crash", "leave", "restart", "clock_step"),
+    *("disk_full", "disk_freed", "disk_slow", "disk_flip", "disk_roll_back", "disk_restore"),
+)
+LINK_FAULTS = ("link_down", "link_up", "link_rate")
 
 
 def validate(scenario: Scenario) -> None:
@@ -55,13 +70,14 @@ def validate(scenario: Scenario) -> None:
     pairs: dict[tuple[str, ...], int] = {}
     for index, link in enumerate(scenario.link):
         _validate_link(f"link[{index}]", link, brokers, pairs, index)
+    _validate_streams(scenario, brokers)
     for index, client in enumerate(scenario.client):
         _validate_client(f"client[{index}] ({client.name})", client, brokers)
     kinds = {tuple(sorted(link.between)): link for link in scenario.link}
     for index, flow in enumerate(scenario.tcp):
         _validate_tcp(f"tcp[{index}] ({flow.name})", flow, brokers, kinds)
     for index, fault in enumerate(scenario.fault):
-        _validate_fault(f"fault[{index}]", fault, brokers, pairs)
+        _validate_fault(f"fault[{index}]", fault, scenario, brokers, pairs)
 
 
 def _unique_names(scenario: Scenario) -> None:
@@ -112,8 +128,42 @@ def _validate_link(
     _number(f"{where}.delay", link.delay, low=0.0, high=3600.0)
     _number(f"{where}.jitter", link.jitter, low=0.0, high=link.delay)
     _number(f"{where}.loss", link.loss, low=0.0, high=1.0)
+    for key in ("duplicate", "reorder"):
+        share: float = getattr(link, key)
+        _number(f"{where}.{key}", share, low=0.0, high=1.0)
+        if share and link.kind == "reliable":
+            raise InvalidScenario(f"{where}.{key}", "a reliable link neither duplicates nor reorders; leave it out")
     _count(f"{where}.queue_packets", link.queue_packets, 1, 10_000_000)
     _count(f"{where}.cost", link.cost, 1, 65_535)
+
+
+def _validate_streams(scenario: Scenario, brokers: dict[str, None]) -> None:
+    """What [[stream]] says; settings of the service say nothing of it, so that there is one place for it."""
+    _count("stream", len(scenario.stream), 0, STREAMS_MAX)
+    seen: dict[str, int] = {}
+    for index, stream in enumerate(scenario.stream):
+        where = f"stream[{index}]"
+        _validate_stream(where, stream, brokers)
+        if stream.name in seen:
+            raise InvalidScenario(
+                f"{where}.name", f"'{stream.name}' is declared by stream[{seen[stream.name]}] already"
+            )
+        seen[stream.name] = index
+    settings = scenario.services.get("streams")
+    declared = settings.get("declared") if isinstance(settings, Mapping) else getattr(settings, "declared", None)
+    if declared:
+        raise InvalidScenario("services.streams.declared", "declare each stream in a table of its own: [[stream]]")
+
+
+def _validate_stream(where: str, stream: StreamSpec, brokers: dict[str, None]) -> None:
+    problem = name_problem(stream.name, "the name of a stream", STREAM_NAME_BYTES_MAX)
+    if problem:
+        raise InvalidScenario(f"{where}.name", problem)
+    if not 1 <= len(stream.at) <= PUBENDS_MAX:
+        advice = f"name between 1 and {PUBENDS_MAX} brokers, such as at = ['bank']"
+        raise InvalidScenario(f"{where}.at", f"{len(stream.at)} brokers; {advice}")
+    for name in stream.at:
+        _known(f"{where}.at", name, brokers)
 
 
 def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -> None:
@@ -133,10 +183,18 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         _span(place, subscription.start, subscription.stop)
         _validate_subscription(place, subscription)
     for index, publisher in enumerate(client.publish):
-        _choices(f"{where}.publish[{index}]", publisher)
-        validate_publisher(f"{where}.publish[{index}]", publisher)
-        _validate_options(f"{where}.publish[{index}]", publisher.options, services.publication_options())
-        _span(f"{where}.publish[{index}]", publisher.start, publisher.stop)
+        _validate_flow(f"{where}.publish[{index}]", publisher)
+
+
+def _validate_flow(where: str, publisher: PublisherSpec) -> None:
+    _choices(where, publisher)
+    validate_publisher(where, publisher)
+    _validate_options(where, publisher.options, services.publication_options())
+    _span(where, publisher.start, publisher.stop)
+    if publisher.repeats and not publisher.options.get("stream"):
+        raise InvalidScenario(f"{where}.repeats", "is for messages of a stream; name it, as in stream = 'orders'")
+    if publisher.options.get("publication_id"):
+        raise InvalidScenario(f"{where}.publication_id", "would be that of every message; each has one of its own")
 
 
 def _validate_subscription(where: str, subscription: SubscriptionSpec) -> None:
@@ -144,7 +202,10 @@ def _validate_subscription(where: str, subscription: SubscriptionSpec) -> None:
         rate = subscription.reads_messages_per_s
         _number(f"{where}.reads_messages_per_s", rate, low=0.0, high=1e9, open_low=True)
     _count(f"{where}.queue_max", subscription.queue_max, 1, 10_000_000)
+    _count(f"{where}.acknowledge_every", subscription.acknowledge_every, 1, 1_000_000)
     _validate_options(where, subscription.options, services.subscription_options())
+    if subscription.from_kept and not subscription.options.get("durable"):
+        raise InvalidScenario(f"{where}.from_kept", "is for a durable name; give it one, as in durable = 'billing'")
 
 
 def _validate_options(where: str, given: Mapping[str, Any], kind: type[Struct]) -> None:
@@ -188,22 +249,22 @@ def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: di
     _number(f"{where}.access_delay", flow.access_delay, low=0.0, high=60.0)
 
 
-def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]) -> None:
+def _validate_fault(
+    where: str, fault: FaultSpec, scenario: Scenario, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]
+) -> None:
     _choices(where, fault)
     _number(f"{where}.at", fault.at, low=0.0, high=DURATION_MAX)
     if fault.kind in BROKER_FAULTS:
         if fault.broker is None:
             raise InvalidScenario(f"{where}.broker", f"a {fault.kind} needs the name of a broker")
         _known(f"{where}.broker", fault.broker, brokers)
-    if fault.kind == "link_rate":
-        _number(f"{where}.rate_bits_per_s", fault.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
-    if fault.kind in ("link_down", "link_up", "link_rate"):
-        if fault.link is None:
-            raise InvalidScenario(f"{where}.link", f"a {fault.kind} needs a link, such as link = ['a', 'b']")
-        for name in fault.link:
-            _known(f"{where}.link", name, brokers)
-        if tuple(sorted(fault.link)) not in pairs:
-            raise InvalidScenario(f"{where}.link", f"no link joins '{fault.link[0]}' and '{fault.link[1]}'")
+    if fault.kind == "client_crash":
+        clients = [client.name for client in scenario.client]
+        if fault.client not in clients:
+            advice = choose_one(fault.client or "", clients)
+            raise InvalidScenario(f"{where}.client", f"there is no client '{fault.client}'; {advice}")
+    if fault.kind in LINK_FAULTS:
+        _validate_link_fault(where, fault, brokers, pairs)
     if fault.kind == "partition":
         if not fault.group:
             raise InvalidScenario(f"{where}.group", "a partition needs the brokers of one side, as group = [...]")
@@ -213,6 +274,22 @@ def _validate_fault(where: str, fault: FaultSpec, brokers: dict[str, None], pair
         _number(f"{where}.seconds", fault.seconds, low=-3600.0, high=3600.0)
     if fault.kind == "disk_slow":
         _number(f"{where}.seconds", fault.seconds, low=0.0, high=3600.0)
+
+
+def _validate_link_fault(
+    where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]
+) -> None:
+    if fault.kind == "link_rate":
+        _number(f"{where}.rate_bits_per_s", fault.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
+    if fault.link is None:
+        raise InvalidScenario(f"{where}.link", f"a {fault.kind} needs a link, such as link = ['a', 'b']")
+    for name in fault.link:
+        _known(f"{where}.link", name, brokers)
+    if tuple(sorted(fault.link)) not in pairs:
+        raise InvalidScenario(f"{where}.link", f"no link joins '{fault.link[0]}' and '{fault.link[1]}'")
+    if fault.towards is not None and (fault.kind == "link_rate" or fault.towards not in fault.link):
+        ends = f"'{fault.link[0]}' or '{fault.link[1]}'"
+        raise InvalidScenario(f"{where}.towards", f"is '{fault.towards}'; a link goes down or up towards {ends}")
 
 
 def _validate_clock(where: str, offset: float, drift: float) -> None:

@@ -56,6 +56,7 @@ class PublisherSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     attributes: dict[str, Value | Recipe] = {}
     options: dict[str, Any] = {}  # what it asks of services; in a file these stand beside `attributes`
     body_bytes: int = 0
+    repeats: float = 0.0  # share of messages for a stream that are published again under the same publication_id
     spike_rate_messages_per_s: float | None = None  # none: no spikes
     spike_every: float = 10.0  # mean seconds from the end of a spike to the next one
     spike_lasts: tuple[float, float] = (0.5, 3.0)
@@ -70,6 +71,8 @@ def validate_publisher(where: str, publisher: PublisherSpec) -> None:
     _validate_spikes(where, publisher)
     if not 0 <= publisher.body_bytes <= DEFAULT_LIMITS.body_bytes_max:
         raise InvalidScenario(f"{where}.body_bytes", f"must be between 0 and {DEFAULT_LIMITS.body_bytes_max}")
+    if not 0.0 <= publisher.repeats <= 1.0:
+        raise InvalidScenario(f"{where}.repeats", f"is {publisher.repeats:g}; it must be between 0 and 1")
     for name, recipe in publisher.attributes.items():
         place = f"{where}.attributes.{name}"
         samples = _validated_samples(place, recipe) if isinstance(recipe, Recipe) else (recipe,)

@@ -2,7 +2,7 @@
 
 What it publishes is the client's script, the same as in real time (`scenario.script`). It takes messages at once, or at
 the rate that a subscription names: then they wait in a bounded queue, what does not fit is dropped and recorded, and
-the machine gets readings, as in real time.
+the machine gets readings, as in real time. What it does with streams stands in `stream_application`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.machine import Deliver, Outcome, Refused
 from penstock.kernel.reader_queue import READING_EVERY, ReaderQueue, reader_drop
 from penstock.overlay.verbs import Verbs
-from penstock.scenario.checkers import Checker
+from penstock.scenario.checker import Checker
 from penstock.scenario.script import Line, script
 from penstock.scenario.spec import ClientSpec
+from penstock.scenario.stream_facts import StreamFact
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
+from penstock.sim.stream_application import Notebook, StreamApplication
+from penstock.streams.message import StreamMessage
 
 Tell = Callable[[Callable[[Checker], None]], None]
 
@@ -37,6 +40,7 @@ class Application:
         verbs: Callable[[], Verbs],  # of the client's present life
         tell: Tell,  # the checkers
         publishes: Callable[[Identity], None],  # called before each publication
+        notebook: Notebook,
     ) -> None:
         self.refused = 0
         self._spec = spec
@@ -51,6 +55,9 @@ class Application:
         self._ticket = 0
         self._refused_now = False
         host.answered = self._answered
+        self.streams = StreamApplication(
+            spec, seed, engine, host, verbs, self._identity, self._next, self._tell_fact, notebook
+        )
 
     def begin(self) -> None:
         """Arrange for everything that the scenario says."""
@@ -58,19 +65,20 @@ class Application:
             self._engine.at(subscription.start, self._subscribe, number)
             if subscription.stop is not None:
                 self._engine.at(subscription.stop, self._unsubscribe, number)
-            if subscription.reads_messages_per_s is not None:
+            if subscription.reads_messages_per_s is not None and not self.streams.reads(number):
                 reader = _Reader(self, number, subscription.reads_messages_per_s, subscription.queue_max)
                 self._readers[number] = reader
-        if self._readers:
-            self._host.on_deliver = self._delivered
+        self._host.on_deliver = self._delivered
         self._schedule(self._script)
 
-    def publish(self, attributes: Attributes, body: bytes, options: dict[str, Any] | None = None) -> None:
+    def publish(
+        self, attributes: Attributes, body: bytes, options: dict[str, Any] | None = None, repeats: float = 0.0
+    ) -> None:
         """Publish one message now."""
-        self._count += 1
-        identity = Identity(self._spec.name, self._host.incarnation, self._count)
-        message = make_message(identity, attributes, body)
-        self._publishes(identity)
+        message = make_message(self._identity(), attributes, body)
+        if options and options.get("stream"):
+            self.streams.publish(message, options, repeats)
+            return
         self._refused_now, ticket = False, self._next()
         now = self._engine.now
         chosen = services.options(options, services.publication_options()) if options else None
@@ -78,16 +86,32 @@ class Application:
         if not self._refused_now:
             self._tell(lambda c: c.published(now, self._spec.name, message))
 
+    def _identity(self) -> Identity:
+        """That of the next message."""
+        self._count += 1
+        identity = Identity(self._spec.name, self._host.incarnation, self._count)
+        self._publishes(identity)
+        return identity
+
+    def _tell_fact(self, fact: StreamFact) -> None:
+        self._tell(lambda c: c.stream_fact(self._engine.now, fact))
+
     def _schedule(self, lines: Iterator[Line]) -> None:
         line = next(lines, None)
         if line is not None:
             self._engine.at(line.time, self._publish_line, line)
 
     def _publish_line(self, line: Line) -> None:
-        self.publish(line.attributes, line.body, line.options)
-        self._schedule(self._script)
+        if self._host.machine is not None:
+            self.publish(line.attributes, line.body, line.options, line.repeats)
+            self._schedule(self._script)
 
     def _subscribe(self, number: int) -> None:
+        if self._host.machine is None:
+            return
+        if self.streams.reads(number):
+            self.streams.subscribe(number)
+            return
         subscription = self._spec.subscribe[number]
         self._tell(lambda c: c.subscribed(self._engine.now, self._spec.name, number, subscription.where))
         options, ticket = services.options(subscription.options), self._next()
@@ -96,12 +120,19 @@ class Application:
         )
 
     def _unsubscribe(self, number: int) -> None:
+        if self._host.machine is None:
+            return
+        if self.streams.reads(number):
+            self.streams.unsubscribe(number)
+            return
         self._tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
         self._host.apply(self._verbs().unsubscribe(number, ticket=self._next(), now=self._host.now()))
 
     def _answered(self, ticket: int, outcome: Outcome) -> None:
         refused = isinstance(outcome, Refused)
         self.refused += refused
+        if self.streams.answered(ticket, outcome):
+            return
         if ticket == self._ticket:  # an earlier publication may be answered while this one is made
             self._refused_now = refused
 
@@ -112,6 +143,9 @@ class Application:
     # Reading.
 
     def _delivered(self, effect: Deliver) -> None:
+        if isinstance(effect.message, StreamMessage):
+            self.streams.delivered(effect.subscription, effect.message)
+            return
         reader = self._readers.get(effect.subscription)
         if reader is not None:
             reader.put(effect.message)

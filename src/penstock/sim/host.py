@@ -21,7 +21,7 @@ from penstock.kernel.link import Link, LinkKind
 from penstock.kernel.machine import Deliver, Effect, Outcome
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import OWN_BOUNDS, LaneBounds, LaneQueue, QueueConfig
-from penstock.kernel.storage import Ask, StorageResult, Ticket
+from penstock.kernel.storage import Ask, Operation, StorageResult, Ticket
 from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
 from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
@@ -40,11 +40,15 @@ class Observer(Protocol):
 
     def delivered(self, node: str, subscription: int, message: Message) -> None: ...
 
-    watches_packets: bool  # whether it wants to see every hop
+    watches_packets: bool  # whether it wants to see every hop, and what is done to disks
 
     def sent(self, packet: Packet) -> None: ...
 
     def handled(self, node: str, packet: Packet) -> None: ...
+
+    def asked(self, asked: Ask) -> None: ...
+
+    def changed(self, area: str, operation: Operation) -> None: ...
 
 
 class Clock:
@@ -140,6 +144,8 @@ class Host:
         self._ingress: LaneQueue[tuple[Link, Packet, Lane]] = LaneQueue(QueueConfig(lanes=dict.fromkeys(Lane, bounds)))
         self._driver: Driver | None = None
         self.disk = Disk(engine, disk_random, self._stored, disk_delay) if disk_random is not None else None
+        if self.disk is not None and self._watched:
+            self.disk.changed = observer.changed
         self.on_deliver: Callable[[Deliver], None] | None = None  # the application, where somebody plays one
 
     # Life.
@@ -223,6 +229,8 @@ class Host:
     def ask(self, asked: Ask) -> None:
         """An operation for the disk."""
         assert self.disk is not None, "assembly refuses services that store where there is no disk"
+        if self._watched:
+            self._observer.asked(asked)
         self.disk.ask(asked)
 
     def host_time(self, node_time: float) -> float:

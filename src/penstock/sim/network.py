@@ -1,7 +1,8 @@
 """A scenario's network, built in virtual time: hosts for its nodes, pipes for its links, and the faults that strike it.
 
 What a failure looks like from inside: on a reliable link both ends are notified that the connection is gone. On
-datagram and shaped links nobody is notified; a broker finds out by silence.
+datagram and shaped links nobody is notified; a broker finds out by silence. A wire may be cut in one direction only.
+A connection does not live on half a wire: it is gone, and comes back with the second half.
 """
 
 from __future__ import annotations
@@ -36,18 +37,23 @@ class Wire:
         self.far = far
         self.there = there
         self.back = back
-        self.cut = False  # by a fault; a dead end also keeps it from being up
+        self.cut_there = self.cut_back = False  # by a fault; a dead end also keeps it from being up
 
     def towards(self, name: str) -> Pipe:
         """The direction that leads to this node."""
         return self.there if self.far.host.name == name else self.back
+
+    @property
+    def cut(self) -> bool:
+        """Whether a fault keeps packets from passing, in one direction at least."""
+        return self.cut_there or self.cut_back
 
     def notifies(self) -> bool:
         """Whether both ends notice at once when the wire fails."""
         return self.near.kind is LinkKind.RELIABLE
 
     def usable(self) -> bool:
-        """Whether anything can get through."""
+        """Whether packets can pass both ways."""
         return not self.cut and self.near.host.machine is not None and self.far.host.machine is not None
 
 
@@ -97,13 +103,16 @@ class SimulatedNetwork:
                 assert fault.broker is not None
                 if fault.kind == "leave":
                     self._gone[fault.broker] = None
-                self._stop_broker(fault.broker, fault.kind, fault.tail)
+                self._stop(fault.broker, fault.kind, fault.tail)
             case "restart":
                 assert fault.broker is not None
                 self._start_broker(fault.broker)
+            case "client_crash":
+                assert fault.client is not None
+                self._stop(fault.client, "crash", "lost")
             case "link_down" | "link_up":
                 assert fault.link is not None
-                self._cut(self._wire(fault.link), down=fault.kind == "link_down")
+                self._cut(self._wire(fault.link), down=fault.kind == "link_down", towards=fault.towards)
             case "link_rate":
                 assert fault.link is not None
                 wire = self._wire(fault.link)
@@ -127,7 +136,8 @@ class SimulatedNetwork:
 
     def _heal(self) -> None:
         for wire in self.wires.values():
-            wire.there.loss = wire.back.loss = 0.0
+            for pipe in (wire.there, wire.back):
+                pipe.loss = pipe.duplicate = pipe.reorder = 0.0
             self._cut(wire, down=False)
         for name in self.broker_ids:
             disk = self._disk(name)
@@ -150,7 +160,7 @@ class SimulatedNetwork:
             if name in pair:
                 self._raise(wire, host)
 
-    def _stop_broker(self, name: str, cause: str, tail: Tail) -> None:
+    def _stop(self, name: str, cause: str, tail: Tail) -> None:
         host = self.hosts[name]
         if host.machine is None:
             return
@@ -161,19 +171,19 @@ class SimulatedNetwork:
 
     # Wires.
 
-    def _cut(self, wire: Wire, *, down: bool) -> None:
-        if wire.cut == down:
-            return
-        wire.cut = down
-        if down:
-            wire.there.fail()
-            wire.back.fail()
-            if wire.notifies():
+    def _cut(self, wire: Wire, *, down: bool, towards: str | None = None) -> None:
+        """Cut the wire or mend it, in both directions or only towards one of its ends."""
+        was_cut, both = wire.cut, towards is None
+        if (both or wire.far.host.name == towards) and wire.cut_there != down:
+            wire.cut_there = down
+            _switch(wire.there, down)
+        if (both or wire.near.host.name == towards) and wire.cut_back != down:
+            wire.cut_back = down
+            _switch(wire.back, down)
+        if wire.notifies() and wire.cut != was_cut:
+            if wire.cut:
                 self._lower(wire)
-        else:
-            wire.there.restore()
-            wire.back.restore()
-            if wire.notifies():
+            else:
                 self._raise(wire, None)
 
     def _raise(self, wire: Wire, only: Host | None) -> None:
@@ -186,11 +196,10 @@ class SimulatedNetwork:
 
     def _lower(self, wire: Wire) -> None:
         """The connection breaks: what was on its way is lost, and both ends know."""
-        if not wire.cut:
-            wire.there.fail()
-            wire.back.fail()
-            wire.there.restore()
-            wire.back.restore()
+        for pipe in (wire.there, wire.back):
+            if pipe.up:
+                pipe.fail()
+                pipe.restore()
         for port in (wire.near, wire.far):
             port.host.link_changed(port.link, up=False)
 
@@ -211,7 +220,7 @@ class SimulatedNetwork:
                 seed=self._seed,
                 number=number,
                 storage=True,
-                brokers=frozenset(self.broker_ids.values()),
+                brokers=self.broker_ids,
             )
             return broker_node(services(), life, links, self._broker_config)
 
@@ -317,7 +326,16 @@ class SimulatedNetwork:
             loss=spec.loss,
             queue_packets=spec.queue_packets,
             reliable=spec.kind == "reliable",
+            duplicate=spec.duplicate,
+            reorder=spec.reorder,
         )
+
+
+def _switch(pipe: Pipe, down: bool) -> None:
+    if down:
+        pipe.fail()
+    else:
+        pipe.restore()
 
 
 def _nobody(*_: Any) -> None:

@@ -2,8 +2,9 @@
 
 A pipe carries packets one way. A packet waits until those before it are on the wire, takes size/rate to get onto it,
 and arrives one delay later. The delay may wander: every second a new offset within ± jitter is drawn, and the delay
-moves there in a straight line, so the pipe is never the one to put packets out of order (that is what parallel workers
-in a broker do). One event per packet: the queue is a list of the times at which packets leave it.
+moves there in a straight line, so by itself the pipe never puts packets out of order. With `reorder` it does: a share
+of them takes up to HELD_UP times the delay longer, and others overtake them. With `duplicate` a share of them arrives
+twice. One event per packet: the queue is a list of the times at which packets leave it.
 
 Control on a datagram link does not wait behind data and does not take its places in the queue: it has a turn and a
 bound of its own (`URGENT_PACKETS_MAX`), as live, where it has a connection. What it takes of the rate is not there for
@@ -27,6 +28,8 @@ SOCKET_BYTES = 16_384  # what a live reliable link keeps in the socket at most
 RETRANSMISSION_MIN = 0.2  # seconds; the usual least timeout of TCP
 WANDER_INTERVAL = 1.0
 URGENT_PACKETS_MAX = 10_000
+HELD_UP = 4.0
+HELD_UP_MIN = 0.01  # seconds, where the delay is next to nothing
 
 
 class Pipe:
@@ -45,8 +48,12 @@ class Pipe:
         loss: float,
         queue_packets: int,
         reliable: bool,
+        duplicate: float = 0.0,
+        reorder: float = 0.0,
     ) -> None:
         self.loss = loss
+        self.duplicate = duplicate
+        self.reorder = reorder
         self.up = True
         self.carried_packets = 0
         self.carried_bytes = 0
@@ -102,9 +109,11 @@ class Pipe:
             arrival += self._wander(now)
         if arrival < self._last_arrival:
             arrival = self._last_arrival
-        self._last_arrival = arrival
         self.carried_packets += 1
         self.carried_bytes += size_bytes
+        if (self.duplicate or self.reorder) and self._astray(item, arrival):
+            return
+        self._last_arrival = arrival
         if arrival > now or self._landing_at >= now:  # what lands at this very moment must not be overtaken
             self._landing_at = arrival
             self._engine.at(arrival, self._land, (self._life, item))
@@ -129,10 +138,24 @@ class Pipe:
             return
         if self._jitter:
             arrival += self._wander(now)
-        self._urgent_last_arrival = arrival = max(arrival, self._urgent_last_arrival)
+        arrival = max(arrival, self._urgent_last_arrival)
         self.carried_packets += 1
         self.carried_bytes += size_bytes
+        if (self.duplicate or self.reorder) and self._astray(item, arrival):
+            return
+        self._urgent_last_arrival = arrival
         self._engine.at(arrival, self._land, (self._life, item))
+
+    def _astray(self, item: Any, arrival: float) -> bool:
+        """Let a second copy come later, or the packet itself; says whether it is the packet itself."""
+        duplicated = self._random.random() < self.duplicate
+        held_up = self._random.random() < self.reorder
+        if duplicated or held_up:
+            later = self._random.random() * max(HELD_UP_MIN, HELD_UP * self._delay)
+            self._engine.at(arrival + later, self._land, (self._life, item))
+        if duplicated and held_up:
+            self._engine.at(arrival + later / 2.0, self._land, (self._life, item))
+        return held_up
 
     def idle_at(self) -> float:
         """When the wire will have taken all it was given."""

@@ -7,35 +7,26 @@ the scenario's checkers. The same scenario and seed give the same digest, in any
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
-from penstock.content.message import Attributes, Identity, Message
-from penstock.kernel.packet import Packet
-from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Record, Trace
-from penstock.overlay.packets import Publication
-from penstock.scenario.checkers import Checker, make_checkers
-from penstock.scenario.spec import ClientSpec, Scenario
+from penstock.content.message import Attributes, Identity
+from penstock.kernel.trace import Counted, NodeStopped, Record, Trace
+from penstock.scenario.checkers import make_checkers
+from penstock.scenario.spec import ClientSpec, FaultSpec, Scenario
+from penstock.scenario.stream_facts import ClockStepped
 from penstock.scenario.validate import validate
 from penstock.sim.application import Application
 from penstock.sim.engine import Engine
 from penstock.sim.network import SimulatedNetwork
+from penstock.sim.stream_application import Notebook
+from penstock.sim.watch import ClientTally, Watch
+from penstock.streams.records import DurableStopped, GapNoticed
 
 COUNT_INTERVAL = 1.0  # seconds between two counts of what the links carried
-
-
-@dataclass
-class ClientTally:
-    """What one client did and got."""
-
-    published: int = 0
-    refused: int = 0
-    delivered: int = 0
-    delays: list[float] = field(default_factory=list)  # of what it got, from publish() on
-    per_second: Counter[int] = field(default_factory=Counter)  # deliveries in each second of the run
 
 
 @dataclass
@@ -55,67 +46,6 @@ class RunResult:
     links: dict[tuple[str, str], int]  # (sender, receiver) -> bytes carried
     problems: list[str]
     complete: bool = True  # False: stopped by the limit on events
-
-
-class _Watch:
-    """Hands everything that happens to the digest, the trace, the tallies and the checkers."""
-
-    def __init__(self, engine: Engine, checkers: list[Checker], trace: Trace | None) -> None:
-        self.digest = Digest()
-        self.records: Counter[type[Record]] = Counter()
-        self.drops: Counter[tuple[str, str, str, str]] = Counter()
-        self.clients: dict[str, ClientTally] = {}
-        self.published_at: dict[Identity, float] = {}
-        self.broker_ids: dict[str, int] = {}
-        self.engine = engine
-        self._checkers = checkers
-        self._trace = trace
-        self._on_delivered = _listeners(checkers, "delivered")
-        self._on_sent = _listeners(checkers, "sent")
-        self._on_arrived = _listeners(checkers, "arrived")
-        self._on_dropped = _listeners(checkers, "dropped")
-        self.watches_packets = bool(self._on_sent or self._on_arrived)
-
-    def record(self, node: str, record: Record) -> None:
-        now = self.engine.now
-        self.records[type(record)] += 1
-        self.digest.write(now, node, record)
-        if self._trace is not None:
-            self._trace.write(now, node, record)
-        if type(record) is Dropped:
-            self.drops[node, record.peer, record.place, record.cause] += 1
-            for listener in self._on_dropped:
-                listener(now, record)
-
-    def delivered(self, node: str, subscription: int, message: Message) -> None:
-        now = self.engine.now
-        tally = self.clients[node]
-        tally.delivered += 1
-        tally.per_second[int(now)] += 1
-        tally.delays.append(now - self.published_at[message.identity])
-        for listener in self._on_delivered:
-            listener(now, node, subscription, message)
-
-    def sent(self, packet: Packet) -> None:
-        if type(packet) is Publication:
-            for listener in self._on_sent:
-                listener(self.engine.now, packet)
-
-    def handled(self, node: str, packet: Packet) -> None:
-        if type(packet) is Publication:
-            for listener in self._on_arrived:
-                listener(self.engine.now, self.broker_ids[node], packet)
-
-    def tell(self, call: Callable[[Checker], None]) -> None:
-        """Tell all checkers of something that only the driver of the clients knows."""
-        for checker in self._checkers:
-            call(checker)
-
-
-def _listeners(checkers: list[Checker], hook: str) -> list[Callable[..., None]]:
-    """The hook of each checker that has something of its own to do there: a hop costs a call for each of them."""
-    base = getattr(Checker, hook)
-    return [getattr(checker, hook) for checker in checkers if getattr(type(checker), hook) is not base]
 
 
 Drawn = tuple[float, str, Attributes, int]  # when, by which client, its attributes, and bytes of body
@@ -139,17 +69,21 @@ def simulate(
     began = perf_counter()
     engine = Engine()
     checkers = make_checkers(scenario)
-    watch = _Watch(engine, checkers, trace)
+    watch = Watch(engine, checkers, trace)
     network = SimulatedNetwork(scenario, seed, engine, watch)
     watch.broker_ids = network.broker_ids
     watch.clients = {client.name: ClientTally() for client in scenario.client}
     network.start(scenario)
-    applications = {client.name: _application(client, scenario, seed, network, watch) for client in scenario.client}
+    notebook: Notebook = {}
+    applications = {
+        client.name: _application(client, scenario, seed, network, watch, notebook) for client in scenario.client
+    }
+    watch.on_stream_record = partial(_stream_record, applications)
     for application in applications.values():
         application.begin()
     _replay(iter(publications), engine, applications)
     for fault in scenario.fault:
-        engine.at(fault.at, network.strike, fault)
+        engine.at(fault.at, partial(_strike, network, watch, applications), fault)
     _count_links(engine, network, watch)
     end = scenario.duration + scenario.drain
     with _rare_collections():
@@ -158,6 +92,8 @@ def simulate(
         if host.machine is not None and complete:
             host.note(NodeStopped("end of the run"))
     if complete:
+        for application in applications.values():
+            application.streams.finish()
         for checker in checkers:
             checker.finish()
     for name, application in applications.items():
@@ -201,15 +137,35 @@ def _advance(engine: Engine, end: float, events_max: int | None, progress: Calla
     return True
 
 
+def _strike(network: SimulatedNetwork, watch: Watch, applications: dict[str, Application], fault: FaultSpec) -> None:
+    network.strike(fault)
+    if fault.kind == "client_crash":
+        assert fault.client is not None
+        applications[fault.client].streams.crashed()
+    elif fault.kind == "clock_step":
+        assert fault.broker is not None
+        watch.fact(ClockStepped(fault.broker, fault.seconds))
+
+
+def _stream_record(applications: dict[str, Application], node: str, record: Record) -> None:
+    """What a live application learns from its subscription, one here learns from the record."""
+    if node not in applications:
+        return
+    if isinstance(record, GapNoticed):
+        applications[node].streams.gap(record.subscription, record.pubend, record.first, record.last)
+    elif isinstance(record, DurableStopped):
+        applications[node].streams.stopped(record.subscription, record.problem)
+
+
 def _application(
-    client: ClientSpec, scenario: Scenario, seed: int, network: SimulatedNetwork, watch: _Watch
+    client: ClientSpec, scenario: Scenario, seed: int, network: SimulatedNetwork, watch: Watch, notebook: Notebook
 ) -> Application:
     def publishes(identity: Identity) -> None:
         watch.published_at[identity] = watch.engine.now
         watch.clients[client.name].published += 1
 
     host, verbs = network.hosts[client.name], lambda: network.verbs[client.name]
-    return Application(client, scenario.duration, seed, watch.engine, host, verbs, watch.tell, publishes)
+    return Application(client, scenario.duration, seed, watch.engine, host, verbs, watch.tell, publishes, notebook)
 
 
 def _replay(publications: Iterator[Drawn], engine: Engine, applications: dict[str, Application]) -> None:
@@ -236,7 +192,7 @@ def _bytes_carried(network: SimulatedNetwork) -> dict[tuple[str, str], int]:
     return carried
 
 
-def _count_links(engine: Engine, network: SimulatedNetwork, watch: _Watch) -> None:
+def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> None:
     """Once per interval, record what each direction of each wire has carried, and what waits at each node."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     tcp_counted: dict[tuple[str, str], int] = {}

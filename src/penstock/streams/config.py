@@ -60,6 +60,7 @@ class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retry_min: float = 0.5  # before a publication, or a subscription, is tried again
     retry_max: float = 5.0
     give_up_after: float = 60.0  # then `publish` raises: nobody knows whether it was stored
+    command_within: float = 60.0  # for the answer to a command
     window: int = 500  # messages of a durable subscription that may wait for the application
 
     def __post_init__(self) -> None:
@@ -82,6 +83,9 @@ class StreamSubscriptionOptions(Struct, frozen=True, kw_only=True):
 
     stream: Annotated[str, Meta(description="Read this stream, exactly once and in order.")] = ""
     durable: Annotated[str, Meta(description="The name under which the position is kept.")] = ""
-    start_at: Annotated[str, Meta(description="For a new name: earliest, latest, a tick, a time, or 10m ago.")] = ""
+    start_at: Annotated[
+        str,
+        Meta(description="For a new name: earliest, latest, a tick, a time, or 10m ago.", extra={"flag": "--start"}),
+    ] = ""
     takeover: Annotated[bool, Meta(description="Take the place of another reader of this name.")] = False
     ack: Annotated[str, Meta(description="auto: done with it when the next is asked for; manual.")] = "auto"

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Put, StorageFailed, StorageResult
@@ -126,9 +127,7 @@ class DurableNames:
 
     def _begun(self, session: ReaderSession, now: float) -> list[Effect]:
         session.awaits = None
-        a = session.answer
-        answer = Registered(a.request, a.pubend, a.name, a.epoch, session.number, a.position, a.gone_from)
-        return self._core.send(session.broker, answer, now)
+        return self._core.send(session.broker, replace(session.answer, session=session.number), now)
 
     # Progress.
 

@@ -38,8 +38,8 @@ class StoredId(Struct, frozen=True, gc=False):
 
 
 def content_digest(message: Message) -> bytes:
-    """Tells messages apart under one id: publisher, attributes and body, in whichever life of the publisher."""
-    text = _encode((message.identity.publisher, message.attributes))
+    """Tells messages apart under one id: attributes and body, whoever publishes them, from whichever process."""
+    text = _encode(message.attributes)
     return blake2b(len(text).to_bytes(8, "big") + text + message.body, digest_size=16).digest()
 
 

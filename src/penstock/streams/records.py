@@ -2,8 +2,8 @@
 
 A publisher's client writes StreamRequested once for each message, and one of StreamConfirmed and StreamFailed. A
 broker that hosts the pubend writes PubendCommitted for what is on disk. A reader's client writes DurableBegan for each
-pubend when its subscription is in force, StreamDelivered for each message, GapNoticed for what retention took from it,
-and DurableStopped when a broker serves it no longer.
+pubend when its subscription is in force (DurableDelayed while that has to wait for somebody), StreamDelivered for each
+message, GapNoticed for what retention took from it, and DurableStopped when a broker serves it no longer.
 """
 
 from __future__ import annotations
@@ -83,8 +83,17 @@ class DurableBegan(Record, frozen=True):
     where: str
 
 
+class DurableDelayed(Record, frozen=True):
+    """A durable subscription cannot be in force now, for this reason; its client tries on."""
+
+    subscription: int
+    stream: str
+    durable: str
+    problem: str
+
+
 class DurableStopped(Record, frozen=True):
-    """A client was told that its durable subscription is served no longer, or never was."""
+    """A durable subscription that was in force is served no longer."""
 
     subscription: int
     stream: str
@@ -121,6 +130,7 @@ RECORDS: tuple[type[Record], ...] = (
     PubendCommitted,
     PubendStopped,
     DurableBegan,
+    DurableDelayed,
     DurableStopped,
     StreamDelivered,
     GapNoticed,

@@ -2,9 +2,12 @@
 
 Register is checked from top to bottom, and changes nothing if something is wrong with it: the name, the predicate,
 the position that the reader presents (of this epoch, and not in the future), the start of a new name, the predicate of
-a known name, and who else reads under it. A presented position wins over the stored one, higher or lower: the
-application knows best what it has done. Then the record goes to disk, and Registered says from where on the
+a known name, and who else reads under it. Then the record goes to disk, and Registered says from where on the
 subscription is in force.
+
+A presented position says what the reader has got, not what it is done with: the reader goes on from there, or from what
+the name has acknowledged if that is later, and only Progress moves the stored position on. With `rewind` the presented
+one wins, higher or lower, and is stored: the application knows best what it has done.
 
 A position below what is kept is a gap: the answer says from where on something is missing, and the stored position
 stays where it is until the reader makes progress, so that the gap is told again if the answer is lost.
@@ -54,18 +57,25 @@ class DurableReaders:
         problem, again = self._core.refusal()
         if not problem:
             problem, again = self._problem(packet, horizon)
-        position: Tick = 0
+        done: Tick = 0
         if not problem:
-            position, problem = self._position(packet, horizon, now)
+            done, problem = self._done(packet, horizon)
         if problem:
             answer = Registered(packet.request, packet.pubend, packet.name, problem=problem, again=again)
             return self._core.send(broker, answer, now)
         known = self._names.find(packet.name)
         created = known.newest.created if known is not None else horizon
-        record = NameRecord(VERSION, packet.where, position, created, horizon)
-        gone_from = position + 1 if position < self._core.gone and not self._begins_anywhere(packet, known) else 0
-        from_here = max(position, self._core.gone)
-        answer = Registered(packet.request, self._core.name, packet.name, self._core.epoch, 0, from_here, gone_from)
+        record = NameRecord(VERSION, packet.where, done, created, horizon)
+        position, gone = max(done, packet.position), self._core.gone
+        answer = Registered(
+            packet.request,
+            self._core.name,
+            packet.name,
+            self._core.epoch,
+            position=max(position, gone),
+            done=done,
+            gone_from=position + 1 if position < gone and not self._begins_anywhere(packet, known) else 0,
+        )
         return [*self._end_other(packet, known, broker, now), *self._names.begin(packet, broker, record, answer, now)]
 
     def _problem(self, packet: Register, horizon: Tick) -> tuple[str, bool]:
@@ -107,11 +117,11 @@ class DurableReaders:
             " takeover=True takes its place"
         ), False
 
-    def _position(self, packet: Register, horizon: Tick, now: float) -> tuple[Tick, str]:
-        """The position that it begins with, or a problem."""
-        if packet.position >= 0:
-            return packet.position, ""
+    def _done(self, packet: Register, horizon: Tick) -> tuple[Tick, str]:
+        """What the name is done with when the reader begins, or a problem."""
         known = self._names.find(packet.name)
+        if packet.position >= 0 and (packet.rewind or known is None):
+            return packet.position, ""
         if known is not None:
             return known.newest.position, ""
         return start_position(packet.start, gone=self._core.gone, horizon=horizon)

@@ -6,8 +6,9 @@
             await brokers.stop("a")     # and `start` lets it come back at the same address; `crash` is ruder
 
 These are the brokers that `penstock up` starts as processes, with nothing replaced; only that they live in the caller's
-event loop. Entering returns when all links are up and all brokers agree on the map. `stop`, `crash` and `start` return
-when those that run have noticed. So no test has to guess how long to wait.
+event loop, and store their streams in a temporary folder, which ends with the network. Entering returns when all links
+are up and all brokers agree on the map. `stop`, `crash` and `start` return when those that run have noticed. So no test
+has to guess how long to wait.
 
 Leaving closes everything, and fails loudly if anything of the brokers is left: a task, or a connection that does not
 close. Clients that the test left open lose their brokers like any other client; they are the test's.
@@ -18,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from contextlib import AsyncExitStack
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Literal
 from weakref import WeakSet
@@ -97,6 +99,7 @@ class EmbeddedNetwork:
         self._config = config
         self._node = node
         self._addresses: dict[str, Address] = {}
+        self._data = Path()  # where they store, while it is open
         self._stack = AsyncExitStack()
 
     # Where to connect.
@@ -180,6 +183,7 @@ class EmbeddedNetwork:
         self.servers.clear()
         self._addresses = assign_addresses(self._scenario, base_port=None)
         async with AsyncExitStack() as stack:
+            self._data = Path(stack.enter_context(TemporaryDirectory(prefix="penstock-")))
             links = EmulatedLinks(self._scenario, self._addresses, self._seed)
             self.emulated = await stack.enter_async_context(links)
             stack.push_async_callback(self._stop_all)
@@ -194,7 +198,8 @@ class EmbeddedNetwork:
     async def _start(self, name: str) -> None:
         via = {other: self.emulated.via.get((name, other), address) for other, address in self._addresses.items()}
         plan = plan_for(self.emulated.scenario, name, via)
-        server = BrokerServer(dataclasses.replace(plan, config=self._node or plan.config), self._config)
+        plan = dataclasses.replace(plan, config=self._node or plan.config)
+        server = BrokerServer(plan, self._config, data=self._data)
         await server.start()
         self.servers[name] = server
 

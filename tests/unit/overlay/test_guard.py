@@ -224,7 +224,9 @@ def mesh(size: int) -> list[LinkState]:
 
 
 def planned(numbers: range, config: RoutingConfig | None = None) -> Node:
-    life = Life(name="b0", incarnation=1, seed=1, number=0, storage=True, brokers=frozenset(numbers))
+    life = Life(
+        name="b0", incarnation=1, seed=1, number=0, storage=True, brokers={f"b{number}": number for number in numbers}
+    )
     return broker_node(services(), life, {}, NodeConfig(services={"routing": config or RoutingConfig()}))
 
 

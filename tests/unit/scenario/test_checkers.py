@@ -11,11 +11,10 @@ from penstock.errors import InvalidScenario
 from penstock.kernel.packet import Lane
 from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Delivery, Publication
+from penstock.scenario.checker import PROBLEMS_MAX, Checker
 from penstock.scenario.checkers import (
     CHECKERS,
-    PROBLEMS_MAX,
     AtMostOnce,
-    Checker,
     NothingMissed,
     NothingSilent,
     OnlyWanted,

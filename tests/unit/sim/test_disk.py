@@ -16,7 +16,9 @@ from penstock.kernel.storage import (
     Appended,
     Ask,
     Entries,
+    Extent,
     Get,
+    Names,
     Operation,
     Put,
     Read,
@@ -205,6 +207,70 @@ def test_the_next_life_does_not_wait_for_the_questions_of_the_one_before() -> No
     bench.ask(bench.append(b"new"))
     bench.run()
     assert bench.answers == [(0.5, 2, Appended())]
+
+
+# Damage.
+
+
+def stored(seed: int) -> Bench:
+    """A disk with a log and values that have changed."""
+    bench = Bench(seed=seed)
+    for number in range(8):
+        bench.ask(bench.append(b"%d" % number, b"again"), Put("x", b"%d" % number), Put("y", b"y"))
+    bench.ask(Trim(3))
+    bench.run(1.0)
+    return bench
+
+
+QUESTIONS: tuple[Operation, ...] = (Extent(), Get("x"), Get("y"), Names(), Read(4, 9, 99), ALL)
+
+
+def said(bench: Bench) -> list[StorageResult]:
+    return [bench.disk.store.carry_out("here", question) for question in QUESTIONS]
+
+
+@pytest.mark.parametrize("way", ["flip", "roll_back"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_damage_is_found_and_never_returned_as_right_and_restoring_mends_it(way: str, restarted: bool) -> None:
+    kinds = set()
+    for seed in range(40):
+        bench = stored(seed)
+        right = said(bench)
+        kinds.add(getattr(bench.disk, way)().strip("0123456789"))
+        if restarted:
+            bench.disk.crash("lost")
+        found = said(bench)
+        for was, now in zip(right, found, strict=True):
+            assert now == was or (isinstance(now, StorageFailed) and now.damaged)
+        assert found != right or (way == "roll_back" and not restarted), "a row that is known is not read again"
+        if found != right:
+            for operation in (Append(((100, b"new"),)), Trim(5), Put("x", b"new")):
+                refused = bench.disk.store.carry_out("here", operation)
+                assert isinstance(refused, StorageFailed)
+                assert refused.damaged, "nothing more is changed"
+        bench.disk.restore()
+        assert said(bench) == right
+        assert bench.disk.store.carry_out("here", Append(((100, b"new"),))) == Appended()
+    assert len(kinds) >= 2
+
+
+def test_what_was_written_or_trimmed_since_the_damage_is_not_undone_by_mending_it() -> None:
+    for seed in range(20):
+        bench = stored(seed)
+        bench.disk.roll_back()
+        bench.ask(bench.append(b"new"), Put("x", b"new"))
+        bench.run(2.0)
+        answered = [not isinstance(result, StorageFailed) for result in bench.results()[-2:]]
+        bench.disk.restore()
+        assert (b"new" in bench.log()) == answered[0]
+        assert (bench.disk.store.carry_out("here", Get("x")) == Value(b"new")) == answered[1]
+
+
+def test_an_empty_disk_has_nothing_to_damage_and_damage_depends_on_the_seed_alone() -> None:
+    bench = Bench()
+    assert (bench.disk.flip(), bench.disk.roll_back()) == ("", "")
+    for _ in range(2):
+        assert [stored(seed).disk.flip() for seed in range(9)] == [stored(seed).disk.flip() for seed in range(9)]
 
 
 # In a network.

@@ -59,6 +59,12 @@ def _links(scenario: Scenario, emulated: bool) -> list[Row]:
             "by link emulators" if emulated else "only 'penstock live' puts link emulators between brokers",
         ),
         _row(by_nobody, "jitter and loss of shaped and reliable links", False, "they are TCP, which loses nothing"),
+        _row(
+            _any(links, _LINK, "duplicate", "reorder"),
+            "duplicated and reordered packets",
+            False,
+            "only in the simulator",
+        ),
         _row(bool(scenario.tcp), "TCP flows beside the brokers", False, "only in the simulator, and in the lab"),
     ]
 
@@ -73,6 +79,7 @@ def _brokers(scenario: Scenario) -> list[Row]:
         _row(_any(brokers, _BROKER, "listen"), "addresses of brokers", True, "others get the ports that are left"),
         _row(bool(scenario.lanes), "lanes", True, "as in the simulator"),
         _row(bool(scenario.services), "settings of services", True, "as in the simulator"),
+        _row(bool(scenario.stream), "streams", True, "as in the simulator, at brokers that have a folder (--data)"),
         _row(scenario.encoding != EncodingSpec(), "encoding", True, "as in the simulator"),
         _row(crowded, "workers and service times", False, "a broker is as fast as this machine"),
         _row(_any(brokers, _BROKER, "disk_delay"), "delays of disks", False, "a disk is as fast as this machine's"),

@@ -51,7 +51,7 @@ class BrokerPlan:
     neighbours: tuple[Neighbour, ...] = ()
     config: NodeConfig = field(default_factory=NodeConfig)
     clients: Mapping[str, ClientSpec] = field(default_factory=dict)  # those of the file, for their rates and queues
-    brokers: frozenset[int] | None = None  # the ids of all brokers of the file; None: there is no file
+    brokers: Mapping[str, int] | None = None  # the ids of all brokers of the file, by name; None: there is no file
 
 
 def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) -> BrokerPlan:
@@ -73,7 +73,7 @@ def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) ->
         neighbours=tuple(neighbours),
         config=broker_config(scenario),
         clients={client.name: client for client in scenario.client if client.broker == name},
-        brokers=frozenset(numbers.values()),
+        brokers=numbers,
     )
 
 

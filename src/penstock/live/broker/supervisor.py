@@ -62,6 +62,7 @@ class Brokers:
         self._restart = restart
         self._verbose = verbose
         self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._listening: dict[str, None] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
@@ -92,6 +93,16 @@ class Brokers:
         """The process of this broker."""
         return self._processes[name].pid
 
+    def is_up(self, name: str) -> bool:
+        """Whether this broker listens, as far as we know."""
+        process = self._processes.get(name)
+        return process is not None and process.returncode is None and name in self._listening
+
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to this broker: SIGSTOP lets it stand still, SIGCONT go on."""
+        with suppress(ProcessLookupError):
+            self._processes[name].send_signal(number)
+
     async def start(self, name: str) -> None:
         """Start one broker; returns when it listens, raises NotPossibleHere if it cannot."""
         orders = Orders(
@@ -120,6 +131,7 @@ class Brokers:
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(orders) + b"\n")
         await self._ready(name, process)
+        self._listening[name] = None
         self._watchers[name] = asyncio.get_running_loop().create_task(self._watch(name, process))
 
     async def kill(self, name: str) -> None:
@@ -170,6 +182,7 @@ class Brokers:
     async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
         """Wait for the end of a process, and start another one for it."""
         code = await process.wait()
+        self._listening.pop(name, None)
         if self._stopping or not self._restart:
             return
         log.warning("broker %s ended (%s); starting it again", name, _ending(code))

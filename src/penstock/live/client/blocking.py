@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from penstock.content.message import Attributes, Identity, Message
 from penstock.errors import NotConnected, PenstockError
 from penstock.kernel.trace import Trace
 from penstock.live.client import network as client
+from penstock.live.client.blocking_stream import BlockingStream
 from penstock.live.client.subscription import Report, Subscription
 from penstock.live.loop_thread import LoopThread
 from penstock.live.wire.addresses import Address
@@ -100,6 +101,18 @@ class BlockingNetwork:
         waits: dict[str, Any] = {"ready": ready, "ready_within": ready_within}
         made = self._network.subscribe(where, queue_max=queue_max, on_drop=on_drop, **waits, **options)
         return BlockingSubscription(self, made)
+
+    def stream(self, name: str) -> BlockingStream:
+        """The stream of this name, to publish to and to read; raises InvalidOption if it can be none's name."""
+        return BlockingStream(self, self._network.stream(name))
+
+    def streams(self) -> list[dict[str, Any]]:
+        """The streams of the network, as our broker knows them."""
+        return self._do(self._network.streams())
+
+    def add_stream(self, name: str, *, at: Sequence[str]) -> dict[str, Any]:
+        """Make a stream with a pubend at each of these brokers; returns when it is on their disks."""
+        return self._do(self._network.add_stream(name, at=at))
 
     def flows(self) -> list[FlowReport]:
         """The content that subscribers have asked us to send more slowly."""

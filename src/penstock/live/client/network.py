@@ -18,6 +18,8 @@ past the transport.
 Congestion control: with `TransportConfig(congestion=True)` on both sides, subscribers that cannot keep up send feedback
 to their publishers, and `publish` waits while the message belongs to a flow without tokens (or withholds it, with
 `when_full="drop"`). Other content is not delayed. `flows()` says who slows what, and so does the log.
+
+Streams: `network.stream("orders")` stores what is published and is read exactly once (`stream`).
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.language.warnings import warnings
 from penstock.content.message import Attributes, Identity, make_message
-from penstock.errors import NotConnected, PenstockError, Unreachable, did_you_mean
+from penstock.errors import InvalidOption, NotConnected, PenstockError, Unreachable, did_you_mean
 from penstock.kernel.link import LinkInfo, LinkKind
 from penstock.kernel.packet import CLIENT
 from penstock.kernel.trace import Record, Trace
@@ -41,6 +43,8 @@ from penstock.live.client.ask_flows import ask_slowed
 from penstock.live.client.connect_errors import places, unreachable_text
 from penstock.live.client.flow_log import FlowWatch
 from penstock.live.client.home_link import HOME, HomeLink
+from penstock.live.client.stream import Stream
+from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.live.client.subscription import Subscription
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.live.client.tickets import Tickets
@@ -135,6 +139,7 @@ class Network:
         self._tickets = Tickets()
         self._flow_watch = FlowWatch(name)
         self._holder = SubscriptionHolder(name, self._tickets)
+        self._streams = StreamVerbs(self._tickets, self._holder, self._next_identity)
         self._link: HomeLink | None = None  # None until it is opened
         self._closed = False
 
@@ -156,6 +161,7 @@ class Network:
         check = self._holder.warn_of_plain_publishers
         link = self._link = HomeLink(host, node, verbs, self._addresses, self._config, on_check=check)
         self._holder.attach(link)
+        self._streams.attach(link)
         host.on_deliver = self._holder.deliver
         host.on_done = lambda ticket, outcome: self._tickets.done(ticket, outcome, connected=self.connected)
         host.on_record = self._recorded
@@ -177,6 +183,7 @@ class Network:
         if self._closed or self._link is None:
             return
         self._closed = True
+        self._streams.close()
         await self._holder.settle()
         await self._link.close()
         self._holder.end_all()
@@ -199,8 +206,13 @@ class Network:
         With congestion control that may take a while, if somebody who wants this content is slow; cancelled while it
         waits, the message does not leave. With `when_full="drop"` it never waits, and `withheld` counts. Raises
         InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection. Every other
-        argument is an option of a service; raises InvalidOption.
+        argument is an option of a service; raises InvalidOption. With `stream=` it is stored there, as by
+        `stream(...).publish`.
         """
+        chosen = service_options(options, publication_options()) if options else None
+        if chosen is not None and chosen.stream:
+            stored = await self.stream(chosen.stream)._publish(attributes, body, chosen.key, chosen.publication_id)
+            return stored[1]
         link = self._link
         if link is None or link.port is None:
             raise self._not_connected("best effort keeps nothing: publish again later")
@@ -211,7 +223,6 @@ class Network:
             turn_due = False
             await link.let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
-        chosen = service_options(options, publication_options()) if options else None
         limits = link.limits if chosen is None else link.verbs.limits(chosen)
         message = make_message(identity, attributes, body, limits=limits)
         if link.port is None:
@@ -284,8 +295,28 @@ class Network:
         if not 0 < ready_within <= READY_WITHIN_MAX:
             raise ValueError(f"ready_within is {ready_within:g} s; it must be above 0 and at most {READY_WITHIN_MAX:g}")
         chosen = service_options(options)
+        if chosen.stream or chosen.durable:
+            raise InvalidOption("stream", "is read by network.stream(...).subscribe(where, durable=...)")
         number, wait = self._holder.next_number(), ready_within if ready else 0.0
         return Subscription(self._holder, number, where, queue_max, on_drop, chosen, wait)
+
+    # Streams.
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name, to publish to and to read; raises InvalidOption if it can be none's name."""
+        return Stream(self._streams, name)
+
+    async def streams(self) -> list[dict[str, Any]]:
+        """The streams of the network, as our broker knows them."""
+        found: list[dict[str, Any]] = (await self._streams.command("ls", ""))["streams"]
+        return found
+
+    async def add_stream(self, name: str, *, at: Sequence[str]) -> dict[str, Any]:
+        """Make a stream with a pubend at each of these brokers; returns when it is on their disks."""
+        brokers = [at] if isinstance(at, str) else list(at)
+        return await self._streams.command("add", self.stream(name).name, at=brokers)
+
+    # What the broker says, and the connection.
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
@@ -337,6 +368,10 @@ class Network:
         Never too few, sometimes too many: what went on just before the loss is among them.
         """
         return self._link.lost_in_connection if self._link is not None else 0
+
+    def _next_identity(self) -> Identity:
+        self._count += 1
+        return Identity(self.name, self.incarnation, self._count)
 
     def _connected_link(self) -> HomeLink:
         if self._link is None or self._link.port is None:

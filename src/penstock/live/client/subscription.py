@@ -5,8 +5,7 @@ who has fallen behind finds the present and not the past; it is counted, and `on
 subscription belongs to the application, not to the connection: when the connection breaks, it waits, and goes on when
 a broker has been found again.
 
-`async with` opens it and closes it. Whoever reads one that is not open opens it with that; it is then closed by
-`close`, with the network, or when nobody holds it any more: so ends `async for ... in network.subscribe(...)`.
+How it opens, waits and ends is the part of every subscription (`readable`).
 
 The report has two parts: what every subscription has, and what the transport knows. On a plain subscription, one
 without order and recovery, the transport's counts are 0 and its probabilities None, because nobody measures them.
@@ -17,28 +16,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from time import monotonic
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
-from weakref import WeakMethod, finalize
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock.content.message import Message
 from penstock.errors import InvalidPredicate, PenstockError
+from penstock.kernel.machine import Refused
 from penstock.kernel.reader_queue import READING_EVERY, ReaderQueue
 from penstock.kernel.service import Reading
+from penstock.live.client.readable import Opens, Readable, Sink
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.service import TRANSPORT
 
 log = logging.getLogger("penstock.client")
 
-_WAITED_FOR: dict[object, Subscription] = {}  # so that nothing that is waited for can vanish
-
 DROPS_LOGGED_EVERY = 1.0  # seconds
-TURN_EVERY = 0.01  # seconds without a turn of the event loop, after which a busy reader gives it one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +80,7 @@ class Report:
     services: dict[str, Any] = field(default_factory=dict)
 
 
-class Sink(NamedTuple):
-    """Where the client puts what comes for a subscription."""
-
-    put: Callable[[Message], None]
-    end: Callable[[str | None], None]  # no more will come; with a problem, the reader gets that
-
-
-class Holder(Protocol):
+class Holder(Opens, Protocol):
     """What a subscription knows of the client that it is part of."""
 
     @property
@@ -101,10 +90,6 @@ class Holder(Protocol):
     def reconnects(self) -> int: ...
 
     def lost_at_broker(self, number: int | None = None) -> int: ...
-
-    async def open(self, subscription: Subscription, sink: Sink) -> None: ...
-
-    def close(self, number: int) -> None: ...
 
     async def settle(self) -> None: ...
 
@@ -117,7 +102,7 @@ class Holder(Protocol):
     def service_reports(self, number: int) -> dict[str, Any]: ...
 
 
-class Subscription:
+class Subscription(Readable):
     """Messages that match, as they come. Made by `Network.subscribe`; open it with `async with`, or just iterate."""
 
     def __init__(
@@ -130,22 +115,13 @@ class Subscription:
         options: Any,  # what it asks of services
         ready_within: float = 0.0,
     ) -> None:
-        self.where = where
-        self.number = number
-        self.options = options
-        self.ready_within = ready_within  # seconds that opening it may wait for all brokers
-        self.unconfirmed: tuple[str, ...] = ()  # brokers that had not confirmed it by then
+        super().__init__(holder, number, where, options, ready_within)
         self._holder = holder
         self._queue = ReaderQueue(queue_max)
         self._on_drop = on_drop
-        self._waiter: asyncio.Future[None] | None = None
-        self._closed = self._opened = False
-        self._opening: asyncio.Task[None] | None = None  # by somebody who read before it was open
         self._reading_soon = False
         self._logged_at = -DROPS_LOGGED_EVERY
-        self._error: PenstockError | None = None
         self._last_reports: dict[str, Any] = {}
-        self._turn_at = 0.0  # when the event loop last had its turn
 
     async def open(self) -> Subscription:
         """Subscribe; returns when all brokers know of it, so that what is published from now on anywhere finds it.
@@ -215,6 +191,10 @@ class Subscription:
 
     # What the client calls.
 
+    def _refusal(self, refused: Refused) -> PenstockError:
+        """The broker does not accept the text."""
+        return InvalidPredicate(refused.problem)
+
     def _put(self, message: Message) -> None:
         """A message has come."""
         dropped = self._queue.put(message)
@@ -239,92 +219,3 @@ class Subscription:
         if now - self._logged_at >= DROPS_LOGGED_EVERY:
             self._logged_at = now
             log.warning("%s: the reader is slow; %d messages dropped so far", self.where, self._queue.dropped)
-
-    def _end(self, problem: str | None) -> None:
-        """No more will come; with a problem, the reader gets it once the queue is empty."""
-        self._closed = True
-        if problem is not None:
-            self._error = InvalidPredicate(problem)
-        self._wake()
-
-    async def _breathe(self) -> None:
-        """A reader who works long on each message, and never waits, must not keep the connection from being read."""
-        now = monotonic()
-        if now - self._turn_at > TURN_EVERY:
-            if self._turn_at:
-                await asyncio.sleep(0)
-            self._turn_at = monotonic()
-
-    async def _more(self) -> bool:
-        """Return when it is worth another look at the queue; False: no more will come."""
-        if self._error is not None:
-            raise self._error
-        if self._closed:
-            return False
-        await (self._wait() if self._opened else self._open_by_reading())
-        return True
-
-    async def _wait(self) -> None:
-        if self._waiter is None or self._waiter.done():
-            self._waiter = asyncio.get_running_loop().create_future()
-        reader = object()
-        _WAITED_FOR[reader] = self  # a task that waits here may be known to nobody else
-        try:
-            # Shielded, because several readers may wait for one future and one of them may be cancelled.
-            await asyncio.shield(self._waiter)
-        finally:
-            del _WAITED_FOR[reader]
-        self._turn_at = monotonic()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    # How it opens.
-
-    async def _open(self, sink: Sink) -> None:
-        if self._opened or self._closed:
-            found = "opened before" if self._opened else "closed"
-            raise PenstockError(f"this subscription was {found}; make another one with subscribe()")
-        self._opened = True
-        try:
-            await self._holder.open(self, sink)
-        except BaseException:
-            self._opened = False
-            self._wake()  # whoever reads finds out for themselves
-            raise
-
-    async def _open_by_reading(self) -> None:
-        """The first who reads opens it, and whoever reads meanwhile waits too; to give up reading does not undo it."""
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open_for_readers())
-            self._opening.add_done_callback(self._opening_ended)
-        try:
-            await asyncio.shield(self._opening)
-        except PenstockError:
-            if not self._closed:  # else it ends as it does for all who read
-                raise
-
-    async def _open_for_readers(self) -> None:
-        """Nobody has promised to close it, so it is closed when nobody holds it any more."""
-        put, end = WeakMethod(self._put), WeakMethod(self._end)
-        await self._open(Sink(lambda message: _call(put, message), lambda problem: _call(end, problem)))
-        finalize(self, _let_go, asyncio.get_running_loop(), self._holder, self.number).atexit = False
-
-    def _opening_ended(self, opening: asyncio.Task[None]) -> None:
-        self._opening = None
-        if not opening.cancelled():
-            opening.exception()  # whoever waited has it; perhaps nobody did
-
-
-def _call(method: WeakMethod[Any], argument: Any) -> None:
-    """Call it if there is anybody left."""
-    found = method()
-    if found is not None:
-        found(argument)
-
-
-def _let_go(loop: asyncio.AbstractEventLoop, holder: Holder, number: int) -> None:
-    """Nobody can read it any more. The last who could may have been another thread than the network's."""
-    with suppress(RuntimeError):  # the loop has ended, and with it the network
-        loop.call_soon_threadsafe(holder.close, number)

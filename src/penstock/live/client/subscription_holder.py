@@ -18,11 +18,12 @@ from penstock.kernel.reader_queue import reader_drop
 from penstock.kernel.service import Reading
 from penstock.kernel.trace import InputRefused, Record, Unsubscribed
 from penstock.live.client.home_link import HOME, HomeLink
-from penstock.live.client.subscription import Sink, Subscription
+from penstock.live.client.readable import Readable, Sink
 from penstock.live.client.tickets import Tickets
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.status import StatusRequester
+from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed
 from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 
@@ -94,14 +95,14 @@ class SubscriptionHolder:
             requester.forget(ticket)
             self._tickets.drop(ticket)
 
-    async def open(self, subscription: Subscription, sink: Sink) -> None:
-        """Subscribe; returns when all brokers know it, or its time is up. Raises InvalidPredicate or NotConnected."""
+    async def open(self, subscription: Readable, sink: Sink) -> None:
+        """Subscribe; returns when all brokers know it, or its time is up. Raises NotConnected, or what was refused."""
         if self._link is None or self._ended:
             raise NotConnected("the network was closed" if self._ended else "open the network before its subscriptions")
         link = self._link
-        ticket, answer = self._tickets.take()
-        self._open[subscription.number] = sink
+        ticket, answer = self._tickets.take(subscription._refusal)
         number, where, options = subscription.number, subscription.where, subscription.options
+        self._open[number] = sink
         link.host.apply(link.verbs.subscribe(number, where, options, ticket=ticket, now=link.host.now()))
         try:
             await self._with_all(subscription, link, answer)
@@ -111,7 +112,7 @@ class SubscriptionHolder:
         finally:
             self._tickets.drop(ticket)
 
-    async def _with_all(self, subscription: Subscription, link: HomeLink, answer: asyncio.Future[Any]) -> None:
+    async def _with_all(self, subscription: Readable, link: HomeLink, answer: asyncio.Future[Any]) -> None:
         """Wait for the broker's answer, and until all brokers know of it; the question goes along with the first."""
         within = subscription.ready_within
         if not within:
@@ -172,6 +173,12 @@ class SubscriptionHolder:
         if type(record) is ServiceSubscriptionRefused:
             text = "%s: the broker refuses a subscription that a service needs, %s: %s; trying again in %g s"
             log.warning(text, self._name, record.where, record.problem, record.again_in)
+        elif isinstance(record, DurableBegan | GapNoticed) and record.subscription in self._open:
+            self._open[record.subscription].put(record)
+        elif type(record) is DurableDelayed:
+            log.warning("%s: '%s' cannot be read yet: %s; trying again", self._name, record.stream, record.problem)
+        elif type(record) is DurableStopped and record.subscription in self._open:
+            self._open.pop(record.subscription).end(record.problem)
         elif type(record) is InputRefused:
             self._refusal = record.problem
         elif type(record) is Unsubscribed and record.subscription in self._open:

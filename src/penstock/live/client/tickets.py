@@ -10,10 +10,18 @@ State: a future for everybody who waits. Bound: nobody waits without a coroutine
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import InvalidPredicate, NotConnected, PenstockError
 from penstock.kernel.machine import Outcome, Refused, Reported
+
+ErrorOf = Callable[[Refused], PenstockError]  # what to raise for a refusal
+
+
+def predicate_error(refused: Refused) -> PenstockError:
+    """Most questions that can be refused are about a text."""
+    return InvalidPredicate(refused.problem)
 
 
 class Tickets:
@@ -21,16 +29,16 @@ class Tickets:
 
     def __init__(self) -> None:
         self._last = 0
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Any], ErrorOf]] = {}
         self._leaving: dict[int, asyncio.Future[None]] = {}
         self._asking = 0  # the ticket of a message that is being published in this very moment
         self._answer: Outcome | None = None  # and what came of it, if that was known at once
 
-    def take(self) -> tuple[int, asyncio.Future[Any]]:
-        """A ticket, and what it will be answered with."""
+    def take(self, error_of: ErrorOf = predicate_error) -> tuple[int, asyncio.Future[Any]]:
+        """A ticket, and what it will be answered with; a refusal becomes an error."""
         self._last += 1
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[self._last] = future
+        self._waiting[self._last] = (future, error_of)
         return self._last, future
 
     def drop(self, ticket: int) -> None:
@@ -61,22 +69,23 @@ class Tickets:
         if ticket and ticket == self._asking:
             self._answer = outcome
         elif ticket in self._leaving:
-            _set(self._leaving[ticket], outcome, PenstockError if connected else NotConnected)
+            error = PenstockError if connected else NotConnected
+            _set(self._leaving[ticket], lambda refused: error(refused.problem), outcome)
         elif ticket in self._waiting:
-            _set(self._waiting[ticket], outcome, InvalidPredicate)
+            _set(*self._waiting[ticket], outcome)
 
     def fail(self, problem: str) -> None:
         """Nobody will be answered any more."""
-        for future in (*self._waiting.values(), *self._leaving.values()):
+        for future in (*(waiting for waiting, _ in self._waiting.values()), *self._leaving.values()):
             if not future.done():
                 future.set_exception(NotConnected(problem))
         self._waiting.clear()
 
 
-def _set(future: asyncio.Future[Any], outcome: Outcome, error: type[PenstockError]) -> None:
+def _set(future: asyncio.Future[Any], error_of: ErrorOf, outcome: Outcome) -> None:
     if future.done():
         return
     if isinstance(outcome, Refused):
-        future.set_exception(error(outcome.problem))
+        future.set_exception(error_of(outcome))
     else:
         future.set_result(outcome.report if isinstance(outcome, Reported) else None)

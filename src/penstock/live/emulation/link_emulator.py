@@ -85,6 +85,7 @@ class EmulatedPath(asyncio.DatagramProtocol):
     def __init__(self, fates: Fates) -> None:
         self.on_drop: Callable[[str, bytes], None] = lambda cause, data: None
         self.port = 0
+        self.severed = False
         self.leads_to: tuple[str, int] | None = None
         self.came = self.lost = self.passed = self.overtaken = self.overflowed = self.astray = 0
         self._fates = fates
@@ -114,7 +115,7 @@ class EmulatedPath(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: object) -> None:
         self.came += 1
         wait = self._fates.next()
-        if wait is None:
+        if wait is None or self.severed:
             self.lost += 1
             self.on_drop("lost on the wire", data)
         elif self.leads_to is None:
@@ -167,6 +168,7 @@ class LinkEmulator:
         self.target = target
         self.address = Address(LOOPBACK, 0)  # where to dial it, once it is open
         self.connections = 0  # so far
+        self.severed = False
         self.forth = EmulatedPath(Fates(impairment, generator(seed, name, "forth")))
         self.back = EmulatedPath(Fates(impairment, generator(seed, name, "back")))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -197,6 +199,15 @@ class LinkEmulator:
         self.forth.close()
         self.back.close()
 
+    def sever(self) -> None:
+        """Let nothing through until `mend`: connections end, and so do those that are dialled; datagrams are lost."""
+        self.severed = self.forth.severed = self.back.severed = True
+        self.cut()
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        self.severed = self.forth.severed = self.back.severed = False
+
     def cut(self) -> None:
         """End all connections without a close frame, as a cut cable would; whoever dials again is let through."""
         for task in self._tasks:
@@ -208,6 +219,8 @@ class LinkEmulator:
         self.connections += 1
         writers = [writer]
         try:
+            if self.severed:
+                return
             there, to_there = await asyncio.open_connection(*self.target)
             writers.append(to_there)
             dialer = writer.get_extra_info("peername")[0]

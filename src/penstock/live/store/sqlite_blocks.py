@@ -12,6 +12,7 @@ are many, `clean` also gives some back to the file system.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import apsw
@@ -26,11 +27,11 @@ VACUUM_PAGES = 512  # given back in one transaction
 INSERT_ROWS = (256, 64, 16, 4, 1)  # of one statement: each is one turn at the interpreter's lock
 
 _TABLES = """
-CREATE TABLE area (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, row BLOB NOT NULL);
+CREATE TABLE area (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, row BLOB NOT NULL);
 CREATE TABLE value (area INTEGER, name TEXT, data BLOB NOT NULL, PRIMARY KEY (area, name));
 CREATE TABLE garbage (id INTEGER PRIMARY KEY);
-CREATE TABLE settled (id INTEGER PRIMARY KEY, count INTEGER NOT NULL);
-INSERT INTO settled VALUES (1, 0);
+CREATE TABLE setting (areas BLOB NOT NULL, settled INTEGER NOT NULL, relaxed INTEGER NOT NULL);
+INSERT INTO setting VALUES (x'', 0, 0);
 """
 
 
@@ -53,7 +54,9 @@ class SqliteBlocks:
     def reload(self) -> None:
         """A transaction failed, or the file was opened: what the file says counts."""
         self._trimming.clear()
-        self._ids = dict(self._connection.execute("SELECT name, id FROM area"))
+        self._ids = dict(self._connection.execute("SELECT name, id FROM area ORDER BY id"))
+        if self._connection.execute("SELECT areas FROM setting").get != self._list():
+            raise Damaged("the list of areas is not the one that was stored")
         self._dropped = [number for (number,) in self._connection.execute("SELECT id FROM garbage")]
 
     def committed(self) -> None:
@@ -121,6 +124,7 @@ class SqliteBlocks:
             self._connection.execute("DELETE FROM area WHERE id = ?", (number,))
             self._connection.execute("INSERT INTO garbage VALUES (?)", (number,))
             self._dropped.append(number)
+            self._write_list()
 
     # Deleting, slice by slice.
 
@@ -189,14 +193,27 @@ class SqliteBlocks:
             number = self._connection.last_insert_rowid()
             self._connection.execute(f"CREATE TABLE entry_{number} (key INTEGER PRIMARY KEY, data BLOB NOT NULL)")
             self._ids[area] = number
+            self._write_list()
         return self._ids[area]
+
+    def _list(self) -> bytes:
+        """A checksum over the areas: one that is missing, or has another name, would seem to be new."""
+        names = b"".join(b"%d %d %s " % (number, len(name), name.encode()) for name, number in self._ids.items())
+        return blake2b(names, digest_size=16).digest() if names else b""
+
+    def _write_list(self) -> None:
+        self._connection.execute("UPDATE setting SET areas = ?", (self._list(),))
 
     def _one(self, text: str, *values: Any) -> Any:
         return next(self._rows(text, *values), None)
 
     def _rows(self, text: str, *values: Any) -> Iterator[Any]:
+        """Each ends in a block; the type of a damaged one may be another."""
         try:
             cursor: Iterable[Any] = self._connection.execute(text, values)
-            yield from cursor
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+            for row in cursor:
+                if type(row[-1]) is not bytes or type(row[0]) not in (int, str, bytes):
+                    raise Damaged(f"a block is of another type in: {text}")
+                yield row
+        except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
             raise Damaged(str(error)) from None

@@ -5,8 +5,9 @@ a write-ahead log that ends in an unfinished transaction is cut there, and that 
 older than this format, or damaged in a way that concerns all of it, is refused; nothing is changed in it then.
 
 Changing. A group is committed with one sync (`sync="full"`), and only then answered. With `sync="relaxed"` commits are
-not synced: a power cut may take the last ones with it, though nothing is left half. A group that fails is undone and
-tried again in halves, so that an operation on a damaged log, or a large one on a full disk, fails alone.
+not synced: a power cut may take the last ones with it, though nothing is left half. The file remembers that it was
+written so, because then nobody can tell a torn log from a damaged one. A group that fails is undone and tried again in
+halves, so that an operation on a damaged log, or a large one on a full disk, fails alone.
 
 A commit whose sync fails is special: its operations are not answered yet, because what was written may turn up again
 after a crash. They are *unsettled* until a later commit has overwritten it; until then every operation fails.
@@ -26,9 +27,10 @@ from typing import Literal
 import apsw
 
 from penstock.errors import NotPossibleHere
-from penstock.kernel.areas import Areas
+from penstock.kernel.areas import Areas, AreaVerdict
 from penstock.kernel.log_entry import Damaged
 from penstock.kernel.storage import Ask, Extent, Get, Names, Read, StorageFailed, StorageResult, Ticket
+from penstock.live.store.free_pages import PAGE_BYTES, free_pages_agree
 from penstock.live.store.sqlite_blocks import SqliteBlocks
 from penstock.live.store.wal_tail import Tail, tail
 
@@ -40,6 +42,9 @@ CHECKPOINT_PAGES = 4_000
 WAL_PAGES_MAX = 64_000
 WAL_KEPT_BYTES = 32 << 20  # of the log's file when it begins anew
 CACHE_KIB = 16_000
+CHECKED_BYTES_MAX = 256 << 20  # a larger file takes too long to look for pages that are used twice
+PROBLEMS_MAX = 1_000
+SHOWN_MAX = 3
 STATEMENTS_KEPT = 500
 
 _FORMAT = (0x50535452, 2)  # application_id, user_version
@@ -58,46 +63,59 @@ class SqliteFile:
         self._unsettled: Answers = []
         self._checkpoint_problem = ""
         try:
-            self._connection = self._open(sync)
+            self._connection = self._connect()
+            try:
+                self._open(sync)
+            except BaseException:
+                self._connection.close()
+                raise
         except (OSError, apsw.Error, Damaged) as error:
             raise NotPossibleHere(f"cannot store in {path}: {error}", "name another folder with --data") from None
-        self._blocks = SqliteBlocks(self._connection)
-        self._blocks.reload()
-        self._areas = Areas(self._blocks)
-        self._find_trimmed()
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
 
+    def verify(self) -> list[AreaVerdict]:
+        """Read everything. What is wrong with the file itself stands first, without a name."""
+        problems = page_problems(self._connection)
+        of_file = [AreaVerdict("", 0, 0, 0, "; ".join(problems[:SHOWN_MAX]))] if problems else []
+        return of_file + [self._areas.verify(area) for area in sorted(self._blocks.areas())]
+
     # Opening.
 
-    def _open(self, sync: Sync) -> apsw.Connection:
+    def _connect(self) -> apsw.Connection:
         if not self._vfs:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = apsw.Connection(str(self.path), vfs=self._vfs or None, statementcachesize=STATEMENTS_KEPT)
-        try:
-            connection.set_busy_timeout(round(1_000 * LOCK_WITHIN))
-            # Closing would copy the log into the file, also if it is damaged.
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            connection.pragma("locking_mode", "EXCLUSIVE")  # before the log is opened: then no memory is shared
-            is_new = not connection.pragma("page_count")
-            if is_new:
-                self._create(connection)
-            self._check_format(connection)
-            self._check_log(connection)
-            self._configure(connection, sync)
-            self._check_size(connection)
-            if is_new and not self._vfs:
-                _sync_folder(self.path.parent)
-        except BaseException:
-            connection.close()
-            raise
+        return apsw.Connection(str(self.path), vfs=self._vfs or None, statementcachesize=STATEMENTS_KEPT)
+
+    def _open(self, sync: Sync) -> None:
+        connection = self._connection
+        connection.set_busy_timeout(round(1_000 * LOCK_WITHIN))
+        # Closing would copy the log into the file, also if it is damaged.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("locking_mode", "EXCLUSIVE")  # before the log is opened: then no memory is shared
+        is_new = not connection.execute("SELECT count(*) FROM sqlite_schema").get  # or was never finished
+        if is_new:
+            self._create(connection)
+        self._check_format(connection)
+        connection.pragma("journal_mode", "WAL")
+        connection.execute("BEGIN EXCLUSIVE; ROLLBACK")  # whoever else has it open is found now, and kept out
+        self._check_log(connection)
+        self._configure(connection)
+        self._check_pages(connection)
+        self._set_sync(connection, sync)
+        if is_new and not self._vfs:
+            _sync_folder(self.path.parent)
+        self._blocks = SqliteBlocks(connection)
+        self._blocks.reload()
+        self._areas = Areas(self._blocks)
+        self._find_trimmed()
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         connection.set_wal_hook(self._committed)
-        return connection
 
     def _create(self, connection: apsw.Connection) -> None:
+        connection.pragma("page_size", PAGE_BYTES)
         connection.pragma("auto_vacuum", "INCREMENTAL")
         connection.pragma("synchronous", "EXTRA")
         with connection:
@@ -112,11 +130,9 @@ class SqliteFile:
 
     def _check_log(self, connection: apsw.Connection) -> None:
         """Nothing that was answered stands in the write-ahead log behind something damaged."""
-        connection.pragma("journal_mode", "WAL")
-        connection.execute("BEGIN EXCLUSIVE; ROLLBACK")  # whoever else has it open is found now, and kept out
         _, frames, _ = connection.execute("PRAGMA wal_checkpoint(NOOP)").get
         found = self._tail(max(0, frames))
-        if found.damaged:
+        if found.damaged and not connection.execute("SELECT relaxed FROM setting").get:
             raise Damaged(
                 f"{self.path.name}-wal is damaged behind {frames} pages, and commits behind that were answered; "
                 "bring it back from a backup"
@@ -135,8 +151,16 @@ class SqliteFile:
         finally:
             file.xClose()
 
-    def _configure(self, connection: apsw.Connection, sync: Sync) -> None:
-        connection.pragma("synchronous", "FULL" if sync == "full" else "NORMAL")
+    def _set_sync(self, connection: apsw.Connection, sync: Sync) -> None:
+        """As it is wanted from now on; the file says so before anything is left unsynced."""
+        relaxed = int(sync == "relaxed")
+        if connection.execute("SELECT relaxed FROM setting").get != relaxed:
+            connection.execute("UPDATE setting SET relaxed = ?", (relaxed,))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        connection.pragma("synchronous", "NORMAL" if relaxed else "FULL")
+
+    def _configure(self, connection: apsw.Connection) -> None:
+        connection.pragma("synchronous", "FULL")
         connection.pragma("fullfsync", 1)  # where a plain sync does not reach the disk
         connection.pragma("checkpoint_fullfsync", 1)
         connection.pragma("wal_autocheckpoint", 0)
@@ -145,16 +169,22 @@ class SqliteFile:
         connection.pragma("cell_size_check", 1)
         connection.pragma("temp_store", "MEMORY")
 
-    def _check_size(self, connection: apsw.Connection) -> None:
-        """A first page that has gone back to an older state knows too few pages, and others would be overwritten."""
-        with suppress(apsw.FullError):  # then it stays in the log
+    def _check_pages(self, connection: apsw.Connection) -> None:
+        """What is stored next overwrites nothing: the file knows all its pages, and which of them are free."""
+        try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            pages, page_bytes = connection.pragma("page_count"), connection.pragma("page_size")
-            file = apsw.VFSFile(self._vfs, str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-            size_bytes = file.xFileSize()
+        except apsw.FullError:  # then it stays in the log, which was checked
+            return
+        pages = connection.pragma("page_count")
+        file = apsw.VFSFile(self._vfs, str(self.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        try:
+            agree = file.xFileSize() == pages * PAGE_BYTES and free_pages_agree(file.xRead, pages)
+        finally:
             file.xClose()
-            if size_bytes != pages * page_bytes:
-                raise Damaged(f"it has {size_bytes} bytes and not {pages} pages of {page_bytes}")
+        if agree and pages * PAGE_BYTES <= CHECKED_BYTES_MAX:
+            agree = not any("2nd reference" in problem for problem in page_problems(connection))
+        if not agree:
+            raise Damaged("its list of pages is damaged; bring it back from a backup")
 
     def _find_trimmed(self) -> None:
         """What was trimmed and not yet deleted is deleted now."""
@@ -178,7 +208,7 @@ class SqliteFile:
             return []
         try:
             with self._connection:
-                self._connection.execute("UPDATE settled SET count = count + 1")
+                self._connection.execute("UPDATE setting SET settled = settled + 1")
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error:
             self._undo()
@@ -201,7 +231,7 @@ class SqliteFile:
             return self._failed(group, error)
         try:
             self._connection.execute("COMMIT")
-        except apsw.FullError as error:  # the end of the transaction was not written
+        except (apsw.FullError, *_DAMAGE) as error:  # the end of the transaction was not written
             return self._failed(group, error)
         except Exception as error:
             self._undo()
@@ -227,7 +257,7 @@ class SqliteFile:
             with suppress(apsw.Error):  # tried again when the next transaction cannot begin
                 self._connection.execute("ROLLBACK")
         self._areas.reload()
-        with suppress(apsw.Error):
+        with suppress(apsw.Error, Damaged):
             self._blocks.reload()
 
     def _check_room(self, group: Sequence[Ask]) -> None:
@@ -264,6 +294,12 @@ class SqliteFile:
     def _committed(self, connection: apsw.Connection, database: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+def page_problems(connection: apsw.Connection) -> list[str]:
+    """What SQLite finds wrong with the pages of the file and their order."""
+    found = [str(line) for (line,) in connection.execute(f"PRAGMA quick_check({PROBLEMS_MAX})")]
+    return [] if found == ["ok"] else [line for text in found for line in text.splitlines()]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,251 @@
+"""`penstock stream`: make streams, look at them, trim and delete them, and check what is on disk.
+
+Commands go to a running broker, which asks the brokers of the stream's pubends. What deletes anything says what that is
+and asks first, or takes `--yes` for the answer. `verify --data` reads the files of a folder by itself, for brokers that
+do not run. Exit codes are those of all commands; 1 if `verify` finds damage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
+from penstock.cli.report import plain, table
+from penstock.errors import NotPossibleHere
+from penstock.streams.packets import stream_of
+
+if TYPE_CHECKING:
+    from penstock.live.client.network import Network
+
+app = typer.Typer(
+    help="Streams: messages that are stored, and read exactly once.",
+    epilog="Example: penstock stream add orders --at bank",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it deletes.")]
+WHERE_SHOWN_MAX = 60
+
+
+@app.command("add")
+def add_command(
+    stream: Name,
+    at: Annotated[list[str], typer.Option("--at", metavar="BROKER", help="A broker that stores it; several share it.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a stream, with a pubend at each of these brokers; they must have been started with --data.
+
+    Example: penstock stream add orders --at bank --at market
+    """
+    found = _asked(url, lambda network: network.add_stream(stream, at=at))
+    _tell(found, as_json, f"the stream {stream} is there, with {len(at)} pubend{'s' * (len(at) != 1)}")
+
+
+@app.command("ls")
+def ls_command(url: Url = None, as_json: AsJson = False) -> None:
+    """List the streams of the network, as a broker knows them.
+
+    Example: penstock stream ls --url 127.0.0.1:7421
+    """
+    found = _asked(url, lambda network: network.streams())
+    if as_json:
+        for stream in found:
+            typer.echo(json.dumps(stream))
+        return
+    rows = table("", "stream", "pubends", "at", "declared in the file")
+    for stream in found:
+        hosts = ", ".join(plain(host) if host else "?" for host in stream["hosts"])
+        rows.add_row(plain(stream["stream"]), str(stream["pubends"]), hosts, "yes" if stream["declared"] else "")
+    _print(rows if found else "there are no streams; penstock stream add NAME --at BROKER makes one")
+
+
+@app.command("info")
+def info_command(
+    stream: Name,
+    durable: Annotated[str, typer.Option(help="Only this durable name.")] = "",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a stream keeps, who reads it, and how many messages that match each reader has before it.
+
+    Example: penstock stream info orders --durable billing
+    """
+    found = _asked(url, lambda network: network.stream(stream).info(durable=durable))
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    kept = table("pubends", "pubend", "messages", "bytes", "oldest", "newest", "")
+    names = table("durable names", "name", "pubend", "lag", "last heard of", "reader", "reads")
+    for pubend in sorted(found["pubends"], key=lambda one: str(one["pubend"])):
+        state = plain(pubend["problem"]) or ("[green]ready[/]" if pubend["ready"] else "[yellow]starting[/]")
+        sizes = (f"{pubend['entries']:,}", f"{pubend['bytes']:,}")
+        kept.add_row(plain(pubend["pubend"]), *sizes, _at(pubend["first"]), _at(pubend["last"]), state)
+        for name in pubend["names"]:
+            who = (plain(name["reader"]) or "nobody", plain(name["where"], WHERE_SHOWN_MAX))
+            names.add_row(plain(name["name"]), plain(pubend["pubend"]), _lag(name), _at(name["seen"]), *who)
+        left_out = pubend["names_in_all"] - len(pubend["names"])
+        if left_out > 0 and not durable:
+            names.add_row(f"and {left_out} more", plain(pubend["pubend"]))
+    _print(kept)
+    _print(names if names.row_count else "nobody reads it under a durable name")
+
+
+@app.command("trim")
+def trim_command(
+    stream: Name,
+    upto: Annotated[str, typer.Option(help="Delete all up to this tick, this time, or so long ago, such as 10m.")],
+    force: Annotated[bool, typer.Option("--force", help="Also what a durable name has not read.")] = False,
+    yes: Yes = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the oldest messages of a stream. Readers that have missed any get a gap notice.
+
+    Example: penstock stream trim orders --upto 2h
+    """
+
+    async def trim(network: Network) -> Any:
+        _check(yes, f"delete all messages of {await _size(network, stream)} up to {upto}")
+        return await network.stream(stream).trim(upto=upto, force=force)
+
+    found = _asked(url, trim)
+    entries = sum(pubend["entries"] for pubend in found["pubends"])
+    _tell(found, as_json, f"{entries:,} messages of {stream} are deleted")
+
+
+@app.command("rm")
+def rm_command(
+    stream: Name,
+    durable: Annotated[str, typer.Option(help="Only this durable name, with its position.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also while somebody reads under the name.")] = False,
+    yes: Yes = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a stream with all its messages and durable names; or one durable name.
+
+    Example: penstock stream rm orders --durable billing
+    """
+
+    async def remove(network: Network) -> Any:
+        size = await _size(network, stream)
+        _check(yes, f"forget the durable name {durable} of {size}" if durable else f"delete {size}")
+        return await network.stream(stream).remove(durable=durable, force=force or not durable)
+
+    found = _asked(url, remove)
+    _tell(found, as_json, f"{durable} of {stream} is forgotten" if durable else f"the stream {stream} is deleted")
+
+
+@app.command("verify")
+def verify_command(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream; with --data, all by default.")] = "",
+    data: Annotated[
+        Path | None, typer.Option(help="Read the files of this folder; their brokers must not run.")
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read all that is stored of a stream, and check every entry. Nothing is changed.
+
+    Examples: penstock stream verify orders; penstock stream verify --data penstock-data/town
+    """
+    if data is None and not stream:
+        raise typer.BadParameter("name a stream, or a folder with --data", param_hint="STREAM")
+    if data is None:
+        found = _asked(url, lambda network: network.stream(stream).verify())["pubends"]
+    else:
+        found = _verified(data, stream)
+    if as_json:
+        typer.echo(json.dumps({"pubends": found}))
+    else:
+        rows = table("", "pubend", "messages", "bytes", "")
+        for pubend in found:
+            state = f"[red]{plain(pubend['damage'])}[/]" if pubend["damage"] else "[green]whole[/]"
+            sizes = (f"{pubend.get('entries', 0):,}", f"{pubend.get('bytes', 0):,}")
+            rows.add_row(plain(pubend["pubend"] or pubend["file"]), *sizes, state)
+        _print(rows if found else "nothing is stored there")
+    if any(pubend["damage"] for pubend in found):
+        raise typer.Exit(1)
+
+
+# Parts.
+
+
+def _asked(url: str | None, ask: Callable[[Network], Awaitable[Any]]) -> Any:
+    """What the network answers."""
+
+    async def answer() -> Any:
+        from penstock.live.client.network import connect
+
+        async with connect(url, connect_within=CONNECT_WITHIN) as network:
+            return await ask(network)
+
+    return run_client(answer())
+
+
+async def _size(network: Network, stream: str) -> str:
+    """The stream, and how much it is that would be deleted."""
+    pubends = (await network.stream(stream).info())["pubends"]
+    entries, names = sum(one["entries"] for one in pubends), max((one["names_in_all"] for one in pubends), default=0)
+    return f"the stream {stream} ({entries:,} messages, {names:,} durable names)"
+
+
+def _check(yes: bool, what: str) -> None:
+    """Ask before anything is deleted."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"this would {what}; nobody can be asked here, so say it", param_hint="--yes")
+    typer.confirm(f"{what}?", abort=True, err=True)
+
+
+def _verified(data: Path, stream: str) -> list[dict[str, Any]]:
+    """What is in the files of a folder, one for each broker: an area of the service is a pubend."""
+    from penstock.live.store.verify import verify_file
+    from penstock.streams.service import STREAMS
+
+    files = sorted(data.glob("*.sqlite"))
+    if not files:
+        raise NotPossibleHere(f"there are no files of brokers in {data}", "name the folder of --data")
+    found = []
+    for file in files:
+        for verdict in verify_file(file):
+            service, _, pubend = verdict.area.partition("/")
+            ours = service == STREAMS.name and pubend and stream in ("", stream_of(pubend))
+            if not ours and not verdict.problem:
+                continue  # what is damaged is said, whatever it is
+            sizes = {"entries": verdict.entries, "bytes": verdict.bytes}
+            found.append({"pubend": pubend or verdict.area, "file": str(file), **sizes, "damage": verdict.problem})
+    return found
+
+
+def _tell(found: dict[str, Any], as_json: bool, words: str) -> None:
+    typer.echo(json.dumps(found) if as_json else words)
+
+
+def _print(what: Any) -> None:
+    from rich.console import Console
+
+    Console().print(what)
+
+
+def _at(moment: float) -> str:
+    """A tick or a time for people."""
+    seconds = moment / 1e6 if moment > 1e12 else moment
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds else ""
+
+
+def _lag(name: dict[str, Any]) -> str:
+    if name["lag"] is None:
+        return "unknown"
+    gap = ", and a gap" if name["has_gap"] else ""
+    return f"{name['lag']:,}{'' if name['lag_is_exact'] else ' or more'}{gap}"

@@ -1,0 +1,163 @@
+"""A stream as an application holds it: publish and know that it is on disk, read under a durable name, look after it.
+
+    orders = network.stream("orders")
+    receipt = await orders.publish({"symbol": "IBM", "price": 119.5}, b"...", key="IBM")
+    async with orders.subscribe("symbol = 'IBM'", durable="billing") as messages:
+        async for message in messages:
+            print(message.tick, message.attributes)
+
+`publish` returns when the message is on disk at the broker of its pubend. It asks again by itself, over a new
+connection too, under an id by which the stream knows that it is the same message. After `give_up_after` seconds it
+raises `OutcomeUnknown`, with that id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.content.message import Attributes, Identity
+from penstock.errors import InvalidOption
+from penstock.live.client.stream_subscription import StreamSubscription
+from penstock.live.client.stream_verbs import StreamVerbs
+from penstock.services import options as service_options
+from penstock.streams.durable_options import check_positions, durable_request
+from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
+from penstock.streams.start_times import start_on_wire
+
+_TRIMS = {"tick": "tick", "time": "time", "ago": "age"}
+
+Start = str | int | datetime | timedelta  # "earliest", "latest", a tick, a time, how long ago
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """The message is on disk, at this tick of this pubend."""
+
+    stream: str
+    pubend: str
+    tick: int
+    publication_id: str
+
+
+class Stream:
+    """A stream of the network. Made by `Network.stream`; to make one asks nobody, and no stream need be there yet."""
+
+    def __init__(self, verbs: StreamVerbs, name: str) -> None:
+        self.name = _checked_name(name)
+        self._verbs = verbs
+
+    async def publish(
+        self, attributes: Attributes, body: bytes = b"", *, key: str = "", publication_id: str | None = None
+    ) -> Receipt:
+        """Store a message; returns when it is on disk.
+
+        `key` chooses the pubend: messages of one key come in the order in which they were stored. Without it, all
+        messages of this client have the same pubend. A `publication_id` of your own makes it safe to publish the same
+        message again for as long as the stream knows the id (`ids_window`): it is stored once, and the receipt is the
+        first one's. Another message under that id is refused. If the stream has several pubends, each knows its own
+        ids: whoever publishes it again from another process gives it the same key, or its client the same name.
+
+        Without a connection it waits for one. Raises InvalidMessage, UnknownStream, StreamRefused (nothing was stored)
+        or OutcomeUnknown.
+        """
+        return (await self._publish(attributes, body, key, publication_id))[0]
+
+    async def _publish(
+        self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
+    ) -> tuple[Receipt, Identity]:
+        options = {"stream": self.name, "key": key, "publication_id": publication_id or ""}
+        place = await self._verbs.publish(attributes, body, options)
+        identity: Identity = place.pop("identity")
+        return Receipt(**place), identity
+
+    def subscribe(
+        self,
+        where: str = "TRUE",
+        *,
+        durable: str,
+        start: Start = "latest",
+        ack: Literal["auto", "manual"] = "auto",
+        takeover: bool = False,
+        positions: Iterable[Position] | None = None,
+    ) -> StreamSubscription:
+        """Read what matches, exactly once and in order, under a durable name; open it with `async with`, then iterate.
+
+        The stream keeps the name and its position, so whoever subscribes under it again, anywhere in the network, goes
+        on behind the last message that was acknowledged. `ack="auto"`: whoever asks for the next message is done with
+        the one before. `ack="manual"`: call `ack(message)`. If you keep the position yourself (`positions()`), give it
+        as `positions`, and it counts instead of the stream's.
+
+        `start` counts for a new name: "earliest", "latest", a tick, a time, or how long ago ("10m", a timedelta).
+        A name has one reader at a time: a second one is refused, or takes its place with `takeover=True`.
+        """
+        asked: dict[str, Any] = {"stream": self.name, "durable": durable, "start_at": _start_text(start)}
+        options = service_options({**asked, "takeover": takeover, "ack": ack})
+        durable_request(0, where, options, "", 0)  # a mistake is said here, not by the broker
+        presented = _checked_positions(positions, self.name)
+        return StreamSubscription(self._verbs, where, options, presented)
+
+    async def info(self, *, durable: str = "") -> dict[str, Any]:
+        """What the stream's pubends say of it: what they keep, and their durable names with their lag; or one name."""
+        return await self._verbs.command("info", self.name, durable=durable)
+
+    async def trim(self, *, upto: Start, force: bool = False) -> dict[str, Any]:
+        """Forget all messages up to this tick or time, or older than that ("10m").
+
+        What a durable name still needs is trimmed only with `force`; its reader then gets a gap notice.
+        """
+        words = start_on_wire(_start_text(upto))
+        kind, _, value = words.partition(":")
+        if kind not in _TRIMS:
+            raise InvalidOption("upto", f"is {words}; say a tick, a time, or how old, such as '10m'")
+        given = {_TRIMS[kind]: int(value) if kind == "tick" else float(value)}
+        return await self._verbs.command("trim", self.name, force=force, **given)
+
+    async def remove(self, *, durable: str = "", force: bool = False) -> dict[str, Any]:
+        """Delete the stream with all that it keeps; or only this durable name.
+
+        A stream that keeps anything, and a name that somebody reads under, are deleted only with `force`.
+        """
+        return await self._verbs.command("rm", self.name, durable=durable, force=force)
+
+    async def verify(self) -> dict[str, Any]:
+        """Let the brokers of its pubends read all that they keep and check it."""
+        return await self._verbs.command("verify", self.name)
+
+
+def _checked_name(name: object) -> str:
+    """The name, if it can be one of a stream."""
+    if not isinstance(name, str):
+        raise InvalidOption("stream", f"is {name!r}; a name is a text, such as 'orders'")
+    problem = name_problem(name, "a stream", STREAM_NAME_BYTES_MAX)
+    if problem:
+        raise InvalidOption("stream", problem)
+    return name
+
+
+def _checked_positions(positions: Iterable[Position] | None, stream: str) -> tuple[Position, ...]:
+    try:
+        found = msgspec.convert([list(position) for position in positions or ()], list[Position])
+    except (TypeError, msgspec.ValidationError):
+        raise InvalidOption("positions", "are none; give what `positions()` of a subscription returned") from None
+    check_positions(found, stream)
+    return tuple(found)
+
+
+def _start_text(start: object) -> str:
+    """A start in words; raises InvalidOption."""
+    match start:
+        case bool():
+            raise InvalidOption("start", f"is {start}; say earliest, latest, a tick, a time, or how long ago")
+        case datetime():
+            words = start.astimezone(UTC).isoformat()
+        case timedelta():
+            words = f"{start.total_seconds():.6f}s"
+        case _:
+            words = str(start)
+    start_on_wire(words)  # a mistake is said here, not by the broker
+    return words

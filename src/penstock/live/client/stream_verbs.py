@@ -1,0 +1,135 @@
+"""What the objects of streams ask of their client: the way from `Stream` and `StreamSubscription` to the machine.
+
+Every question takes a ticket and waits for its answer. For messages and acknowledgements the machine itself asks again
+when an answer does not come, also over a new connection; so they need no connection at the moment of the call. Commands
+do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.content.message import Attributes, Identity, make_message
+from penstock.errors import NotConnected, OutcomeUnknown, PenstockError, StreamError, StreamRefused, UnknownStream
+from penstock.kernel.machine import Effect, Refused, Unknown
+from penstock.live.client.home_link import HomeLink
+from penstock.live.client.subscription_holder import SubscriptionHolder
+from penstock.live.client.tickets import Tickets
+from penstock.services import options as service_options
+from penstock.services import publication_options
+from penstock.streams.client_publishing import made_id
+from penstock.streams.client_service import StreamClient
+from penstock.streams.packets import Position, Tick
+
+NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
+
+
+def stream_error(refused: Refused) -> PenstockError:
+    """What to raise for a refusal; the words come from a broker."""
+    if isinstance(refused, Unknown):
+        return StreamError(refused.problem)
+    return UnknownStream(refused.problem) if NO_STREAM in refused.problem else StreamRefused(refused.problem)
+
+
+class StreamVerbs:
+    """The streams' side of one client."""
+
+    def __init__(self, tickets: Tickets, holder: SubscriptionHolder, next_identity: Callable[[], Identity]) -> None:
+        self.holder = holder
+        self._tickets = tickets
+        self._next_identity = next_identity
+        self._link: HomeLink | None = None
+        self._closed = False
+
+    def attach(self, link: HomeLink) -> None:
+        """The client is open, and this is its link."""
+        self._link = link
+
+    def close(self) -> None:
+        """The client is closed."""
+        self._closed = True
+
+    # Questions that are answered.
+
+    async def publish(self, attributes: Attributes, body: bytes, options: dict[str, Any]) -> dict[str, Any]:
+        """Store a message; returns its place, its identity and its publication_id."""
+        link = self._open_link()
+        chosen = service_options(options, publication_options())
+        message = make_message(self._next_identity(), attributes, body, limits=link.verbs.limits(chosen))
+        publication_id = chosen.publication_id or made_id(str(message.identity))
+
+        def error_of(refused: Refused) -> PenstockError:
+            unknown = isinstance(refused, Unknown)
+            return OutcomeUnknown(publication_id, refused.problem) if unknown else stream_error(refused)
+
+        ticket, answer = self._tickets.take(error_of)
+        now = link.host.now()
+        link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=now, began=(now,)))
+        try:
+            place: dict[str, Any] = await answer
+            return {**place, "identity": message.identity}
+        except asyncio.CancelledError:
+            link.host.apply(link.verbs.withdraw(ticket, now=link.host.now()))
+            raise
+        except NotConnected as error:
+            problem = f"{error}; it is unknown whether the message with publication_id='{publication_id}' was stored"
+            raise OutcomeUnknown(publication_id, problem) from None
+        finally:
+            self._tickets.drop(ticket)
+
+    async def command(self, verb: str, stream: str, **arguments: Any) -> dict[str, Any]:
+        """Ask the brokers of a stream for something; raises StreamRefused."""
+        found: dict[str, Any] = await self._answered(
+            lambda machine, ticket, now: machine.command(verb, stream, arguments, ticket=ticket, now=now)
+        )
+        return found
+
+    async def acknowledge(self, number: int, done: Mapping[str, Tick]) -> None:
+        """The application is done with everything up to these ticks; returns when that is on disk."""
+        work = [self._acknowledged(number, pubend, tick) for pubend, tick in done.items()]
+        await asyncio.gather(*work)
+
+    async def _acknowledged(self, number: int, pubend: str, tick: Tick) -> None:
+        await self._answered(
+            lambda machine, ticket, now: machine.acknowledge(number, pubend, tick, ticket=ticket, now=now)
+        )
+
+    async def _answered(self, ask: Callable[[StreamClient, int, float], list[Effect]]) -> Any:
+        link = self._open_link()
+        ticket, answer = self._tickets.take(stream_error)
+        try:
+            self._apply(link, ask(link.node.machine(StreamClient), ticket, link.host.now()))
+            return await answer
+        finally:
+            self._tickets.drop(ticket)
+
+    # What nobody waits for.
+
+    def read(self, number: int, taken: int, done: Mapping[str, Tick]) -> None:
+        """The application has taken so many more, and is done with everything up to these ticks."""
+        link = self._link
+        if link is None or self._closed:
+            return
+        machine, now = link.node.machine(StreamClient), link.host.now()
+        effects = machine.taken(number, taken, now=now) if taken else []
+        for pubend, tick in done.items():
+            effects += machine.acknowledge(number, pubend, tick, ticket=0, now=now)
+        self._apply(link, effects)
+
+    def positions(self, number: int) -> tuple[Position, ...]:
+        """Up to where messages have come, whether they were taken or not."""
+        return () if self._link is None else self._link.node.machine(StreamClient).positions(number)
+
+    def present(self, number: int, positions: Sequence[Position]) -> None:
+        """What the application has kept of an earlier subscription; before it subscribes."""
+        self._open_link().node.machine(StreamClient).present(number, tuple(positions))
+
+    def _apply(self, link: HomeLink, effects: list[Effect]) -> None:
+        link.host.apply(link.node.route(effects))
+
+    def _open_link(self) -> HomeLink:
+        if self._link is None or self._closed:
+            raise NotConnected("the network was closed" if self._closed else "open the network first")
+        return self._link

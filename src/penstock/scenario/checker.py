@@ -1,0 +1,55 @@
+"""What a checker is: it watches a whole run and reports in words what is wrong.
+
+A host of checkers calls the hooks as things happen, in order of time. The simulator is one; a test in real time may be
+another, for the hooks that it can serve.
+"""
+
+from __future__ import annotations
+
+from penstock.content.message import Message
+from penstock.kernel.trace import Dropped
+from penstock.overlay.packets import BrokerId, Publication
+from penstock.scenario.spec import Scenario
+from penstock.scenario.stream_facts import StreamFact
+
+PROBLEMS_MAX = 20  # enough to see what is wrong
+
+
+class Checker:
+    """Watches a run; the subclass overrides what it wants to see and calls `problem`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        """Something is wrong."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+
+    def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
+        """The client asked for something."""
+
+    def unsubscribed(self, time: float, client: str, subscription: int) -> None:
+        """The client no longer wants it."""
+
+    def published(self, time: float, client: str, message: Message) -> None:
+        """The message left its publisher's client library."""
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        """The message reached an application."""
+
+    def sent(self, time: float, packet: Publication) -> None:
+        """A copy was put on a link between two brokers."""
+
+    def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
+        """A broker handled a copy."""
+
+    def dropped(self, time: float, record: Dropped) -> None:
+        """A packet ended somewhere on the way."""
+
+    def stream_fact(self, time: float, fact: StreamFact) -> None:
+        """Something has happened to a stream."""
+
+    def finish(self) -> None:
+        """The run is over and the network has been drained."""

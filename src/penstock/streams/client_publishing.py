@@ -1,0 +1,309 @@
+"""What a client publishes to streams: every message is tried until it is on disk, refused, or given up.
+
+State: a publication for each message that is not answered, in the order of publish(). Each has a publication_id, its
+own or one made of its identity, and is sent again under that id when no answer comes, when the broker says `again`, and
+when the connection is back: the pubend stores it once. `age` tells the pubend how long it has been tried, so that a
+repeat is not taken for new after its id was forgotten.
+
+Outcomes: stored (the tick is reported), refused (it is not stored and never will be), or unknown: the time is up, or
+the application waits no longer, and an attempt was not answered. An answer with a problem is about one attempt; while
+another is open, a refusal is not certain either.
+
+Order: of two messages to one pubend, the one whose publish() had returned before the other was called stands first.
+Those that are under way together are sent in order, and stored in order unless one has to be tried again; then a later
+one may overtake it. An application that needs more waits for each.
+
+Bounds: of each stream, at most IN_FLIGHT_MAX messages and IN_FLIGHT_BYTES_MAX bytes are at the broker; the others wait
+here, also while there is no connection. Of all, at most UNANSWERED_MAX and UNANSWERED_BYTES_MAX; beyond that publish()
+is refused at once.
+
+Timer: CLIENT_RETRY (publication).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import zip_longest
+
+from penstock.content.message import Message
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Done, Effect, Outcome, Refused, Reported, Send, Unknown
+from penstock.kernel.packet import Lane
+from penstock.kernel.storage import Ticket
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import InputRefused
+from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig
+from penstock.streams.packets import (
+    PUBLICATION_ID_BYTES_MAX,
+    STREAM_NAME_BYTES_MAX,
+    StreamPublish,
+    StreamPublished,
+    name_problem,
+    stream_of,
+)
+from penstock.streams.records import StreamConfirmed, StreamFailed, requested_record
+from penstock.streams.timers import StreamTimer
+
+IN_FLIGHT_MAX = 256
+IN_FLIGHT_BYTES_MAX = 4 << 20
+UNANSWERED_MAX = 10_000
+UNANSWERED_BYTES_MAX = 64 << 20
+KEY_CHARACTERS_MAX = 256
+
+
+class _Publication:
+    """One message that is not answered yet."""
+
+    __slots__ = (
+        *("attempts", "began", "deadline", "delay", "first_sent", "key", "message", "number", "open", "problem"),
+        *("publication_id", "stream", "ticket"),
+    )
+
+    def __init__(self, number: int, stream: str, key: str, publication_id: str, message: Message) -> None:
+        self.number = number
+        self.stream = stream
+        self.key = key
+        self.publication_id = publication_id
+        self.message = message
+        self.ticket: Ticket = 0
+        self.began = self.deadline = self.first_sent = self.delay = 0.0
+        self.attempts = 0
+        self.open: dict[int, None] = {}  # requests that were sent and not answered
+        self.problem = ""  # the last that a broker named
+
+
+class _Flow:
+    """The publications to one stream: those at the broker, and those that wait for their turn."""
+
+    __slots__ = ("in_flight", "in_flight_bytes", "waiting")
+
+    def __init__(self) -> None:
+        self.in_flight: dict[int, None] = {}
+        self.in_flight_bytes = 0
+        self.waiting: deque[int] = deque()
+
+
+class StreamPublisher:
+    """The publishing half of a client."""
+
+    def __init__(self, name: str, config: StreamsClientConfig, timers: ServiceTimers, lane: Lane, traced: bool) -> None:
+        self._name = name
+        self._config = config
+        self._timers = timers
+        self._lane = lane
+        self._traced = traced
+        self._home: Link | None = None
+        self._next = 0  # numbers publications and requests
+        self._unanswered: dict[int, _Publication] = {}
+        self._unanswered_bytes = 0
+        self._requests: dict[int, int] = {}  # request -> publication
+        self._tickets: dict[Ticket, int] = {}
+        self._flows: dict[str, _Flow] = {}
+
+    # The application.
+
+    def publish(
+        self,
+        messages: Sequence[Message],
+        options: StreamPublicationOptions,
+        *,
+        tickets: Sequence[Ticket],
+        now: float,
+        began: Sequence[float],
+    ) -> list[Effect]:
+        """Let these be stored; every ticket is answered when that is so, or will never be."""
+        effects: list[Effect] = []
+        for message, ticket, since in zip_longest(messages, tickets, began):
+            problem = _problem(options) or self._full(message)
+            if not problem:
+                effects += self._accept(message, options, ticket or 0, now, now if since is None else since)
+            elif ticket:
+                effects.append(Done(ticket, Refused(problem)))
+            else:
+                effects.append(InputRefused(self._name, problem))
+        return effects
+
+    def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
+        """Nobody waits for it any more: it is tried no longer."""
+        number = self._tickets.get(ticket)
+        if number is None:
+            return []
+        publication = self._unanswered[number]
+        return self._failed(publication, "the application waits no longer", now)
+
+    def _full(self, message: Message) -> str:
+        size = self._unanswered_bytes + message.size_bytes
+        if len(self._unanswered) < UNANSWERED_MAX and (size <= UNANSWERED_BYTES_MAX or not self._unanswered):
+            return ""
+        return (
+            f"{len(self._unanswered)} messages of {self._unanswered_bytes} bytes are not stored yet; the limits are"
+            f" {UNANSWERED_MAX} and {UNANSWERED_BYTES_MAX}: wait for earlier ones, then publish it again"
+        )
+
+    def _accept(
+        self, message: Message, options: StreamPublicationOptions, ticket: Ticket, now: float, began: float
+    ) -> list[Effect]:
+        number, chosen_id = self._number(), options.publication_id or made_id(str(message.identity))
+        publication = _Publication(number, options.stream, options.key, chosen_id, message)
+        publication.ticket, publication.began = ticket, began
+        publication.deadline = now + self._config.give_up_after
+        self._unanswered[number] = publication
+        self._unanswered_bytes += message.size_bytes
+        if ticket:
+            self._tickets[ticket] = number
+        self._timers.set(StreamTimer.CLIENT_RETRY, publication.deadline, number)
+        self._flows.setdefault(options.stream, _Flow()).waiting.append(number)
+        effects = self._fill(options.stream, now)
+        if self._traced:
+            effects.insert(0, requested_record(options.stream, options.key, message))
+        return effects
+
+    # The connection, and time.
+
+    def connected(self, home: Link, *, now: float) -> list[Effect]:
+        """All that is not answered is sent, in order."""
+        self._home = home
+        return [effect for stream in list(self._flows) for effect in self._fill(stream, now)]
+
+    def disconnected(self) -> None:
+        """What was at the broker waits again."""
+        self._home = None
+        for flow in self._flows.values():
+            again = sorted(flow.in_flight)
+            flow.waiting.extendleft(reversed(again))
+            flow.in_flight.clear()
+            flow.in_flight_bytes = 0
+            for number in again:
+                publication = self._unanswered[number]
+                publication.delay = 0.0
+                self._timers.set(StreamTimer.CLIENT_RETRY, publication.deadline, number)
+
+    def expired(self, number: int, *, now: float) -> list[Effect]:
+        """It was not answered in time: try again, or give up."""
+        publication = self._unanswered[number]
+        if now < publication.deadline:
+            return self._send(publication, now)
+        waited = f"within {self._config.give_up_after:g} s"
+        if not publication.attempts:
+            return self._failed(publication, f"there was no connection to send it over {waited}", now)
+        last = f"; the last problem was: {publication.problem}" if publication.problem else ""
+        return self._failed(publication, f"not confirmed {waited}{last}", now, certain=False)
+
+    def _fill(self, stream: str, now: float) -> list[Effect]:
+        """Send what has its turn."""
+        flow = self._flows[stream]
+        effects: list[Effect] = []
+        while self._home is not None and flow.waiting and len(flow.in_flight) < IN_FLIGHT_MAX:
+            publication = self._unanswered[flow.waiting[0]]
+            size = publication.message.size_bytes
+            if flow.in_flight and flow.in_flight_bytes + size > IN_FLIGHT_BYTES_MAX:
+                break
+            flow.in_flight[flow.waiting.popleft()] = None
+            flow.in_flight_bytes += size
+            effects += self._send(publication, now)
+        if not flow.waiting and not flow.in_flight:
+            del self._flows[stream]
+        return effects
+
+    def _send(self, publication: _Publication, now: float) -> list[Effect]:
+        if self._home is None:  # its clock has gone back; the connection will bring it up again
+            self._timers.set(StreamTimer.CLIENT_RETRY, publication.deadline, publication.number)
+            return []
+        if not publication.attempts:
+            publication.first_sent = now
+        publication.attempts += 1
+        publication.delay = min(self._config.retry_max, 2 * publication.delay or self._config.retry_min)
+        at = min(publication.deadline, now + publication.delay)
+        self._timers.set(StreamTimer.CLIENT_RETRY, at, publication.number)
+        request = self._number()
+        self._requests[request] = publication.number
+        publication.open[request] = None
+        age = max(0.0, now - publication.first_sent)
+        who = (publication.stream, publication.key, publication.publication_id)
+        return [Send((self._home,), StreamPublish(request, *who, age, publication.message), self._lane)]
+
+    # Answers.
+
+    def answered(self, packet: StreamPublished, *, now: float) -> list[Effect]:
+        """One attempt has come to an end."""
+        number = self._requests.get(packet.request)
+        if number is None:
+            return []
+        publication = self._unanswered[number]
+        if packet.problem:
+            del self._requests[packet.request]
+            del publication.open[packet.request]
+            publication.problem = packet.problem
+            return [] if packet.again else self._failed(publication, packet.problem, now)
+        if stream_of(packet.pubend) != publication.stream or packet.tick < 1:
+            return [InputRefused("broker", f"a publication to '{publication.stream}' stored nowhere")]
+        waited = max(0.0, now - publication.began)
+        place = {"stream": publication.stream, "pubend": packet.pubend, "tick": packet.tick}
+        effects = self._finished(publication, Reported({**place, "publication_id": publication.publication_id}), now)
+        if self._traced:
+            who = publication.message.identity
+            name = (publication.stream, packet.pubend, packet.tick, who.publisher, who.incarnation, who.count)
+            effects.insert(0, StreamConfirmed(*name, waited, publication.attempts))
+        return effects
+
+    def _failed(self, publication: _Publication, problem: str, now: float, *, certain: bool = True) -> list[Effect]:
+        """It is not stored; or, if an attempt may still succeed, nobody knows."""
+        unknown = not certain or bool(publication.open)
+        if unknown:
+            told = (
+                f"stream '{publication.stream}': {problem}; it is unknown whether the message was stored: to make sure,"
+                f" publish it again with publication_id='{publication.publication_id}'"
+            )
+        else:
+            told = f"stream '{publication.stream}': {problem}; the message was not stored"
+        who = publication.message.identity
+        name = (publication.stream, who.publisher, who.incarnation, who.count)
+        waited = max(0.0, now - publication.began)
+        record = StreamFailed(*name, problem, unknown, waited, publication.attempts)
+        outcome = Unknown(told) if unknown else Refused(told)
+        return [record, *self._finished(publication, outcome, now)]
+
+    def _finished(self, publication: _Publication, outcome: Outcome, now: float) -> list[Effect]:
+        number, flow = publication.number, self._flows[publication.stream]
+        del self._unanswered[number]
+        self._unanswered_bytes -= publication.message.size_bytes
+        for request in publication.open:
+            del self._requests[request]
+        self._timers.cancel(StreamTimer.CLIENT_RETRY, number)
+        if number in flow.in_flight:
+            del flow.in_flight[number]
+            flow.in_flight_bytes -= publication.message.size_bytes
+        else:
+            flow.waiting.remove(number)
+        effects: list[Effect] = []
+        if publication.ticket:
+            del self._tickets[publication.ticket]
+            effects.append(Done(publication.ticket, outcome))
+        return effects + self._fill(publication.stream, now)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+
+def made_id(identity: str) -> str:
+    """The publication_id of a message that was given none: its identity, or a hash if that is too long."""
+    name = identity.encode()
+    return identity if len(name) <= PUBLICATION_ID_BYTES_MAX else blake2b(name, digest_size=24).hexdigest()
+
+
+def _problem(options: StreamPublicationOptions) -> str:
+    """What is wrong with what a publication asks for; empty if nothing."""
+    if not options.stream:
+        return "key and publication_id are for streams; say which one, such as stream='orders'"
+    if len(options.key) > KEY_CHARACTERS_MAX:
+        return f"a key of {len(options.key)} characters; the limit is {KEY_CHARACTERS_MAX}"
+    if len(options.publication_id.encode(errors="replace")) > PUBLICATION_ID_BYTES_MAX:
+        length = len(options.publication_id)
+        return f"a publication_id of {length} characters; the limit is {PUBLICATION_ID_BYTES_MAX} bytes"
+    for what, text in (("the key", options.key), ("the publication_id", options.publication_id)):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            return f"{what} holds a lone surrogate and has no UTF-8 form; use another text"
+    return name_problem(options.stream, "a stream", STREAM_NAME_BYTES_MAX)

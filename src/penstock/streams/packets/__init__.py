@@ -1,0 +1,180 @@
+"""The packets of streams.
+
+Between neighbours, hop by hop, each about one pubend:
+    Join, JoinRefresh, JoinWanted, Leave   downstream tells upstream what it wants, as a set of filters with a version
+    Knowledge    downstream: what every tick of a range is, as far as the receiver's filters select it
+    Nack         upstream: ranges of ticks that the sender knows nothing of
+    Advert       flooded: who a broker is, and which pubends it hosts
+    AdvertsWanted   of a new neighbour: tell me all adverts that you know
+
+Between any two brokers, carried along the shortest path (`Routed`), lost like everything else, asked again by whoever
+waits for the answer:
+    PublishRequest, PublishAnswer                  a message for a pubend; the tick under which it is on disk
+    Register, Registered, Unregister, Renew        a reader begins, ends, and lives on under a durable name
+    SessionEnded                                   the pubend knows no such session, or another reader took over
+    Progress, ProgressStored                       a reader has acknowledged up to a tick; that is on disk
+    Command, CommandAnswer                         add, info, trim, rm, verify
+
+Between a client and its home broker:
+    StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, StreamCommand   from the client
+    StreamPublished, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded, StreamReport  from the broker
+
+A pubend is named `stream/number`. Its *epoch* is drawn when it is made and tells it from one of the same name that was
+removed before: ticks of another epoch mean nothing. Ranges of ticks include both ends. A version of interest counts
+within one life of the broker that joined, so it travels with that broker's incarnation (`life`).
+"""
+
+from __future__ import annotations
+
+from penstock.kernel.packet import Packet
+from penstock.streams.packets.clients import (
+    Acknowledge,
+    Acknowledged,
+    DurableAnswer,
+    DurableEnded,
+    DurableLeave,
+    DurableSubscribe,
+    Resume,
+    StreamCommand,
+    StreamDelivery,
+    StreamPublish,
+    StreamPublished,
+    StreamReport,
+    Take,
+)
+from penstock.streams.packets.common import (
+    ADVERTISED_MAX,
+    COMMAND_BYTES_MAX,
+    DURABLE_NAME_BYTES_MAX,
+    FILTER_BYTES_MAX,
+    FILTERS_MAX,
+    ITEMS_MAX,
+    NAMES_MAX,
+    PUBENDS_MAX,
+    PUBLICATION_ID_BYTES_MAX,
+    RANGES_MAX,
+    STREAM_NAME_BYTES_MAX,
+    TICK_MAX,
+    WHERE_BYTES_MAX,
+    Item,
+    Position,
+    Range,
+    Tick,
+    name_problem,
+    pubend_name,
+    stream_of,
+)
+from penstock.streams.packets.neighbours import (
+    Advert,
+    AdvertsWanted,
+    Join,
+    JoinRefresh,
+    JoinWanted,
+    Knowledge,
+    Leave,
+    Nack,
+)
+from penstock.streams.packets.routed import (
+    Command,
+    CommandAnswer,
+    Payload,
+    Progress,
+    ProgressStored,
+    PublishAnswer,
+    PublishRequest,
+    Register,
+    Registered,
+    Renew,
+    Routed,
+    SessionEnded,
+    Unregister,
+)
+
+BROKER_PACKETS: tuple[type[Packet], ...] = (
+    Advert,
+    AdvertsWanted,
+    Join,
+    JoinRefresh,
+    JoinWanted,
+    Leave,
+    Knowledge,
+    Nack,
+    Routed,
+)
+FROM_CLIENT: tuple[type[Packet], ...] = (
+    StreamPublish,
+    DurableSubscribe,
+    DurableLeave,
+    Take,
+    Acknowledge,
+    Resume,
+    StreamCommand,
+)
+TO_CLIENT: tuple[type[Packet], ...] = (
+    StreamPublished,
+    DurableAnswer,
+    StreamDelivery,
+    Acknowledged,
+    DurableEnded,
+    StreamReport,
+)
+
+__all__ = [
+    "ADVERTISED_MAX",
+    "BROKER_PACKETS",
+    "COMMAND_BYTES_MAX",
+    "DURABLE_NAME_BYTES_MAX",
+    "FILTERS_MAX",
+    "FILTER_BYTES_MAX",
+    "FROM_CLIENT",
+    "ITEMS_MAX",
+    "NAMES_MAX",
+    "PUBENDS_MAX",
+    "PUBLICATION_ID_BYTES_MAX",
+    "RANGES_MAX",
+    "STREAM_NAME_BYTES_MAX",
+    "TICK_MAX",
+    "TO_CLIENT",
+    "WHERE_BYTES_MAX",
+    "Acknowledge",
+    "Acknowledged",
+    "Advert",
+    "AdvertsWanted",
+    "Command",
+    "CommandAnswer",
+    "DurableAnswer",
+    "DurableEnded",
+    "DurableLeave",
+    "DurableSubscribe",
+    "Item",
+    "Join",
+    "JoinRefresh",
+    "JoinWanted",
+    "Knowledge",
+    "Leave",
+    "Nack",
+    "Payload",
+    "Position",
+    "Progress",
+    "ProgressStored",
+    "PublishAnswer",
+    "PublishRequest",
+    "Range",
+    "Register",
+    "Registered",
+    "Renew",
+    "Resume",
+    "Routed",
+    "SessionEnded",
+    "StreamCommand",
+    "StreamDelivery",
+    "StreamPublish",
+    "StreamPublished",
+    "StreamReport",
+    "Take",
+    "Tick",
+    "Unregister",
+    "name_problem",
+    "pubend_name",
+    "stream_of",
+]

@@ -1,0 +1,74 @@
+"""What the packets of streams have in common: ticks, names, limits, and the parts of their checks."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from penstock.content.message import Message, MessageLimits
+from penstock.kernel.packet import Packet, check_integers, increasing, measured, require
+
+P = TypeVar("P", bound=Packet)
+Tick = int  # microseconds of the pubend's clock, which never goes back
+
+TICK_MAX = (1 << 62) - 1
+STREAM_NAME_BYTES_MAX = 64
+DURABLE_NAME_BYTES_MAX = 128
+PUBLICATION_ID_BYTES_MAX = 64
+WHERE_BYTES_MAX = 16_384
+PUBENDS_MAX = 64  # of one stream
+ADVERTISED_MAX = 1_024  # pubends of one broker
+FILTERS_MAX = 512  # of one Join; more than that and everything passes
+FILTER_BYTES_MAX = 48 << 10  # all of them together
+RANGES_MAX = 64  # of one Nack
+ITEMS_MAX = 512  # messages of one Knowledge or StreamDelivery
+NAMES_MAX = 256  # durable names of one Renew, Progress or ProgressStored
+COMMAND_BYTES_MAX = 1 << 18
+
+Range = tuple[Tick, Tick]  # both ends included
+Item = tuple[Tick, Message]  # a d tick
+Position = tuple[str, int, Tick]  # pubend, epoch, and the tick up to which it is done with
+
+
+def pubend_name(stream: str, number: int) -> str:
+    return f"{stream}/{number}"
+
+
+def stream_of(pubend: str) -> str:
+    return pubend.rpartition("/")[0]
+
+
+def name_problem(name: str, what: str, bytes_max: int) -> str:
+    """Why this is no name for a stream or a durable subscription; empty if it is one."""
+    if not name:
+        return f"{what} is empty; give it a name, such as 'orders'"
+    if len(name.encode(errors="replace")) > bytes_max:
+        return f"{what} of {len(name)} characters; the limit is {bytes_max} bytes"
+    if not all(letter.isalnum() or letter in "-_.:" for letter in name):
+        return f"{what} '{name}' may have letters, digits, and - _ . : only"
+    return ""
+
+
+def fits(text: str, bytes_max: int) -> bool:
+    return 0 < len(text.encode(errors="replace")) <= bytes_max
+
+
+def check_pubend(pubend: str) -> None:
+    stream, _, number = pubend.rpartition("/")
+    require(fits(stream, STREAM_NAME_BYTES_MAX) and number.isdecimal() and len(number) <= 3, "the name of a pubend")
+
+
+def about_pubend(packet: P, pubend: str) -> P:
+    check_integers(packet)
+    check_pubend(pubend)
+    return packet
+
+
+def checked_items(items: tuple[Item, ...], first: Tick, last: Tick, limits: MessageLimits) -> tuple[Item, ...]:
+    """Ticks that grow within the range, each with a message that was measured; the same tuple if all were."""
+    if not items:
+        return items
+    require(len(items) <= ITEMS_MAX, f"{len(items)} messages in one packet")
+    ticks = tuple(tick for tick, _ in items)
+    require(increasing(ticks) and first <= ticks[0] and ticks[-1] <= last, "ticks of data must grow within the range")
+    found = tuple((tick, measured(message, limits)) for tick, message in items)
+    return items if all(new[1] is old[1] for new, old in zip(found, items, strict=True)) else found

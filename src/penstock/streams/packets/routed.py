@@ -1,0 +1,237 @@
+"""Between any two brokers: what travels inside `Routed`, and `Routed` itself."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from penstock.content.message import Message, MessageLimits
+from penstock.kernel.packet import BROKER, CLIENT_NAME_BYTES_MAX, Lane, Packet, check_integers, measured, require
+from penstock.overlay.packets import BROKER_ID_MAX, HOPS_MAX, BrokerId
+from penstock.streams.packets.common import (
+    COMMAND_BYTES_MAX,
+    DURABLE_NAME_BYTES_MAX,
+    NAMES_MAX,
+    PUBLICATION_ID_BYTES_MAX,
+    STREAM_NAME_BYTES_MAX,
+    TICK_MAX,
+    WHERE_BYTES_MAX,
+    Tick,
+    about_pubend,
+    check_pubend,
+    fits,
+)
+
+
+class PublishRequest(Packet, frozen=True):
+    """Store this. `age`: seconds since the publisher first tried."""
+
+    request: int
+    pubend: str
+    publication_id: str
+    age: float
+    message: Message
+
+    def checked(self, limits: MessageLimits) -> Self:
+        about_pubend(self, self.pubend)
+        require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
+        require(0.0 <= self.age < 1e9, f"age {self.age}")
+        message = measured(self.message, limits)
+        if message is self.message:
+            return self
+        return type(self)(self.request, self.pubend, self.publication_id, self.age, message)
+
+    def size_bytes(self) -> int:
+        return 60 + len(self.pubend) + len(self.publication_id) + self.message.size_bytes
+
+    def carried(self) -> Message | None:
+        return self.message
+
+    def travels_in(self) -> Lane:
+        return Lane.STREAM
+
+
+class PublishAnswer(Packet, frozen=True):
+    """It is on disk under this tick; or a problem, which may pass if it is tried `again`."""
+
+    request: int
+    pubend: str
+    tick: Tick = 0
+    problem: str = ""
+    again: bool = False
+
+    def checked(self, limits: MessageLimits) -> Self:
+        return about_pubend(self, self.pubend)
+
+
+class Register(Packet, frozen=True):
+    """A reader begins under a durable name.
+
+    `position` is what the reader itself has kept, in this epoch; -1: none. It begins at the later of this and what the
+    name is done with; with `rewind` at this one, wherever the name stood. `start` counts if the name is new:
+    "earliest", "latest", "tick:N", "time:SECONDS" (of the epoch of clocks) or "ago:SECONDS".
+    """
+
+    request: int
+    pubend: str
+    name: str
+    where: str
+    start: str
+    epoch: int
+    position: Tick
+    reader: str  # whoever registers again under the same one replaces itself
+    takeover: bool
+    rewind: bool = False
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(-1 <= self.position <= TICK_MAX, f"position {self.position}")
+        check_pubend(self.pubend)
+        require(fits(self.name, DURABLE_NAME_BYTES_MAX), "a durable name")
+        require(len(self.where) <= WHERE_BYTES_MAX, "a predicate that is too long")
+        require(fits(self.reader, 2 * CLIENT_NAME_BYTES_MAX), "a reader")
+        return self
+
+
+class Registered(Packet, frozen=True):
+    """The subscription is in force for every tick after `position`; or a problem.
+
+    `done` is what the name has acknowledged. `gone_from` is above 0 if the reader has missed something: it is the first
+    tick that is kept no longer, and `position` the last.
+    """
+
+    request: int
+    pubend: str
+    name: str
+    epoch: int = 0
+    session: int = 0
+    position: Tick = 0
+    done: Tick = 0
+    gone_from: Tick = 0
+    problem: str = ""
+    again: bool = False
+
+    def checked(self, limits: MessageLimits) -> Self:
+        return about_pubend(self, self.pubend)
+
+
+class Unregister(Packet, frozen=True):
+    """The reader has left; the name and its position stay."""
+
+    pubend: str
+    name: str
+    session: int
+
+    def checked(self, limits: MessageLimits) -> Self:
+        return about_pubend(self, self.pubend)
+
+
+class Renew(Packet, frozen=True):
+    """These sessions of mine live: (durable name, session)."""
+
+    pubend: str
+    sessions: tuple[tuple[str, int], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(len(self.sessions) <= NAMES_MAX, f"{len(self.sessions)} sessions in one Renew")
+        return about_pubend(self, self.pubend)
+
+
+class SessionEnded(Packet, frozen=True):
+    """You have no such session. Without a problem: register again."""
+
+    pubend: str
+    name: str
+    session: int
+    problem: str = ""
+
+    def checked(self, limits: MessageLimits) -> Self:
+        return about_pubend(self, self.pubend)
+
+
+class Progress(Packet, frozen=True):
+    """Readers are done with everything up to these ticks: (durable name, session, tick)."""
+
+    pubend: str
+    epoch: int
+    done: tuple[tuple[str, int, Tick], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(len(self.done) <= NAMES_MAX, f"{len(self.done)} names in one Progress")
+        require(all(0 <= tick <= TICK_MAX for _, _, tick in self.done), "a tick")
+        return about_pubend(self, self.pubend)
+
+
+class ProgressStored(Packet, frozen=True):
+    """That is on disk: (durable name, session, tick)."""
+
+    pubend: str
+    epoch: int
+    done: tuple[tuple[str, int, Tick], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(len(self.done) <= NAMES_MAX, f"{len(self.done)} names in one ProgressStored")
+        return about_pubend(self, self.pubend)
+
+
+class Command(Packet, frozen=True):
+    """Do something with a stream: a verb and its arguments as JSON."""
+
+    request: int
+    verb: str
+    stream: str
+    arguments: bytes
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(len(self.verb) <= 16, "a verb")
+        require(fits(self.stream, STREAM_NAME_BYTES_MAX), "the name of a stream")
+        require(len(self.arguments) <= COMMAND_BYTES_MAX, "arguments that are too long")
+        check_integers(self)
+        return self
+
+
+class CommandAnswer(Packet, frozen=True):
+    """What came of it, as JSON; or a problem."""
+
+    request: int
+    report: bytes
+    problem: str = ""
+
+
+Payload = (
+    PublishRequest
+    | PublishAnswer
+    | Register
+    | Registered
+    | Unregister
+    | Renew
+    | SessionEnded
+    | Progress
+    | ProgressStored
+    | Command
+    | CommandAnswer
+)
+
+
+class Routed(Packet, frozen=True, gc=False):
+    """From one broker to another, over those between them."""
+
+    sent_by = (BROKER,)
+
+    to: BrokerId
+    origin: BrokerId
+    hops_left: int
+    payload: Payload
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(0 <= self.to <= BROKER_ID_MAX and 0 <= self.origin <= BROKER_ID_MAX, "a broker id")
+        require(0 <= self.hops_left <= HOPS_MAX, f"hops_left is {self.hops_left}; the limit HOPS_MAX is {HOPS_MAX}")
+        payload = self.payload.checked(limits)
+        return self if payload is self.payload else type(self)(self.to, self.origin, self.hops_left, payload)
+
+    def size_bytes(self) -> int:
+        return 12 + self.payload.size_bytes()
+
+    def carried(self) -> Message | None:
+        return self.payload.carried()
+
+    def travels_in(self) -> Lane:
+        return self.payload.travels_in()

@@ -1,0 +1,61 @@
+"""Publications of this broker's clients on their way to their pubends, and the answers on their way back.
+
+A client's StreamPublish goes to the pubend that its key chooses, over the brokers between, or straight if the pubend is
+here. Whoever waits is remembered by a number of ours; nothing is tried again here: the client does that, under the same
+publication_id.
+
+State: who waits. Bound: WAITING_MAX; the oldest are forgotten, and their clients try again.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane
+from penstock.streams.edge import HomeBroker
+from penstock.streams.packets import PublishAnswer, PublishRequest, StreamPublish, StreamPublished, pubend_name
+
+WAITING_MAX = 100_000
+
+
+class Publishing:
+    """Between clients here and pubends anywhere."""
+
+    def __init__(self, broker: HomeBroker) -> None:
+        self._broker = broker
+        self._waiting: dict[int, tuple[Link, int]] = {}  # our number -> the client and its number
+
+    def publish(self, packet: StreamPublish, link: Link, *, now: float) -> list[Effect]:
+        """A client wants a message stored."""
+        count, problem, again = self._broker.pubends(packet.stream)
+        if problem:
+            return [_refusal(link, packet, problem, again=again)]
+        chosen = crc32((packet.key or packet.message.identity.publisher).encode()) % count
+        pubend = pubend_name(packet.stream, chosen)
+        host = self._broker.host(pubend)
+        if host is None:
+            return [_refusal(link, packet, self._broker.unreachable(pubend), again=True)]
+        request = self._broker.next_request()
+        if len(self._waiting) >= WAITING_MAX:
+            del self._waiting[next(iter(self._waiting))]
+        self._waiting[request] = (link, packet.request)
+        wanted = PublishRequest(request, pubend, packet.publication_id, packet.age, packet.message)
+        return self._broker.send_to(host, wanted, now=now)
+
+    def answered(self, packet: PublishAnswer) -> list[Effect]:
+        """The pubend has answered."""
+        link, request = self._waiting.pop(packet.request, (None, 0))
+        if link is None:
+            return []
+        answer = StreamPublished(request, packet.pubend, packet.tick, packet.problem, packet.again)
+        return [Send((link,), answer, Lane.CONTROL)]
+
+    def link_down(self, link: Link) -> None:
+        """A client is gone."""
+        self._waiting = {request: who for request, who in self._waiting.items() if who[0] != link}
+
+
+def _refusal(link: Link, packet: StreamPublish, problem: str, *, again: bool) -> Effect:
+    return Send((link,), StreamPublished(packet.request, "", 0, problem, again), Lane.CONTROL)

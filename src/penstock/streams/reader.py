@@ -1,0 +1,175 @@
+"""A durable reader at its edge: one cursor for each pubend of its stream, and how far each has come.
+
+A cursor walks over what this broker knows of a pubend (`known`). What matches is delivered, what does not is passed
+over; where nothing is known it stands still until that has been asked for. It walks only as long as the application has
+credit, so a slow application falls behind and nobody waits for it.
+
+Four ticks of a cursor, each at most the one before:
+    position   it has walked up to here
+    told       the client has been sent everything up to here; a delivery begins where the one before ended, so the
+               client notices if one is missing
+    done       the application has acknowledged everything that was sent up to here
+    stored     the pubend has that on disk
+Silence needs no acknowledgement: if all that was sent is acknowledged, `done` follows the position.
+
+State: four ticks and a session for each pubend. Bounds: `readers_max` readers of a broker, PUBENDS_MAX cursors each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from penstock.content.predicate import Filter, Predicate
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane
+from penstock.streams.known import Known
+from penstock.streams.packets import Item, Position, StreamDelivery, Tick
+
+DELIVERY_BYTES = 64 << 10  # of one delivery, or one message
+DELIVERY_ITEMS = 256
+
+
+class CursorState(Enum):
+    """How far a cursor has got with its pubend."""
+
+    ASKED = "asked"  # we have asked the pubend to register it, and have no answer
+    ACTIVE = "active"
+
+
+class Cursor:
+    """One reader's place in one pubend."""
+
+    __slots__ = (
+        *("asked_at", "confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
+        *("progress_sent", "pubend", "request", "sent_at", "session", "since", "state", "stored", "told", "walked"),
+    )
+
+    def __init__(self, pubend: str, since: int, presented: Tick) -> None:
+        self.pubend = pubend
+        self.epoch = 0
+        self.session = 0
+        self.state = CursorState.ASKED
+        self.since = since  # silence that was filtered under an older version of our interest is none for us
+        self.presented = presented  # the position that the client keeps; -1: none
+        self.walked = False  # whether it has ever been active
+        self.problem = "no answer yet"
+        self.request = 0
+        self.asked_at = 0.0
+        self.begin(0)
+
+    def begin(self, tick: Tick) -> None:
+        """Everything up to this tick is behind us."""
+        self.floor = tick  # it does not walk again over what is before this
+        self.position = self.told = self.done = self.stored = self.progress_sent = self.confirmed = tick
+        self.last_item: Tick = tick
+        self.sent_at = 0.0
+
+    def progress(self) -> Tick:
+        """Up to where the pubend need not keep anything for this reader."""
+        return self.position if self.done >= self.last_item else self.done
+
+
+class Reader:
+    """One durable subscription of one client."""
+
+    def __init__(
+        self,
+        link: Link,
+        number: int,
+        *,
+        stream: str,
+        name: str,
+        where: str,
+        predicate: Predicate,
+        filters: dict[bytes, Filter],
+        start: str,
+        takeover: bool,
+        identity: str,  # of whoever reads
+    ) -> None:
+        self.link = link
+        self.number = number
+        self.stream = stream
+        self.name = name
+        self.where = where
+        self.predicate = predicate
+        self.filters = filters
+        self.start = start
+        self.takeover = takeover
+        self.rewind = False  # the client's positions count even if the name is further
+        self.identity = identity
+        self.request = 0  # of the client, while it waits for an answer; 0: it does not
+        self.asked_at = 0.0
+        self.credit = 0  # messages that may have been sent in all
+        self.sent = 0
+        self.cursors: dict[str, Cursor] = {}
+
+    def in_force(self) -> bool:
+        """Whether all pubends know of it."""
+        return all(cursor.walked for cursor in self.cursors.values())
+
+    def resumes(self) -> bool:
+        """Whether the client was in force before, and knows where it stands in every pubend."""
+        return not self.rewind and all(cursor.presented >= 0 for cursor in self.cursors.values())
+
+    def serves(self, cursor: Cursor) -> bool:
+        """Whether deliveries may begin: the client knows where it stands."""
+        return cursor.walked and self.request == 0
+
+    def positions(self) -> tuple[Position, ...]:
+        """Where each cursor begins, for the answer."""
+        return tuple(
+            (cursor.pubend, cursor.epoch, cursor.told if cursor.walked else cursor.presented)
+            for cursor in self.cursors.values()
+        )
+
+    def advance(self, cursor: Cursor, known: Known) -> list[Effect]:
+        """Walk as far as what is known and the credit allow."""
+        if not self.serves(cursor):
+            return []
+        effects: list[Effect] = []
+        if cursor.position < known.gone and self.sent < self.credit:
+            effects.append(self._delivery(cursor, known.gone, (), gap=True))
+        while self.sent < self.credit:
+            span = known.contiguous(cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS)
+            if span is None:
+                break
+            matches = self.predicate.matches
+            items = [item for item in span.items if matches(item[1].attributes)]
+            room = self.credit - self.sent
+            if len(items) > room:
+                del items[room:]
+                cursor.position = items[-1][0]
+            else:
+                cursor.position = span.last
+            if items:
+                effects.append(self._delivery(cursor, cursor.position, tuple(items)))
+        return effects
+
+    def heartbeat(self, cursor: Cursor) -> list[Effect]:
+        """Tell the client how far we have come, so that it notices what it has not got."""
+        return [self._delivery(cursor, cursor.position, ())] if self.serves(cursor) else []
+
+    def back_to(self, cursor: Cursor, tick: Tick) -> None:
+        """The client has not got what was sent after this tick."""
+        if tick < cursor.told:
+            cursor.position, cursor.told = max(tick, cursor.floor), tick
+            cursor.last_item = min(cursor.last_item, max(tick, cursor.done))
+
+    def _delivery(self, cursor: Cursor, upto: Tick, items: tuple[Item, ...], *, gap: bool = False) -> Effect:
+        after = cursor.told
+        cursor.told = cursor.position = upto
+        self.sent += len(items)
+        if items:
+            cursor.last_item = items[-1][0]
+        packet = StreamDelivery(self.number, cursor.pubend, cursor.epoch, after, upto, items, gap)
+        return Send((self.link,), packet, Lane.STREAM)
+
+
+def walking(readers: Iterator[Reader], pubend: str) -> Iterator[tuple[Reader, Cursor]]:
+    """The readers that can take something of this pubend now."""
+    for reader in readers:
+        cursor = reader.cursors.get(pubend)
+        if cursor is not None and reader.serves(cursor) and reader.sent < reader.credit:
+            yield reader, cursor
