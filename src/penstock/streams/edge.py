@@ -175,6 +175,8 @@ class Edge:
             cursor.presented, cursor.epoch = position[1], position[0]
             if cursor.walked:
                 reader.back_to(cursor, position[1])
+        elif cursor.walked:  # it has not heard our answer, nor anything that we sent
+            reader.back_to(cursor, cursor.floor)
         return effects
 
     def take(self, packet: Take, link: Link) -> list[Effect]:
@@ -246,8 +248,8 @@ class Edge:
             if 0 <= cursor.presented < cursor.told and not reader.rewind:  # somebody else has read on under this name
                 cursor.told = cursor.presented
             cursor.done = cursor.stored = cursor.progress_sent = cursor.confirmed = min(packet.done, cursor.position)
-        elif packet.position > cursor.position:  # somebody else has read under this name meanwhile
-            cursor.position = packet.position
+        elif packet.done > cursor.position:  # somebody else has read under this name meanwhile
+            cursor.position = packet.done
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
             relay.gone(packet.position)
