@@ -166,8 +166,10 @@ class StreamInForce(StreamChecker):
         """The first answer of a durable name: `earliest` begins before everything that is kept."""
         if reading.name.start_at != "earliest":
             return
-        for pubend, tick, _ in self.book.messages(reading.name.stream):
-            if self.book.trimmed.get(pubend, 0) < tick <= start.get(pubend, 0):
+        matches = reading.name.predicate.matches
+        for pubend, tick, publication in self.book.messages(reading.name.stream):
+            kept = self.book.trimmed.get(pubend, 0) < tick <= start.get(pubend, 0)
+            if kept and matches(publication.message.attributes):
                 begins = f"{start[pubend]}, and {tick} is kept"
                 self.problem(f"{time:.6f}: {_who(reading)} begins at the earliest of {pubend} after {begins}")
 

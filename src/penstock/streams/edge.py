@@ -244,8 +244,8 @@ class Edge:
             if 0 <= cursor.presented < cursor.told and not reader.rewind:  # somebody else has read on under this name
                 cursor.told = cursor.presented
             cursor.done = cursor.stored = cursor.progress_sent = cursor.confirmed = min(packet.done, cursor.position)
-        elif packet.position > cursor.position:  # somebody else has read under this name meanwhile
-            cursor.position = packet.position
+        elif packet.done > cursor.position:  # somebody else has read under this name meanwhile
+            cursor.position = packet.done
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
             relay.gone(packet.position)
