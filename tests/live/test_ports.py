@@ -11,9 +11,11 @@ import penstock
 from live_help import a_network, dropped, known, run, until, url
 from penstock.kernel.packet import Lane
 from penstock.live.broker.server import BrokerServer, ServerConfig
+from penstock.live.wire import datagram_port
 from penstock.live.wire.datagram_port import DatagramPort
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.client import Client
+from penstock.overlay.packets import Publication
 from penstock.testing import a_message
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -69,6 +71,19 @@ def test_what_does_not_fit_a_datagram_is_dropped_with_that_cause() -> None:
             assert dropped(brokers["a"], place="pipe", cause="too large for a datagram") == 3
             brokers["a"].host.drops.clear()
             assert await publish_across(brokers, 3, 50_000) == 3
+
+    run(large())
+
+
+def test_what_does_not_fit_a_datagram_takes_the_connection_if_its_kind_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Publication, "large_by_connection", True)
+
+    async def large() -> None:
+        async with a_network(("a", "b"), kind="datagram") as brokers:
+            assert await publish_across(brokers, 3, 200_000) == 3
+            monkeypatch.setattr(datagram_port, "LARGE_BYTES_MAX", 300_000)
+            received = await publish_across(brokers, 3, 299_000)
+            assert dropped(brokers["a"], place="pipe", cause="queue full") == 3 - received
 
     run(large())
 

@@ -35,6 +35,7 @@ SAFETY = 6.0  # seconds of trouble
 QUIET = 2.0  # of publishing after it
 CONVERGENCE = 14.0  # the time within which a healed network must have delivered everything: a lease, and a retry
 MESSAGES = 60  # for all publishers together
+LARGE = 6_000  # bytes of a body that fills narrow links
 
 _ATTRIBUTES: dict[str, Recipe] = {
     "symbol": Recipe(choose=("IBM", "AMD", "SAP"), zipf=1.0),
@@ -51,7 +52,7 @@ def stream_storm(seed: int) -> Scenario:
     streams = tuple(_stream(random, number, names) for number in range(random.choice((1, 1, 1, 2, 2, 3))))
     settings = _settings(random)
     clients = [
-        *_publishers(random, names, streams, repeat=settings.ids_window > SAFETY + QUIET),
+        *_publishers(random, names, streams, settings),
         *(client for stream in streams for client in _readers(random, names, stream)),
     ]
     faults = sorted(_faults(random, names, links, streams, clients), key=lambda fault: fault.at)
@@ -73,7 +74,7 @@ def _settings(random: Random) -> StreamsConfig:
     """Mostly the defaults."""
     changed: dict[str, Any] = {}
     if random.random() < 0.4:
-        changed |= {"cache_bytes": random.choice((500, 2_000, 8_000)), "answer_bytes": random.choice((600, 4_000))}
+        changed |= {"cache_bytes": random.choice((500, 1_000, 2_900)), "answer_bytes": random.choice((600, 4_000))}
     if random.random() < 0.3:
         changed |= {"nack_window": random.choice((0.2, 1.0)), "receive_window": random.choice((1.0, 3.0))}
     if random.random() < 0.2:
@@ -132,8 +133,10 @@ def _stream(random: Random, number: int, names: list[str]) -> StreamSpec:
 
 
 def _publishers(
-    random: Random, names: list[str], streams: tuple[StreamSpec, ...], *, repeat: bool
+    random: Random, names: list[str], streams: tuple[StreamSpec, ...], settings: StreamsConfig
 ) -> Iterator[ClientSpec]:
+    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised
+    bodies = (0, 100, 400) if settings.cache_bytes < LARGE else (0, 100, 400, LARGE)  # a cache holds some messages
     flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
@@ -141,9 +144,9 @@ def _publishers(
             rate_messages_per_s=rate * random.uniform(0.5, 1.5),
             arrivals="poisson",
             attributes=dict(_ATTRIBUTES),
-            body_bytes=random.choice((0, 100, 400, 6_000)),
+            body_bytes=random.choice(bodies),
             options={"stream": stream, "key": f"k{key}"},
-            repeats=random.choice((0.0, 0.3)) if repeat else 0.0,
+            repeats=random.choice((0.0, 0.3)) if known else 0.0,
         )
         yield ClientSpec(
             name=f"p{number}",
@@ -180,11 +183,11 @@ def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[C
                 from_kept=kept,
                 acknowledge_every=every,
             )
-            narrow = random.random() < 0.3  # what does not fit its queue at the broker is dropped
+            narrow = random.random() < 0.4  # what does not fit its queue at the broker is dropped
             yield ClientSpec(
                 name=f"r-{stream.name}-{durable}-{turn}",
                 broker=random.choice(names),
-                access_rate_bits_per_s=random.choice((1e5, 4e5)) if narrow else None,
+                access_rate_bits_per_s=random.choice((4e5, 1e6)) if narrow else None,
                 queue_packets=random.choice((1, 3)) if narrow else 1_000,
                 subscribe=(subscription,),
                 services={"streams": StreamsClientConfig(window=random.choice((500, 500, 5)))},

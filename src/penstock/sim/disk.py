@@ -86,10 +86,6 @@ class Disk:
         self._damage.restore()
         self.store.reopen()
 
-    def _carry_out(self, area: str, operation: Operation) -> StorageResult:
-        self._damage.before(area, operation)
-        return self.store.carry_out(area, operation)
-
     def _tear(self, asked: Ask) -> None:
         """Of several entries only the first ones reached the disk; the torn one is cut off when the log is opened."""
         operation = asked.operation
@@ -108,6 +104,7 @@ class Disk:
         self._answered(asked.ticket, result)
 
     def _carry_out(self, area: str, operation: Operation) -> StorageResult:
+        self._damage.before(area, operation)
         result = self.store.carry_out(area, operation)
         if self.changed is not None and not isinstance(result, StorageFailed):
             self.changed(area, operation)

@@ -6,7 +6,8 @@ the one being written and the one to be written: whichever of them a crash leave
 
 A name has at most one *session*, in memory alone: a reader at some broker, under a number that was drawn. It lasts as
 long as it is heard of within `session_lease`. A session begins when its registration is on disk; until then it awaits a
-record. Progress is told back when it is on disk. If that write fails it is tried again by timer.
+record, unless the disk has it already: so a known name can be read while the disk is full. Progress is told back when
+it is on disk. If that write fails it is tried again by timer.
 
 Bounds: `names_max` names, one session and two unwritten records for each.
 """
@@ -23,9 +24,11 @@ from penstock.kernel.storage import Put, StorageFailed, StorageResult
 from penstock.overlay.packets import BrokerId
 from penstock.streams.log_codec import NAME_PREFIX, NameRecord, encode
 from penstock.streams.packets import ProgressStored, Register, Registered, Tick
+from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
 
 SESSION_BITS = 48
+SEEN_EVERY = 60 * SECOND  # when a name was last seen is written at most so often, if nothing else is
 
 
 class ReaderSession(Struct):
@@ -117,9 +120,10 @@ class DurableNames:
         session = ReaderSession(number, broker, packet.reader, elapsed, told, told, answer, record)
         name.session = session
         unwritten = name.writing is not None or name.next is not None
-        if not unwritten and name.stored is not None and _same(name.stored, record):
-            return self._begun(session, now)
-        return self._write(name, record)
+        if unwritten or name.stored is None or not _same(name.stored, record):
+            return self._write(name, record)
+        effects = self._begun(session, now)
+        return effects + (self._write(name, record) if record.seen - name.stored.seen > SEEN_EVERY else [])
 
     def _begun(self, session: ReaderSession, now: float) -> list[Effect]:
         session.awaits = None
@@ -232,7 +236,8 @@ class DurableNames:
         if session is None:
             return []
         if session.awaits is None:
-            return self._tell(state, session, now) if failure is None else []
+            news = failure is None and state.stored is not None and state.stored.position > session.told
+            return self._tell(state, session, now) if news else []
         if session.awaits is not record:
             return []
         if failure is None:

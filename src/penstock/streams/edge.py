@@ -151,7 +151,7 @@ class Edge:
             pubend = pubend_name(packet.stream, number)
             effects += self._begin(reader, pubend, positions.get(pubend), now)
         for cursor in reader.cursors.values():  # when all are there: a pubend of our own answers at once
-            if cursor.state is CursorState.ASKED:
+            if cursor.state is CursorState.ASKED and self._readers.get((link, packet.subscription)) is reader:
                 effects += self._register(reader, cursor, now)
         if self._readers.get((link, packet.subscription)) is not reader:
             return effects
@@ -187,9 +187,9 @@ class Edge:
     def resume(self, packet: Resume, link: Link) -> list[Effect]:
         """The client has missed something that we sent."""
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
-        if reader is None or cursor is None or packet.epoch != cursor.epoch or packet.messages_received > reader.sent:
+        if reader is None or cursor is None or packet.epoch != cursor.epoch:
             return []
-        reader.sent = packet.messages_received
+        reader.sent = packet.messages_received  # more than we count if an earlier one took for lost what came later
         reader.back_to(cursor, packet.tick)
         return self._advance_all(reader)
 

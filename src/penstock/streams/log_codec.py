@@ -2,8 +2,8 @@
 
 Each entry of the log is one message with its publication_id; its key is its tick. The values of the pubend's area:
     meta         who it is, written once when it is made
-    lease        the newest tick that may be given or told, and where the known publication ids begin
-    gone         the newest tick that is kept no longer, and where the known publication ids begin
+    lease        the newest tick that may be given or told, and which publication ids are known
+    gone         the newest tick that is kept no longer, and which publication ids are known
     name/NAME    one durable name: its predicate and its position
 All are arrays in msgpack that begin with a version. The store sees to checksums, so what does not decode was written by
 something else, or by a later version: the pubend stops, and nothing is deleted.
@@ -52,10 +52,11 @@ class PubendMeta(Versioned, frozen=True, gc=False):
 
 
 class TickMark(Versioned, frozen=True, gc=False):
-    """A lease, or what is gone; the ids of all entries from `ids_from` on are known, if they are kept."""
+    """A lease, or what is gone. With it stands what is known of publication ids, see `publication_ids`."""
 
     tick: Tick
-    ids_from: Tick
+    ids_known_from: Tick
+    ids_crowded_out: Tick
 
 
 class NameRecord(Versioned, frozen=True, gc=False):

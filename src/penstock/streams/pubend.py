@@ -139,6 +139,7 @@ class Pubend:
         self._lease_asked: Tick = 0  # being written
         self._deferred: list[tuple[Register, BrokerId]] = []
         self._sessions_watched = False  # the timer is set
+        self._removed_for_good = False
 
     @property
     def of(self) -> int:
@@ -155,6 +156,11 @@ class Pubend:
     @property
     def problem(self) -> str:
         return self._core.problem
+
+    @property
+    def removed(self) -> bool:
+        """A command has deleted it, with all that was on disk."""
+        return self._removed_for_good
 
     @property
     def gone(self) -> Tick:
@@ -179,6 +185,7 @@ class Pubend:
 
     def _removed(self, problem: str, now: float) -> list[Effect]:
         """A command has deleted all that was on disk."""
+        self._removed_for_good = True
         self._core.problem = problem
         self._core.ready = False
         effects = self._refuse_all(now)
@@ -235,10 +242,10 @@ class Pubend:
 
     def horizon(self, now: float) -> Tick:
         """Everything up to it is settled: data on disk, or silence for ever."""
-        if not self._core.ready:
+        if self._core.problem:
             return self._core.ticks.horizon_told
         self._heed_clock(now)
-        if not self._lease_asked and self._core.ticks.lease_is_low(now):
+        if self._core.ready and not self._lease_asked and self._core.ticks.lease_is_low(now):
             self._core.set_timer(StreamTimer.PUBEND_LEASE, now)
         return self._core.ticks.horizon(now)
 
@@ -246,7 +253,7 @@ class Pubend:
         if self._lease_asked:
             return []
         self._lease_asked = self._core.ticks.next_lease(now)
-        mark = TickMark(VERSION, self._lease_asked, self._ids.known_from)
+        mark = TickMark(VERSION, self._lease_asked, self._ids.known_from, self._ids.crowded_out)
         return self._core.disk.ask(Put(LEASE, encode(mark)), self._lease_answered)
 
     def _lease_answered(self, result: StorageResult, now: float) -> list[Effect]:

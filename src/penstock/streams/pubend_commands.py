@@ -39,7 +39,7 @@ SLICE_MAX = 1_000  # entries
 LAG_ENTRIES_MAX = 100_000
 MATCHES_PER_SLICE = 20_000  # of all names together
 NAMES_LISTED_MAX = 200
-WHERE_SHOWN_MAX = 400  # characters
+WHERE_SHOWN_MAX = 200  # characters
 NAMES_SHOWN_MAX = 5  # in an error
 
 Answer = Callable[[dict[str, Any], str, float], list[Effect]]  # (report, problem, now)
@@ -193,11 +193,11 @@ class PubendCommands:
             problem, _ = self._core.refusal()
             return answer({}, problem, now) if problem else self._rm_name(arguments, answer, now)
         entries, names = self._retention.extent.entries, len(self._names)
-        if not self._core.ready and not self._core.problem:
-            return answer({}, f"{self._core.name} {self._core.doing}", now)
-        if (entries or names) and not arguments.force:
-            what = f"{self._core.name} has {entries} messages and {names} durable names"
-            return answer({}, f"{what}; with force they are deleted", now)
+        if self._core.disk.closed or not (self._core.ready or self._core.problem):
+            return answer({}, self._core.refusal()[0], now)
+        if (entries or names or self._core.problem) and not arguments.force:
+            what = self._core.problem or f"{self._core.name} has {entries} messages and {names} durable names"
+            return answer({}, f"{what}; with force all of it is deleted", now)
         return self._drop(answer, now)
 
     def _rm_name(self, arguments: CommandArguments, answer: Answer, now: float) -> list[Effect]:

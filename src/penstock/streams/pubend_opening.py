@@ -151,7 +151,7 @@ class Opening:
         core = self._core
         try:
             lease, gone = (
-                decode(self._values[name], TickMark) if self._values[name] else TickMark(VERSION, 0, 0)
+                decode(self._values[name], TickMark) if self._values[name] else TickMark(VERSION, 0, 0, 0)
                 for name in (LEASE, GONE)
             )
             for found in self._found:
@@ -160,8 +160,9 @@ class Opening:
             return core.stop(f"{core.name}: {error}")
         core.gone = gone.tick
         core.ticks.begin(lease.tick, max(self._extent.last, gone.tick), now=now)
-        known_from = max(lease.ids_from, gone.ids_from)
-        self._ids.begin(known_from, gone.tick, core.ticks.lease)
+        known_from = max(lease.ids_known_from, gone.ids_known_from)
+        crowded_out = max(lease.ids_crowded_out, gone.ids_crowded_out)
+        self._ids.begin(known_from, crowded_out, gone.tick, core.ticks.lease)
         return self._read_slice(max(known_from, gone.tick + 1), now)
 
     def _read_slice(self, first: Tick, now: float) -> list[Effect]:

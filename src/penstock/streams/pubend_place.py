@@ -31,7 +31,8 @@ class PubendPlace:
     def __init__(self, pubend: str, epoch: int, position: Tick) -> None:
         self.pubend = pubend
         self.epoch = epoch
-        self.position = self.taken = self.acknowledged = self.sent = self.stored = position
+        self.position = self.taken = position
+        self.acknowledged = self.sent = self.stored = 0  # where it begins is not what the application is done with
         self.untaken = 0  # messages that came and that the application has not taken
         self.waiters: list[tuple[Tick, Ticket]] = []
         self.sent_at = 0.0

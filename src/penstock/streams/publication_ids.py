@@ -2,8 +2,9 @@
 
 The ids are on disk as part of the log's entries. In memory there is a table of the newest: kept for a quarter longer
 than `ids_window`, since a life that begins above its lease has a clock that is a little ahead, and at most `ids_max`.
-`known_from` is the tick from which on the table has the id of every entry in the log. It is written with each lease and
-with each trim, and a new life reads the log from there; so no leap of a clock loses an id. Retention keeps an entry
+`known_from` is the tick from which on the table has the id of every entry in the log; `crowded_out` is the newest one
+that had to go before its time. Both are written with each lease and with each trim, and a new life reads the log from
+there; so no leap of a clock loses an id. Retention keeps an entry
 as long as its id is here, unless `retain`, `retain_bytes` or a command takes it: ids vanish with their entries when the
 broker restarts.
 
@@ -51,22 +52,24 @@ class PublicationIds:
         self._lease = config.lease
         self._stored: dict[str, StoredId] = {}
         self.known_from: Tick = 0
-        self._forgotten_at = -inf  # when the newest that is not in the table any more was stored
+        self.crowded_out: Tick = 0  # 0: none ever was
+        self._crowded_at = -inf  # when that was stored, at the latest
 
     def __len__(self) -> int:
         return len(self._stored)
 
-    def begin(self, known_from: Tick, gone: Tick, base: Tick) -> None:
+    def begin(self, known_from: Tick, crowded_out: Tick, gone: Tick, base: Tick) -> None:
         """A new life that begins at tick `base`: `load` follows, with every entry of the log from `known_from` on."""
         self._stored.clear()
         self.known_from = known_from
-        self._forgotten_at = self._lives_ago(known_from - 1, base) + self._lease if known_from else -inf
+        self.crowded_out = crowded_out
+        self._crowded_at = self._stored_at(crowded_out, base) if crowded_out else -inf
         if known_from <= gone and gone:
-            self._forgotten_at = 0.0  # entries were taken before their ids might be forgotten
+            self._crowded_at = 0.0  # entries were taken before their ids might be forgotten
 
     def load(self, publication_id: str, message: Message, tick: Tick, base: Tick) -> None:
         """An entry of an earlier life. It was within the window then, even if the clock has leapt since."""
-        self.add(publication_id, content_digest(message), tick, max(self._lives_ago(tick, base), -self._window))
+        self.add(publication_id, content_digest(message), tick, max(self._stored_at(tick, base), -self._window))
 
     def find(self, publication_id: str) -> StoredId | None:
         return self._stored.get(publication_id)
@@ -84,20 +87,22 @@ class PublicationIds:
         while self._stored:
             publication_id = next(iter(self._stored))
             oldest = self._stored[publication_id]
-            if oldest.stored_at >= kept_from and len(self._stored) <= self._count_max:
-                return
+            if oldest.stored_at >= kept_from:
+                if len(self._stored) <= self._count_max:
+                    return
+                self.crowded_out = oldest.tick
+                self._crowded_at = max(self._crowded_at, oldest.stored_at)
             del self._stored[publication_id]
             self.known_from = oldest.tick + 1
-            self._forgotten_at = max(self._forgotten_at, oldest.stored_at)
 
     def reach_back(self, age: float, elapsed: float) -> bool:
         """Whether an id that is not here, first tried so many seconds ago, is certainly not in the log."""
-        return age <= self._window and (age == 0.0 or elapsed - age > self._forgotten_at)
+        return age <= self._window and (age == 0.0 or elapsed - age > self._crowded_at)
 
     def oldest(self) -> Tick | None:
         """The lowest tick whose id is known; None: there is none."""
         return next((stored.tick for stored in self._stored.values()), None)
 
-    @staticmethod
-    def _lives_ago(tick: Tick, base: Tick) -> float:
-        return (tick - base) / SECOND
+    def _stored_at(self, tick: Tick, base: Tick) -> float:
+        """When an earlier life stored it, at the latest: the lease that this life begins with was ahead of time."""
+        return (tick - base) / SECOND + self._lease

@@ -94,6 +94,7 @@ class Retention:
         return self.check(now)
 
     def expired(self, now: float) -> list[Effect]:
+        self._core.ticks.clock.read(now)
         self._ids.forget_old(self._core.ticks.clock.elapsed)
         self._arm(now)
         return self.check(now)
@@ -131,7 +132,7 @@ class Retention:
         if not upto:
             return self._ended(self._core.problem, now)
         self.deciding = True
-        mark = TickMark(VERSION, upto, self._ids.known_from)
+        mark = TickMark(VERSION, upto, self._ids.known_from, self._ids.crowded_out)
 
         def put(result: StorageResult, now: float) -> list[Effect]:
             return self._gone_stored(upto, result, now)

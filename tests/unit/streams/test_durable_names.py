@@ -295,3 +295,19 @@ def test_progress_that_the_disk_refused_is_written_when_there_is_room() -> None:
     bench.failing = fine
     bench.advance(4.0)
     assert confirmed(bench) == [("billing", session, tick)]
+
+
+def test_when_a_name_was_last_seen_is_written_now_and_then() -> None:
+    bench = PubendBench()
+    bench.register()
+    (name,) = bench.report(bench.command("info"))["names"]
+    bench.advance(30.0)
+    bench.register()
+    assert bench.report(bench.command("info"))["names"][0]["seen"] == name["seen"]
+    bench.pubend.horizon(bench.now)
+    bench.advance(100.0)
+    bench.pubend.horizon(bench.now)
+    bench.wake()
+    bench.register()
+    assert bench.report(bench.command("info"))["names"][0]["seen"] > name["seen"] + 60 * SECOND
+    assert bench.all_sent(ProgressStored) == []

@@ -147,7 +147,9 @@ def test_all_of_it_is_removed_and_may_be_made_anew() -> None:
     session = bench.registered(bench.register("billing")).session
     assert "10 messages and 1 durable names" in bench.refusal(bench.command("rm"))
     assert bench.report(bench.command("rm", force=True)) == {"pubend": "orders/0", "entries": 10, "names": 1}
+    assert bench.pubend.removed
     assert bench.pubend.problem == "orders/0 was removed"
+    assert bench.refusal(bench.command("rm", force=True)) == "orders/0 was removed"
     assert bench.gone_told
     assert bench.all_sent(SessionEnded)[-1].session == session
     assert not bench.published(bench.publish("x")).again
@@ -201,6 +203,11 @@ def test_verify_finds_damage_stops_the_pubend_and_deletes_nothing() -> None:
     assert bench.report(bench.command("verify"))["damage"]
     assert bench.report(bench.command("info"))["problem"] == bench.pubend.problem
     assert len(entries) == 10
+    bench.store.reopen()
+    bench.start()
+    assert "with force all of it is deleted" in bench.refusal(bench.command("rm"))
+    bench.report(bench.command("rm", force=True))
+    assert bench.store.blocks.areas() == []
 
 
 def test_damage_that_verify_meets_is_its_answer() -> None:

@@ -27,6 +27,16 @@ def kept(bench: PubendBench) -> list[int]:
     return [tick for tick, _ in bench.log()]
 
 
+def decide(bench: PubendBench) -> None:
+    """Go on until `gone` is being written."""
+    bench.hold = True
+    bench.now += 30.0
+    bench.wake()
+    while not any(isinstance(ask.operation, Put) and ask.operation.name == GONE for ask in bench.held):
+        assert bench.held
+        bench.answer(1)
+
+
 def test_what_nobody_needs_is_kept_for_history_and_then_goes() -> None:
     bench = PubendBench(SHORT)
     ticks = stored(bench, 30)
@@ -126,16 +136,12 @@ def test_gone_never_goes_back_whatever_the_disk_has_done() -> None:
     for carried_out in range(4):
         bench = PubendBench(SHORT)
         ticks = stored(bench, 5)
-        bench.hold = True
-        bench.now += 30.0
-        bench.wake()
-        while not any(isinstance(ask.operation, Put) and ask.operation.name == GONE for ask in bench.held):
-            bench.answer(1)
+        decide(bench)
         told = bench.pubend.gone
         bench.hold = False
         bench.restart(carried_out=carried_out)
         assert bench.pubend.gone >= told
-        bench.advance(5.0)
+        bench.advance(20.0)
         assert kept(bench) == []
         assert bench.pubend.gone == ticks[-1]
 
@@ -150,15 +156,6 @@ def test_a_trim_that_was_interrupted_is_carried_out_on_opening() -> None:
     bench.failing = lambda operation: None
     bench.restart()
     assert kept(bench) == []
-
-
-def decide(bench: PubendBench) -> None:
-    """Go on until `gone` is being written."""
-    bench.hold = True
-    bench.now += 30.0
-    bench.wake()
-    while not any(isinstance(ask.operation, Put) and ask.operation.name == GONE for ask in bench.held):
-        bench.answer(1)
 
 
 @pytest.mark.parametrize("failing", [True, False])
@@ -210,6 +207,25 @@ def test_progress_counts_when_it_is_on_disk() -> None:
     bench.renew("billing", session)
     bench.advance(10.0)
     assert kept(bench) == ticks
+
+
+def test_progress_that_waits_behind_a_write_does_not_count_yet() -> None:
+    bench = PubendBench(SHORT)
+    ticks = stored(bench, 5)
+    session = bench.registered(bench.register(position=ticks[0])).session
+    bench.now += 30.0
+    bench.renew("billing", session)
+    bench.hold = True
+    bench.wake()  # the log is being read
+    bench.progress("billing", session, ticks[1])  # is being written
+    bench.progress("billing", session, ticks[4])  # waits
+    while not any(isinstance(ask.operation, Put) and ask.operation.name == GONE for ask in bench.held):
+        bench.answer(1)
+    bench.hold = False
+    bench.restart(carried_out=len(bench.held))
+    answer = bench.registered(bench.register())
+    assert (answer.position, answer.gone_from) == (ticks[1], 0)
+    assert kept(bench)[-3:] == ticks[2:]
 
 
 def test_a_log_that_cannot_be_read_is_looked_at_again_later() -> None:
