@@ -461,6 +461,7 @@ def test_without_await_the_same_verbs() -> None:
 
 
 NETWORK = {
+    "add_stream",
     "address",
     "broker_report",
     "close",
@@ -475,6 +476,8 @@ NETWORK = {
     "publish",
     "reconnects",
     "slowed",
+    "stream",
+    "streams",
     "subscribe",
     "wait_connected",
     "withheld",

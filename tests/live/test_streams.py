@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,15 @@ from penstock.errors import InvalidOption, StreamError
 from penstock.overlay.assembly import NodeConfig
 from penstock.streams.config import StreamsClientConfig, StreamsConfig
 from penstock.testing import EmbeddedNetwork, embedded_network, embedded_network_blocking, until
+
+
+def public(thing: object) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def arguments(function: Any) -> dict[str, object]:
+    return {name: (given.kind, given.default) for name, given in inspect.signature(function).parameters.items()}
+
 
 WITHIN = 20.0  # seconds; no healthy machine comes near
 
@@ -507,6 +517,27 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 
 
 # Without async.
+
+
+STREAM = {"info", "name", "publish", "remove", "subscribe", "trim", "verify"}
+READER = {
+    *("ack", "close", "durable", "in_force_after", "number", "open", "options", "positions", "report", "stream"),
+    *("take", "where"),
+}
+
+
+def test_the_names_for_users_are_pinned_and_the_blocking_twins_have_the_same() -> None:
+    stream = penstock.connect("penstock://127.0.0.1:1").stream("orders")
+    twin = penstock.connect_blocking("penstock://127.0.0.1:1").stream("orders")
+    reader, twin_reader = stream.subscribe(durable="x"), twin.subscribe(durable="x")
+    assert public(stream) == public(twin) == STREAM
+    assert public(reader) == public(twin_reader) == READER
+    for one, other in ((stream, twin), (reader, twin_reader)):
+        for name in public(one):
+            if callable(getattr(one, name)):
+                found = arguments(getattr(other, name))
+                found.pop("timeout", None)  # asyncio has its own way to say this
+                assert found == arguments(getattr(one, name)), name
 
 
 def test_the_same_verbs_without_await() -> None:

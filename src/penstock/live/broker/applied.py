@@ -13,6 +13,8 @@ from penstock.live.broker.plan import UNSAID_DELAY
 from penstock.live.emulation.emulated_links import needs_emulator
 from penstock.scenario.spec import BrokerSpec, ClientSpec, EncodingSpec, LinkSpec, Scenario
 
+BROKER_FAULTS_APPLIED = ("crash", "restart")  # by `penstock live`
+
 _BROKER, _CLIENT, _LINK = BrokerSpec(name=""), ClientSpec(name="", broker=""), LinkSpec(between=("", ""))
 
 
@@ -27,7 +29,9 @@ class SettingApplied(NamedTuple):
 def settings_applied(scenario: Scenario, *, emulated: bool = False) -> list[SettingApplied]:
     """What the file asks for, first what is applied; `emulated`: as `penstock live` runs it, with clients."""
     rows = [
-        row for asked, row in (*_links(scenario, emulated), *_brokers(scenario), *_clients(scenario, emulated)) if asked
+        row
+        for asked, row in (*_links(scenario, emulated), *_brokers(scenario, emulated), *_clients(scenario, emulated))
+        if asked
     ]
     return sorted(rows, key=lambda row: not row.applied)
 
@@ -69,12 +73,14 @@ def _links(scenario: Scenario, emulated: bool) -> list[Row]:
     ]
 
 
-def _brokers(scenario: Scenario) -> list[Row]:
+def _brokers(scenario: Scenario, emulated: bool) -> list[Row]:
     brokers = scenario.broker
     crowded = _any(brokers, _BROKER, "workers", "service_mean", "delivery_cost", "ingress_packets")
     fields = ("clock_offset", "clock_drift")
     clock = _any(brokers, _BROKER, *fields) or _any(scenario.client, _CLIENT, *fields)
-    faults = bool(scenario.fault) or _any(brokers, _BROKER, "joins_at")
+    crashes = any(fault.kind in BROKER_FAULTS_APPLIED for fault in scenario.fault)
+    others = any(fault.kind not in BROKER_FAULTS_APPLIED for fault in scenario.fault)
+    faults = others or _any(brokers, _BROKER, "joins_at") or (crashes and not emulated)
     return [
         _row(_any(brokers, _BROKER, "listen"), "addresses of brokers", True, "others get the ports that are left"),
         _row(bool(scenario.lanes), "lanes", True, "as in the simulator"),
@@ -84,7 +90,8 @@ def _brokers(scenario: Scenario) -> list[Row]:
         _row(crowded, "workers and service times", False, "a broker is as fast as this machine"),
         _row(_any(brokers, _BROKER, "disk_delay"), "delays of disks", False, "a disk is as fast as this machine's"),
         _row(clock, "clocks", False, "all use the clock of this machine"),
-        _row(faults, "faults", False, "kill a broker, or play them in 'penstock sim'"),
+        _row(crashes and emulated, "crashes of brokers", True, "they are killed, and started again"),
+        _row(faults, "other faults" if emulated else "faults", False, "kill a broker, or play them in 'penstock sim'"),
     ]
 
 

@@ -134,9 +134,12 @@ class Brokers:
         self._listening[name] = None
         self._watchers[name] = asyncio.get_running_loop().create_task(self._watch(name, process))
 
-    async def kill(self, name: str) -> None:
-        """End one broker at once, as a crash would."""
+    async def kill(self, name: str, *, restart: bool = True) -> None:
+        """End one broker at once, as a crash would; without `restart` it stays down until `start`."""
         process = self._processes[name]
+        if not restart:
+            self._listening.pop(name, None)
+            await _cancelled([self._watchers[name]])
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         await process.wait()

@@ -170,6 +170,11 @@ class BlockingStreamSubscription:
         """Its number, as traces have it."""
         return self._subscription.number
 
+    @property
+    def options(self) -> Any:
+        """What it asks of services."""
+        return self._subscription.options
+
     def _next(self, count_max: int, timeout: float | None) -> list[StreamMessage]:
         if not self._asked:
             self._asked = True

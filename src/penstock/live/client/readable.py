@@ -42,12 +42,10 @@ class Opens(Protocol):
 class Readable:
     """The part of a subscription that readers wait for. Subclasses have a queue, `_put` and `_end`."""
 
-    def __init__(self, opens: Opens, number: int, where: str, options: Any, ready_within: float) -> None:
+    def __init__(self, opens: Opens, number: int, where: str, options: Any) -> None:
         self.where = where
         self.number = number
-        self.options = options
-        self.ready_within = ready_within  # seconds that opening it may wait for all brokers
-        self.unconfirmed: tuple[str, ...] = ()  # brokers that had not confirmed it by then
+        self.options = options  # what it asks of services
         self._opens = opens
         self._waiter: asyncio.Future[None] | None = None
         self._closed = self._opened = False

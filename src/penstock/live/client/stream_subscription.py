@@ -59,7 +59,7 @@ class StreamSubscription(Readable):
     """Messages of a stream that match. Made by `Stream.subscribe`; open it with `async with`, or just iterate."""
 
     def __init__(self, verbs: StreamVerbs, where: str, options: Any, presented: tuple[Position, ...]) -> None:
-        super().__init__(verbs.holder, verbs.holder.next_number(), where, options, 0.0)
+        super().__init__(verbs.holder, verbs.holder.next_number(), where, options)
         self.stream: str = options.stream
         self.durable: str = options.durable
         self._verbs = verbs
@@ -278,6 +278,10 @@ class StreamSubscription(Readable):
             connected=holder.connected,
             pubends=pubends,
         )
+
+    def _present(self, positions: tuple[Position, ...]) -> None:
+        """What somebody has kept, before it is opened."""
+        self._presented = self._last_positions = positions
 
     # What the client calls.
 

@@ -115,7 +115,9 @@ class Subscription(Readable):
         options: Any,  # what it asks of services
         ready_within: float = 0.0,
     ) -> None:
-        super().__init__(holder, number, where, options, ready_within)
+        super().__init__(holder, number, where, options)
+        self.ready_within = ready_within  # seconds that opening it may wait for all brokers
+        self.unconfirmed: tuple[str, ...] = ()  # brokers that had not confirmed it by then
         self._holder = holder
         self._queue = ReaderQueue(queue_max)
         self._on_drop = on_drop

@@ -19,6 +19,7 @@ from penstock.kernel.service import Reading
 from penstock.kernel.trace import InputRefused, Record, Unsubscribed
 from penstock.live.client.home_link import HOME, HomeLink
 from penstock.live.client.readable import Readable, Sink
+from penstock.live.client.subscription import Subscription
 from penstock.live.client.tickets import Tickets
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.records import ServiceSubscriptionRefused
@@ -105,19 +106,19 @@ class SubscriptionHolder:
         self._open[number] = sink
         link.host.apply(link.verbs.subscribe(number, where, options, ticket=ticket, now=link.host.now()))
         try:
-            await self._with_all(subscription, link, answer)
+            if isinstance(subscription, Subscription) and subscription.ready_within:
+                await self._with_all(subscription, link, answer)
+            else:
+                await answer
         except BaseException:  # refused, or nobody waits for it any more: then the machine must not hold it either
             self.close(number)
             raise
         finally:
             self._tickets.drop(ticket)
 
-    async def _with_all(self, subscription: Readable, link: HomeLink, answer: asyncio.Future[Any]) -> None:
+    async def _with_all(self, subscription: Subscription, link: HomeLink, answer: asyncio.Future[Any]) -> None:
         """Wait for the broker's answer, and until all brokers know of it; the question goes along with the first."""
         within = subscription.ready_within
-        if not within:
-            await answer
-            return
         ticket, ready = self._tickets.take()
         link.host.apply(link.verbs.await_ready(within, ticket=ticket))
         try:

@@ -31,9 +31,9 @@ from typing import Any
 from penstock.kernel.randomness import generator
 from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
+from penstock.live.emulation.kill_clients import Facts, StormPublisher, StormReader
 from penstock.live.emulation.link_emulator import Impairment, LinkEmulator
 from penstock.live.emulation.scenario_run import settled
-from penstock.live.emulation.kill_clients import Facts, StormPublisher, StormReader
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario, StreamSpec
 from penstock.scenario.stream_checkers import STREAM_CHECKERS, StreamChecker
 

@@ -2,8 +2,9 @@
 
 The counterpart of the simulator: the same scenario and seed publish the same messages (`scenario.script`), the records
 are the same, and a run leaves the same folder behind, so the pipeline reads both. Loss and jitter of datagram links are
-made by link emulators in this process (`emulated_links`). What belongs to the simulator alone (workers, faults, clocks)
-is not applied; `applied.not_applied` says what that is for a given file.
+made by link emulators in this process (`emulated_links`). A broker that the file lets crash is killed, and started
+again when the file says so. What belongs to the simulator alone (workers, other faults, clocks) is not applied;
+`applied.not_applied` says what that is for a given file.
 
 Time 0 of the run is when all brokers agree on the map and all clients are connected.
 """
@@ -23,38 +24,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.content.message import Identity
-from penstock.errors import NotConnected, Unreachable
+from penstock.errors import Unreachable
 from penstock.kernel.packet import CLIENT
 from penstock.kernel.trace import Trace
+from penstock.live.broker.applied import BROKER_FAULTS_APPLIED
 from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
-from penstock.live.client.network import Network, connect
-from penstock.live.client.subscription import Report, Subscription
+from penstock.live.client.network import connect
+from penstock.live.emulation.actor import Actor, Notebook, Tally, until_time
 from penstock.live.emulation.emulated_links import EmulatedLinks
 from penstock.live.event_loop import run
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
 from penstock.scenario.runs import Run, RunOutcome, make_run, open_or_make, run_folder
-from penstock.scenario.script import script
-from penstock.scenario.spec import ClientSpec, Scenario
+from penstock.scenario.spec import Scenario
 from penstock.services import typed_settings
 
 SETTLE_WITHIN = 30.0
 POLL_INTERVAL = 0.05
-
-
-@dataclass
-class Tally:
-    """What one client did and got."""
-
-    published: int = 0
-    refused: int = 0
-    delivered: int = 0
-    reports: dict[int, Report] = field(default_factory=dict)  # of its subscriptions, at the end
-    delays: list[float] = field(default_factory=list)  # of what it got, from publish() on
-    per_second: Counter[int] = field(default_factory=Counter)
-    deliveries: list[tuple[int, str, int]] = field(default_factory=list)  # (subscription, publisher, count)
-    drops: dict[tuple[str, str, str], int] = field(default_factory=dict)  # (peer, place, cause) -> packets
 
 
 @dataclass
@@ -140,7 +127,9 @@ async def drive(
             brokers = Brokers(network, addresses, via=via, trace=folder, data=data, began=began)
             await stack.enter_async_context(brokers)
             await settled(brokers.addresses, scenario)
-            result = await drive_clients(scenario, seed, brokers.addresses, trace=clients_trace, progress=progress)
+            result = await drive_clients(
+                scenario, seed, brokers.addresses, trace=clients_trace, progress=progress, brokers=brokers
+            )
         result.wires, result.ended = emulated.drops(), brokers.drops
         return result
     finally:
@@ -156,10 +145,15 @@ async def drive_clients(
     trace: LiveTrace | None = None,
     progress: Callable[[float], None] | None = None,
     start: float | None = None,
+    brokers: Brokers | None = None,
 ) -> LiveResult:
-    """Let the scenario's clients do their work on a running network, from `start` on (monotonic) or at once."""
+    """Let the scenario's clients do their work on a running network, from `start` on (monotonic) or at once.
+
+    With `brokers`, those that the file lets crash do.
+    """
     began = time.monotonic()
     sent_at: dict[Identity, float] = {}
+    notebook: Notebook = {}
     async with AsyncExitStack() as stack:
         actors = []
         for spec in scenario.client:
@@ -167,12 +161,14 @@ async def drive_clients(
             network = await stack.enter_async_context(
                 connect(url, name=spec.name, trace=trace, connect_within=10.0, **settings)
             )
-            actors.append(_Actor(spec, scenario, seed, network, sent_at))
+            actors.append(Actor(spec, scenario, seed, network, sent_at, notebook))
         start = max(start or 0.0, time.monotonic() + 0.05)
         end = start + scenario.duration + scenario.drain
         async with asyncio.TaskGroup() as group:
             readers = [group.create_task(actor.read(start, number)) for actor in actors for number in actor.numbers]
             workers = [group.create_task(actor.publish(start)) for actor in actors]
+            if brokers is not None:
+                workers.append(group.create_task(strike(scenario, brokers, start)))
             while (now := time.monotonic()) < end:
                 if progress is not None:
                     progress(max(0.0, (now - start) / (end - start)))
@@ -181,6 +177,7 @@ async def drive_clients(
                 await asyncio.sleep(min(0.1, end - now))
             for actor in actors:
                 actor.report()
+                actor.end()
             for task in (*workers, *readers):
                 task.cancel()
         reports = await broker_reports(addresses)
@@ -189,68 +186,16 @@ async def drive_clients(
     return LiveResult({actor.spec.name: actor.tally for actor in actors}, reports, time.monotonic() - began)
 
 
-class _Actor:
-    """One client of the scenario."""
-
-    def __init__(
-        self, spec: ClientSpec, scenario: Scenario, seed: int, network: Network, sent_at: dict[Identity, float]
-    ) -> None:
-        self.spec = spec
-        self.tally = Tally()
-        self.numbers = range(len(spec.subscribe))
-        self._lines = script(spec, scenario.duration, seed)
-        self._network = network
-        self._sent_at = sent_at
-        # All made now, so that their numbers are those of the file, as in the simulator.
-        self._subscriptions: list[Subscription] = [
-            network.subscribe(one.where, queue_max=one.queue_max, **one.options) for one in spec.subscribe
-        ]
-
-    async def read(self, start: float, number: int) -> None:
-        """Hold one subscription from its start to its stop."""
-        spec = self.spec.subscribe[number]
-        pause = 0.0 if spec.reads_messages_per_s is None else 1.0 / spec.reads_messages_per_s
-        await _until(start + spec.start)
-        subscription = self._subscriptions[number]
-        async with subscription:
-            if spec.stop is not None:
-                asyncio.get_running_loop().call_later(
-                    max(0.0, start + spec.stop - time.monotonic()), lambda: asyncio.ensure_future(subscription.close())
-                )
-            async for message in subscription:
-                now = time.monotonic()
-                identity = message.identity
-                tally = self.tally
-                tally.delivered += 1
-                tally.per_second[int(now - start)] += 1
-                tally.deliveries.append((number, identity.publisher, identity.count))
-                if identity in self._sent_at:
-                    tally.delays.append(now - self._sent_at[identity])
-                if pause:
-                    await asyncio.sleep(pause)
-
-    def report(self) -> None:
-        """Keep how the subscriptions fared."""
-        self.tally.reports = {number: made.report() for number, made in enumerate(self._subscriptions)}
-
-    def drops(self) -> dict[tuple[str, str, str], int]:
-        """What ended at this client, once it is closed."""
-        link = self._network._link
-        return {} if link is None else dict(link.host.drops)
-
-    async def publish(self, start: float) -> None:
-        """Publish what the script says, when it says so."""
-        network = self._network
-        for line in self._lines:
-            await _until(start + line.time)
-            self.tally.published += 1
-            now = time.monotonic()
-            try:
-                identity = await network.publish(line.attributes, line.body, **line.options)
-            except NotConnected:
-                self.tally.refused += 1
-            else:
-                self._sent_at[identity] = now
+async def strike(scenario: Scenario, brokers: Brokers, start: float) -> None:
+    """Let brokers crash, and come back, when the file says so."""
+    for fault in sorted(scenario.fault, key=lambda fault: fault.at):
+        if fault.kind not in BROKER_FAULTS_APPLIED or fault.broker is None:
+            continue
+        await until_time(start + fault.at)
+        if fault.kind == "crash":
+            await brokers.kill(fault.broker, restart=False)
+        elif not brokers.is_up(fault.broker):
+            await brokers.start(fault.broker)
 
 
 async def settled(addresses: Mapping[str, Address], scenario: Scenario) -> None:
@@ -295,12 +240,6 @@ async def broker_reports(addresses: Mapping[str, Address]) -> dict[str, dict[str
         except Unreachable:
             continue
     return reports
-
-
-async def _until(at: float) -> None:
-    wait = at - time.monotonic()
-    if wait > 0:
-        await asyncio.sleep(wait)
 
 
 def outcome_of(result: LiveResult) -> RunOutcome:
