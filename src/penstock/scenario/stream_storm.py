@@ -36,7 +36,7 @@ QUIET = 2.0  # of publishing after it
 CONVERGENCE = 14.0  # the time within which a healed network must have delivered everything: a lease, and a retry
 MESSAGES = 60  # for all publishers together
 LARGE = 6_000  # bytes of a body that fills narrow links
-NARROW = 3e4  # bits per second
+NARROW = 2e5  # bits per second
 
 _ATTRIBUTES: dict[str, Recipe] = {
     "symbol": Recipe(choose=("IBM", "AMD", "SAP"), zipf=1.0),
