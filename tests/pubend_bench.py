@@ -186,11 +186,14 @@ class PubendBench:
         epoch: int | None = None,
         reader: str = "r",
         takeover: bool = False,
+        rewind: bool = True,
         broker: BrokerId = 5,
     ) -> int:
         self.requests += 1
         epoch = self.pubend.epoch if epoch is None else epoch
-        packet = Register(self.requests, self.pubend.name, name, where, start, epoch, position, reader, takeover)
+        packet = Register(
+            self.requests, self.pubend.name, name, where, start, epoch, position, reader, takeover, rewind
+        )
         self.run(self.pubend.register(packet, broker, now=self.now))
         return self.requests
 

@@ -36,7 +36,7 @@ from penstock.streams.packets import Position, Range, Tick, stream_of
 Ticks = dict[str, Tick]  # by pubend
 
 
-@dataclass
+@dataclass(eq=False)
 class StreamPublication:
     """One message for a stream, and what its application was told."""
 
@@ -54,7 +54,7 @@ class StreamPublication:
         return self.receipt is not None or bool(self.problem)
 
 
-@dataclass
+@dataclass(eq=False)
 class NameReading:
     """One reader's time under a durable name."""
 
@@ -69,7 +69,7 @@ class NameReading:
     problem: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class BookedName:
     """A durable name of a stream, over all its readers."""
 
@@ -80,7 +80,7 @@ class BookedName:
     asked_at: float
     start: Ticks = field(default_factory=dict)  # in force from here, by its first answer
     in_force_at: float | None = None
-    read: dict[str, dict[Tick, NameReading]] = field(default_factory=dict)  # by whom last
+    read: dict[str, dict[Tick, list[NameReading]]] = field(default_factory=dict)  # by whom
     gaps: dict[str, list[Range]] = field(default_factory=dict)
     done: Ticks = field(default_factory=dict)  # what applications have said that they are done with
     confirmed: Ticks = field(default_factory=dict)  # and were told that this is on disk
@@ -94,11 +94,10 @@ class BookedName:
         return any(first <= tick <= last for first, last in self.gaps.get(pubend, ()))
 
     def forsaken(self, pubend: str, tick: Tick) -> bool:
-        """Whether whoever read this message last has ended, and nobody has said that it is done with."""
-        reading = self.read.get(pubend, {}).get(tick)
-        if reading is None or not reading.over or self._missed(pubend, tick):
-            return False
-        return tick > self.done.get(pubend, 0)
+        """Whether all who read this message have ended, and none has said that it is done with it."""
+        readings = self.read.get(pubend, {}).get(tick, [])
+        ended = bool(readings) and all(reading.over for reading in readings)
+        return ended and tick > self.done.get(pubend, 0) and not self._missed(pubend, tick)
 
     def reached(self) -> Ticks:
         """Up to where its readers have all that matches."""
@@ -166,7 +165,7 @@ class StreamBook:
                 self.readings[reader].over = True
             case MessageRead(reader, message):
                 reading = self.readings[reader]
-                reading.name.read.setdefault(message.pubend, {})[message.tick] = reading
+                reading.name.read.setdefault(message.pubend, {}).setdefault(message.tick, []).append(reading)
                 reading.last[message.pubend] = max(message.tick, reading.last.get(message.pubend, 0))
             case GapRead(reader, pubend, first, last):
                 self.readings[reader].name.gaps.setdefault(pubend, []).append((first, last))

@@ -81,7 +81,7 @@ class StreamOnce(StreamChecker):
         if tick <= floor:
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)}; it is done with all up to {floor}")
         elif tick <= last:
-            twice = "twice" if reading.name.read.get(pubend, {}).get(tick) is reading else "out of order"
+            twice = "twice" if reading in reading.name.read.get(pubend, {}).get(tick, ()) else "out of order"
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)} {twice}; it had {last}")
 
 
@@ -166,8 +166,10 @@ class StreamInForce(StreamChecker):
         """The first answer of a durable name: `earliest` begins before everything that is kept."""
         if reading.name.start_at != "earliest":
             return
-        for pubend, tick, _ in self.book.messages(reading.name.stream):
-            if self.book.trimmed.get(pubend, 0) < tick <= start.get(pubend, 0):
+        matches = reading.name.predicate.matches
+        for pubend, tick, publication in self.book.messages(reading.name.stream):
+            kept = self.book.trimmed.get(pubend, 0) < tick <= start.get(pubend, 0)
+            if kept and matches(publication.message.attributes):
                 begins = f"{start[pubend]}, and {tick} is kept"
                 self.problem(f"{time:.6f}: {_who(reading)} begins at the earliest of {pubend} after {begins}")
 
@@ -291,7 +293,8 @@ class StreamPositions(StreamChecker):
         elif isinstance(fact, MessageRead):
             self._epoch(time, fact.message.pubend, fact.message.epoch)
         elif isinstance(fact, ProgressOnDisk):
-            self._on_disk[fact.pubend, fact.durable] = fact.tick
+            place = (fact.pubend, fact.durable)  # a reader that presents an older position may have it set back
+            self._on_disk[place] = max(fact.tick, self._on_disk.get(place, 0))
         elif isinstance(fact, Acknowledging) and fact.confirmed:
             reading = self.book.readings[fact.reader]
             on_disk = self._on_disk.get((fact.pubend, reading.name.durable), 0)
@@ -332,7 +335,7 @@ class StreamConverges(StreamChecker):
             if not name.has(pubend, tick):
                 self.problem(f"{what} never came to {name}")
             elif name.forsaken(pubend, tick):
-                reading = name.read[pubend][tick]
+                reading = name.read[pubend][tick][-1]
                 self.problem(f"{what} came to {_who(reading)}, which ended without acknowledging it, and to no other")
 
 

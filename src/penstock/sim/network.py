@@ -69,6 +69,7 @@ class SimulatedNetwork:
         self._observer = observer
         self._seed = seed
         self._disk_delays: dict[str, float] = {}
+        self._damaged: dict[str, None] = {}  # brokers whose disks are
         self._gone: dict[str, None] = {}  # brokers that left, or have not joined yet
         self._links: dict[str, dict[Link, LinkInfo]] = {}
         self._scenario = scenario
@@ -131,6 +132,9 @@ class SimulatedNetwork:
             case "disk_slow":
                 assert fault.broker is not None
                 self._disk(fault.broker).delay = fault.seconds
+            case "disk_flip" | "disk_roll_back" | "disk_restore":
+                assert fault.broker is not None
+                self._damage(fault.broker, fault.kind)
             case "heal":
                 self._heal()
 
@@ -142,8 +146,20 @@ class SimulatedNetwork:
         for name in self.broker_ids:
             disk = self._disk(name)
             disk.full, disk.delay = False, self._disk_delays[name]
+            if name in self._damaged:
+                self._stop(name, "crash", "lost")
+                self._damage(name, "disk_restore")
             if name not in self._gone:
                 self._start_broker(name)
+
+    def _damage(self, broker: str, kind: str) -> None:
+        """Change what a disk has stored, or mend it."""
+        disk = self._disk(broker)
+        if kind == "disk_restore":
+            disk.restore()
+            self._damaged.pop(broker, None)
+        elif disk.flip() if kind == "disk_flip" else disk.roll_back():
+            self._damaged[broker] = None
 
     def _disk(self, broker: str) -> Disk:
         disk = self.hosts[broker].disk

@@ -22,7 +22,7 @@ from penstock.scenario.stream_facts import (
     TicksTold,
 )
 from penstock.sim.engine import Engine
-from penstock.streams.log_codec import NAME_PREFIX, NameRecord, decode
+from penstock.streams.log_codec import GONE, NAME_PREFIX, NameRecord, TickMark, decode
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge
 from penstock.streams.records import DurableStopped, GapNoticed, PubendCommitted
@@ -90,6 +90,8 @@ class Watch:
             self.fact(LogWriting(pubend, tuple(key for key, _ in asked.operation.entries), False))
         elif pubend and isinstance(asked.operation, Trim):
             self.fact(LogTrimming(pubend, asked.operation.upto))
+        elif pubend and isinstance(asked.operation, Put) and asked.operation.name == GONE:  # a trim that was decided
+            self.fact(LogTrimming(pubend, decode(asked.operation.value, TickMark).tick))
 
     def changed(self, area: str, operation: Operation) -> None:
         """A disk has changed."""

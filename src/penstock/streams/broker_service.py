@@ -87,7 +87,7 @@ class StreamBroker:
         self._timers = context.timers
         self._plan = context.brokers or {}
         self._exits: Mapping[BrokerId, Link] = {}
-        self._requests = 0
+        self._requests = context.random("requests").getrandbits(48)  # an answer to an earlier life answers nothing here
         self._started = False
         self._seconds = 0.0  # of life, in whole refresh intervals
         self._refreshing = False

@@ -26,7 +26,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # Relays.
     cache_bytes: int = 8 << 20  # of messages, for each pubend
     runs_max: int = 10_000  # ranges of ticks that are known, for each pubend
-    answer_bytes: int = 256 << 10  # what one Nack is answered with at most
+    answer_bytes: int = 64 << 10  # what one Nack is answered with at most
     refresh_interval: float = 1.0  # Joins, sessions and adverts are told again
     expire_after: float = 5.0  # a Join that was not
     reads_max: int = 4  # reads of the log at once, for each pubend

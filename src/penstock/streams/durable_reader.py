@@ -12,8 +12,10 @@ it meanwhile, is not read again. Brokers tell how far they are also when nothing
 QUIET_AFTER seconds, or a hole does not close, the subscription is asked for anew.
 
 Credit. At most `window` messages wait for the application. A Take says how many may be sent in all since the
-subscription was last asked for; it goes out when half a window was taken. Resume says how many came, so that those that
-were lost on the way cost no credit. A broker that sends far more than it may is not listened to until there is room.
+subscription was last asked for; it goes out when half a window was taken. It also says how many have come, so that the
+broker need not fill the way to us, and goes out for that after REPORT_MESSAGES or REPORT_BYTES. Resume says so too:
+those that were lost on the way cost no credit. A broker that sends far more than it may is not listened to until there
+is room.
 
 Acknowledgements are cumulative for each pubend. One is under way at a time; what comes meanwhile goes out when it is
 answered, or after ACKNOWLEDGE_EVERY. One that is not answered is sent again, also over a new connection.
@@ -57,6 +59,8 @@ from penstock.streams.records import DurableBegan, DurableDelayed, DurableStoppe
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
+REPORT_MESSAGES = 64  # that have come before the broker is told of it
+REPORT_BYTES = 64 << 10
 QUIET_AFTER = 10.0  # seconds in which a broker that serves us would have said something
 
 
@@ -110,6 +114,8 @@ class DurableReader:
         self._untaken: deque[tuple[PubendPlace, Tick]] = deque()
         self._allowed = 0  # messages in all, since it was last asked for
         self._came = 0  # since it was last asked for
+        self._told = 0  # of those, how many the broker knows to have come
+        self._untold_bytes = 0
         self._received = self._duplicates = self._holes = self._gaps = 0
 
     # Being in force.
@@ -144,6 +150,7 @@ class DurableReader:
         return self._ask(now)
 
     def _ask(self, now: float) -> list[Effect]:
+        self._told = self._untold_bytes = 0
         self._came, self._allowed = 0, max(0, self._config.window - len(self._untaken))
         self._delay = min(self._config.retry_max, 2 * self._delay or self._config.retry_min)
         self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, now + self._delay, self.request.number)
@@ -259,6 +266,7 @@ class DurableReader:
     def delivered(self, packet: StreamDelivery, *, now: float) -> list[Effect]:
         """What follows the position is handed over."""
         self._came += len(packet.items)
+        self._untold_bytes += sum(message.size_bytes for _, message in packet.items)
         place = self.places.get(packet.pubend)
         if place is None or place.epoch != packet.epoch:
             problem = f"a delivery of '{packet.pubend}', which '{self.request.durable}' does not read"
@@ -338,7 +346,8 @@ class DurableReader:
     def _grant(self) -> list[Effect]:
         """Let the broker send more, if enough was taken."""
         enough = self._room - self._allowed >= max(1, self._config.window // 2)
-        return self._take() if enough and not self.ended else []
+        many = self._came - self._told >= REPORT_MESSAGES or self._untold_bytes >= REPORT_BYTES
+        return self._take() if (enough or many) and not self.ended else []
 
     @property
     def _room(self) -> int:
@@ -347,7 +356,8 @@ class DurableReader:
 
     def _take(self) -> list[Effect]:
         self._allowed = max(self._allowed, self._room)
-        return self._send(Take(self.request.number, self._allowed))
+        self._told, self._untold_bytes = self._came, 0
+        return self._send(Take(self.request.number, self._allowed, self._came))
 
     # Acknowledgements.
 

@@ -145,7 +145,8 @@ class Edge:
             )
             self._readers[link, packet.subscription] = reader
         reader.request, reader.asked_at, reader.rewind = packet.request, now, packet.rewind
-        reader.credit, reader.sent = min(packet.credit, CREDIT_MAX), 0
+        reader.credit = min(packet.credit, CREDIT_MAX)
+        reader.restart(0)
         effects: list[Effect] = []
         for number in range(count):
             pubend = pubend_name(packet.stream, number)
@@ -174,6 +175,8 @@ class Edge:
             cursor.presented, cursor.epoch = position[1], position[0]
             if cursor.walked:
                 reader.back_to(cursor, position[1])
+        elif cursor.walked:  # it has not heard our answer, nor anything that we sent
+            reader.back_to(cursor, cursor.floor)
         return effects
 
     def take(self, packet: Take, link: Link) -> list[Effect]:
@@ -181,6 +184,7 @@ class Edge:
         reader = self._readers.get((link, packet.subscription))
         if reader is None:
             return []
+        reader.received(packet.messages_received)
         reader.credit = max(reader.credit, min(packet.messages_in_all, reader.sent + CREDIT_MAX))
         return self._advance_all(reader)
 
@@ -189,7 +193,7 @@ class Edge:
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or packet.epoch != cursor.epoch:
             return []
-        reader.sent = packet.messages_received  # more than we count if an earlier one took for lost what came later
+        reader.restart(packet.messages_received)  # more than we count if an earlier one took for lost what came later
         reader.back_to(cursor, packet.tick)
         return self._advance_all(reader)
 
@@ -198,7 +202,7 @@ class Edge:
         reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or not cursor.walked:
             return []
-        if packet.epoch != cursor.epoch or packet.tick > cursor.told:
+        if packet.epoch != cursor.epoch or packet.tick > cursor.reached:
             problem = f"it acknowledges tick {packet.tick} of {packet.pubend}, which it was not sent"
             return [InputRefused(reader.identity, problem)]
         if packet.tick <= cursor.confirmed:
@@ -244,8 +248,8 @@ class Edge:
             if 0 <= cursor.presented < cursor.told and not reader.rewind:  # somebody else has read on under this name
                 cursor.told = cursor.presented
             cursor.done = cursor.stored = cursor.progress_sent = cursor.confirmed = min(packet.done, cursor.position)
-        elif packet.position > cursor.position:  # somebody else has read under this name meanwhile
-            cursor.position = packet.position
+        elif packet.done > cursor.position:  # somebody else has read under this name meanwhile
+            cursor.position = packet.done
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
             relay.gone(packet.position)

@@ -17,6 +17,7 @@ State: four ticks and a session for each pubend. Bounds: `readers_max` readers o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 
@@ -29,6 +30,8 @@ from penstock.streams.packets import Item, Position, StreamDelivery, Tick
 
 DELIVERY_BYTES = 64 << 10  # of one delivery, or one message
 DELIVERY_ITEMS = 256
+FLIGHT_MESSAGES = 512  # that may be on their way to the client, besides one delivery
+FLIGHT_BYTES = 256 << 10
 
 
 class CursorState(Enum):
@@ -43,7 +46,19 @@ class Cursor:
 
     __slots__ = (
         *("asked_at", "confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
-        *("progress_sent", "pubend", "request", "sent_at", "session", "since", "state", "stored", "told", "walked"),
+        *(
+            "progress_sent",
+            "pubend",
+            "reached",
+            "request",
+            "sent_at",
+            "session",
+            "since",
+            "state",
+            "stored",
+            "told",
+            "walked",
+        ),
     )
 
     def __init__(self, pubend: str, since: int, presented: Tick) -> None:
@@ -61,6 +76,7 @@ class Cursor:
 
     def begin(self, tick: Tick) -> None:
         """Everything up to this tick is behind us."""
+        self.reached = tick  # the highest that was ever told
         self.floor = tick  # it does not walk again over what is before this
         self.position = self.told = self.done = self.stored = self.progress_sent = self.confirmed = tick
         self.last_item: Tick = tick
@@ -103,7 +119,25 @@ class Reader:
         self.asked_at = 0.0
         self.credit = 0  # messages that may have been sent in all
         self.sent = 0
+        self._flight: deque[tuple[int, int]] = deque()  # deliveries that may not have come: messages up to then, bytes
+        self._flight_bytes = 0
         self.cursors: dict[str, Cursor] = {}
+
+    def may_send(self) -> bool:
+        """Whether the application has room for more, and the way to it too."""
+        flying = self.sent - (self._flight[0][0] if self._flight else self.sent)
+        return self.sent < self.credit and flying < FLIGHT_MESSAGES and self._flight_bytes < FLIGHT_BYTES
+
+    def received(self, messages: int) -> None:
+        """So many have come, of all that were sent."""
+        while self._flight and self._flight[0][0] <= messages:
+            self._flight_bytes -= self._flight.popleft()[1]
+
+    def restart(self, sent: int) -> None:
+        """So many were sent and count; nothing else is on its way."""
+        self.sent = sent
+        self._flight.clear()
+        self._flight_bytes = 0
 
     def in_force(self) -> bool:
         """Whether all pubends know of it."""
@@ -129,9 +163,9 @@ class Reader:
         if not self.serves(cursor):
             return []
         effects: list[Effect] = []
-        if cursor.position < known.gone and self.sent < self.credit:
+        if cursor.position < known.gone and self.may_send():
             effects.append(self._delivery(cursor, known.gone, (), gap=True))
-        while self.sent < self.credit:
+        while self.may_send():
             span = known.contiguous(cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS)
             if span is None:
                 break
@@ -163,6 +197,10 @@ class Reader:
         self.sent += len(items)
         if items:
             cursor.last_item = items[-1][0]
+            size_bytes = sum(message.size_bytes for _, message in items)
+            self._flight.append((self.sent, size_bytes))
+            self._flight_bytes += size_bytes
+        cursor.reached = max(cursor.reached, upto)
         packet = StreamDelivery(self.number, cursor.pubend, cursor.epoch, after, upto, items, gap)
         return Send((self.link,), packet, Lane.STREAM)
 
@@ -171,5 +209,5 @@ def walking(readers: Iterator[Reader], pubend: str) -> Iterator[tuple[Reader, Cu
     """The readers that can take something of this pubend now."""
     for reader in readers:
         cursor = reader.cursors.get(pubend)
-        if cursor is not None and reader.serves(cursor) and reader.sent < reader.credit:
+        if cursor is not None and reader.serves(cursor) and reader.may_send():
             yield reader, cursor

@@ -138,6 +138,20 @@ def test_a_presented_position_wins_and_is_stored(at: int) -> None:
     assert bench.registered(bench.register()).position == ticks[at]
 
 
+def test_what_a_reader_has_got_is_not_yet_done() -> None:
+    bench = PubendBench()
+    ticks = [bench.store_one(str(number)) for number in range(4)]
+    session = bench.registered(bench.register()).session
+    bench.progress("billing", session, ticks[1])
+    for presented, begins in ((ticks[2], ticks[2]), (ticks[0], ticks[1]), (-1, ticks[1])):
+        answer = bench.registered(bench.register(position=presented, rewind=False))
+        assert (answer.position, answer.done) == (begins, ticks[1])
+    bench.restart()
+    assert bench.registered(bench.register()).position == ticks[1]
+    new = bench.registered(bench.register("new", position=ticks[2], rewind=False))
+    assert (new.position, new.done) == (ticks[2], ticks[2])
+
+
 def test_a_position_of_another_epoch_is_refused() -> None:
     bench = PubendBench()
     answer = bench.registered(bench.register(position=5, epoch=bench.pubend.epoch + 1))

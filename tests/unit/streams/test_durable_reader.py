@@ -394,9 +394,9 @@ def test_more_is_taken_when_half_a_window_was() -> None:
     home.take(4)
     assert home.take_sent(Take) == []
     home.take(1)
-    assert home.take_sent(Take) == [Take(1, 15)]
+    assert home.take_sent(Take) == [Take(1, 15, 10)]
     home.take(5)
-    assert home.take_sent(Take) == [Take(1, 20)]
+    assert home.take_sent(Take) == [Take(1, 20, 10)]
     home.take(500)
     assert home.take_sent(Take) == []
     found = report(home)
@@ -409,7 +409,7 @@ def test_what_is_dropped_costs_no_credit() -> None:
     home.take(2)
     home.take_sent(Take)
     home.deliver(100, 102, 101, 102)  # again, and the broker has counted four
-    assert home.take_sent(Take) == [Take(1, 8)]
+    assert home.take_sent(Take) == [Take(1, 8, 4)]
 
 
 def test_a_new_connection_begins_with_what_is_free() -> None:
@@ -423,7 +423,7 @@ def test_a_new_connection_begins_with_what_is_free() -> None:
     asked = home.answer(("orders/0", 7, 110))
     assert asked.credit == 4
     home.take(5)
-    assert home.take_sent(Take) == [Take(1, 9)]
+    assert home.take_sent(Take) == [Take(1, 9, 0)]
 
 
 def test_a_broker_that_sends_far_too_much_is_not_listened_to_until_there_is_room() -> None:

@@ -151,12 +151,13 @@ class StreamDelivery(Packet, frozen=True, gc=False):
 
 
 class Take(Packet, frozen=True):
-    """So many messages, counted since DurableSubscribe, may be sent for this subscription."""
+    """So many messages, counted since DurableSubscribe, may be sent for this subscription; so many have come."""
 
     sent_by = (CLIENT,)
 
     subscription: int
     messages_in_all: int
+    messages_received: int
 
 
 class Acknowledge(Packet, frozen=True):
