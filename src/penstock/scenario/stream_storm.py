@@ -82,7 +82,7 @@ def _settings(random: Random) -> StreamsConfig:
     if random.random() < 0.2:
         changed |= {"lease": random.choice((0.3, 2.0)), "reads_max": 1}
     if random.random() < 0.4:
-        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((1.0, 3.0))}
+        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((3.0, 5.0))}
         if random.random() < 0.5:
             changed |= {"retain": random.choice((2.5, 4.0))}
     return StreamsConfig(**changed)
@@ -230,7 +230,7 @@ def _faults(
     if random.random() < 0.3:
         yield from _partition(random, names, links, moment())
     for _ in range(random.randint(0, 2)):
-        broker, seconds = random.choice((*names, *hosts)), random.uniform(-1.0, 1.0)
+        broker, seconds = random.choice((*names, *hosts)), random.uniform(-1.0, 0.3)  # an ids_window is short
         yield FaultSpec(at=moment(), kind="clock_step", broker=broker, seconds=seconds)
     yield from _disk_faults(random, hosts, moment())
     if random.random() < 0.3:
