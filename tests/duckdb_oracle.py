@@ -28,6 +28,9 @@ _PREPARED = """
 CREATE TABLE sent AS SELECT run, publisher, incarnation, "count", time, waited FROM published
 QUALIFY row_number() OVER (PARTITION BY run, publisher, incarnation, "count" ORDER BY time, waited) = 1;
 CREATE TABLE got AS SELECT *, node AS client FROM delivered;
+CREATE TABLE asked AS
+SELECT run, publisher, incarnation, "count", time AS requested_at, attributes FROM stream_requested
+QUALIFY row_number() OVER (PARTITION BY run, publisher, incarnation, "count" ORDER BY time, attributes) = 1;
 CREATE TABLE made AS SELECT run, node AS client, subscription, min(time) AS made FROM subscribed GROUP BY ALL;
 
 -- The moments at which something happens to a subscription, and whether it is active after each.
@@ -104,6 +107,29 @@ SELECT *, delay - lag(delay) OVER pair AS step
 FROM (SELECT run, publisher, client, published_at, incarnation, "count", min(delay) AS delay
       FROM delays WHERE since = 'sent' GROUP BY ALL)
 WINDOW pair AS (PARTITION BY run, publisher, client ORDER BY published_at, incarnation, "count");
+
+-- What is stored where, the durable names, what they are owed, and what their readers got.
+CREATE TABLE places AS
+SELECT run, pubend, tick, requested_at, attributes, publisher, incarnation, "count"
+FROM stream_confirmed JOIN asked USING (run, publisher, incarnation, "count")
+QUALIFY row_number() OVER (PARTITION BY run, pubend, tick ORDER BY requested_at, publisher, incarnation, "count") = 1;
+
+CREATE TABLE durables AS
+SELECT run, pubend, durable, min(tick) AS after, min("where") AS text FROM durable_began GROUP BY ALL;
+
+CREATE TABLE owed AS
+SELECT d.run, d.pubend, d.durable, p.tick
+FROM durables d JOIN places p ON p.run = d.run AND p.pubend = d.pubend AND p.tick > d.after
+JOIN wanted w ON w.run = p.run AND w.publisher = p.publisher AND w.incarnation = p.incarnation
+     AND w."count" = p."count" AND w.text = d.text;
+
+CREATE TABLE reads AS
+SELECT g.run, g.pubend, durable, g.tick, g.time, EXISTS (
+    SELECT 1 FROM stream_delivered o WHERE o.run = g.run AND o.pubend = g.pubend AND o.node = g.node
+    AND o.subscription = g.subscription AND o.time < g.time AND o.tick >= g.tick) AS disordered
+FROM stream_delivered g JOIN
+     (SELECT run, pubend, node, subscription, min(durable) AS durable FROM durable_began GROUP BY ALL)
+     USING (run, pubend, node, subscription);
 """
 
 
@@ -124,6 +150,30 @@ def _percentiles(by: str) -> str:
 def _rows(check: str, example: str, table: str, where: str = "TRUE", count: str = "1") -> str:
     return f"SELECT run, '{check}' AS \"check\", {count} AS found, {example} AS example FROM {table} WHERE {where}"
 
+
+_STREAMS = """
+    SELECT run, pubend, durable, coalesce(stored, 0) AS stored, coalesce(due, 0) AS due,
+           coalesce(delivered, 0) AS delivered, coalesce(missed, 0) AS missed, coalesce(waiting, 0) AS waiting,
+           coalesce(deliveries - delivered, 0) AS repeated, coalesce(disordered, 0) AS disordered, median, longest
+    FROM durables
+    LEFT JOIN (SELECT run, pubend, count(*) AS stored FROM places GROUP BY ALL) USING (run, pubend)
+    LEFT JOIN (SELECT run, pubend, durable, count(DISTINCT tick) AS delivered, count(*) AS deliveries,
+                      count(*) FILTER (disordered) AS disordered, max(tick) AS newest
+               FROM reads GROUP BY ALL) USING (run, pubend, durable)
+    LEFT JOIN (SELECT run, pubend, durable, count(*) AS due,
+                      count(*) FILTER (NOT got AND tick < coalesce(newest, 0)) AS missed,
+                      count(*) FILTER (NOT got AND tick > coalesce(newest, 0)) AS waiting
+               FROM (SELECT *, EXISTS (SELECT 1 FROM reads r WHERE r.run = o.run AND r.pubend = o.pubend
+                                       AND r.durable = o.durable AND r.tick = o.tick) AS got
+                     FROM owed o)
+               LEFT JOIN (SELECT run, pubend, durable, max(tick) AS newest FROM reads GROUP BY ALL)
+                    USING (run, pubend, durable)
+               GROUP BY ALL) USING (run, pubend, durable)
+    LEFT JOIN (SELECT run, pubend, durable, list(delay ORDER BY delay)[(count(*) + 1) // 2] AS median,
+                      max(delay) AS longest
+               FROM (SELECT run, pubend, durable, tick, min(time) - any_value(requested_at) AS delay
+                     FROM reads JOIN places USING (run, pubend, tick) GROUP BY ALL)
+               GROUP BY ALL) USING (run, pubend, durable)"""
 
 _MESSAGE = """concat(publisher, ' ', incarnation, ' ', "count")"""
 _FINDINGS = [
@@ -169,6 +219,20 @@ _FINDINGS = [
     ),
     _rows("published under another''s name", "concat(node, ' as ', publisher)", "published", "node <> publisher"),
     _rows("delivered twice", "concat('from ', publisher, ' to ', client)", "twice", count="duplicates"),
+    _rows(
+        "stored in a stream and passed over",
+        "concat(durable, ' of ', pubend)",
+        f"({_STREAMS})",
+        "missed > 0",
+        "missed",
+    ),
+    _rows(
+        "delivered by a stream out of order",
+        "concat(durable, ' of ', pubend)",
+        f"({_STREAMS})",
+        "disordered > 0",
+        "disordered",
+    ),
     _rows("a delivery that nobody had asked for", f"concat({_MESSAGE}, ' to ', client)", "unwanted"),
     _rows("dropped without a cause", "concat(node, ', ', place)", "dropped", "trim(cause) = ''"),
     _rows("a limit was reached", "concat(node, ', ', \"table\", ': ', \"limit\")", "limit_reached"),
@@ -263,6 +327,7 @@ QUERIES = {
     "difference_scales": """
         SELECT run, publisher, client, count(step), favg(abs(step)) * 2 / 3 FROM series
         GROUP BY run, publisher, client HAVING count(step) > 0""",
+    "streams": _STREAMS,
     "checks": f"""
         SELECT run, "check", CASE WHEN "check" IN ({_WARNINGS}) THEN 'warn' ELSE 'fail' END, sum(found)::BIGINT,
                min(example)
@@ -308,17 +373,19 @@ class Oracle:
         self._base.close()
 
     def _match(self, texts: Iterable[str]) -> None:
-        self._base.execute(
-            "CREATE TABLE messages AS"
-            " SELECT *, (attributes ->> '$.k')::BIGINT AS k, (attributes ->> '$.f')::DOUBLE AS f,"
-            " attributes ->> '$.s' AS s, (attributes ->> '$.b')::BOOLEAN AS b FROM published"
-        )
-        self._base.execute(
-            'CREATE TABLE matched (text VARCHAR, run VARCHAR, publisher VARCHAR, incarnation BIGINT, "count" BIGINT,'
-            " time DOUBLE)"
-        )
-        for text in texts:
+        for table, source, time in (("matched", "published", "time"), ("wanted", "asked", "requested_at")):
             self._base.execute(
-                f'INSERT INTO matched SELECT ?, run, publisher, incarnation, "count", time FROM messages WHERE {text}',
-                [text],
+                f"CREATE OR REPLACE TABLE messages AS SELECT *, {time} AS moment,"
+                " (attributes ->> '$.k')::BIGINT AS k, (attributes ->> '$.f')::DOUBLE AS f,"
+                f" attributes ->> '$.s' AS s, (attributes ->> '$.b')::BOOLEAN AS b FROM {source}"
             )
+            self._base.execute(
+                f"CREATE TABLE {table} (text VARCHAR, run VARCHAR, publisher VARCHAR, incarnation BIGINT,"
+                ' "count" BIGINT, time DOUBLE)'
+            )
+            for text in texts:
+                self._base.execute(
+                    f'INSERT INTO {table} SELECT ?, run, publisher, incarnation, "count", moment FROM messages'
+                    f" WHERE {text}",
+                    [text],
+                )

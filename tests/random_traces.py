@@ -25,6 +25,7 @@ from penstock.kernel import trace
 from penstock.kernel.trace import Record
 from penstock.kernel.trace_files import TraceFiles
 from penstock.overlay import records as overlay
+from penstock.streams import records as streams
 from penstock.transport import records as transport
 
 Line = tuple[float, str, Record]
@@ -107,7 +108,17 @@ class _Run:
         publications = self.publications()
         lines = changes + publications
         lines += [line for line in self.deliveries(publications, changes) if self.draw.random() < 0.98]
-        for make in (self.lives, self.network, self.refusals, self.counts, self.recovery, self.flow, self.order):
+        makers = (
+            self.lives,
+            self.network,
+            self.refusals,
+            self.counts,
+            self.recovery,
+            self.flow,
+            self.order,
+            self.streams,
+        )
+        for make in makers:
             lines += make() if self.draw.random() < 0.8 else []
         # A kind that never happened has no folder; two of all kinds never do.
         gone = self.draw.sample(sorted({type(record).__name__ for *_, record in lines}), 2 if len(lines) > 9 else 0)
@@ -175,15 +186,19 @@ class _Run:
 
     def publication(self, publisher: str, life: int, count: int) -> trace.Published:
         draw = self.draw
+        given = self.attributes()
+        waited = self.span(0.5) if self.waits and draw.random() < 0.7 else 0.0
+        return trace.Published(publisher, life, count, given, draw.randrange(2000), waited)
+
+    def attributes(self) -> str:
+        draw = self.draw
         attributes: dict[str, Any] = {
             "b": draw.random() < 0.5,
             "f": draw.random(),
             "k": draw.randrange(10),
             "s": draw.choice(("it's", "ü ö", "x")),
         }
-        given = {name: value for name, value in attributes.items() if draw.random() < 0.8}
-        waited = self.span(0.5) if self.waits and draw.random() < 0.7 else 0.0
-        return trace.Published(publisher, life, count, json.dumps(given), draw.randrange(2000), waited)
+        return json.dumps({name: value for name, value in attributes.items() if draw.random() < 0.8})
 
     def deliveries(self, publications: list[Line], changes: list[Line]) -> Iterable[Line]:
         """Most of what should come, and some of what should not."""
@@ -304,3 +319,28 @@ class _Run:
             ),
             self.client,
         )
+
+    # What streams do.
+
+    def streams(self) -> list[Line]:
+        """Messages that are stored, some twice under one tick, and read under durable names, more than once too."""
+        draw, pubends = self.draw, ("orders/0", "orders/1", "news/0")
+        lines: list[Line] = []
+        for number in range(draw.choice(RECORDS)):
+            publisher, at, pubend = self.skewed(self.publishers), self.time(), draw.choice(pubends)
+            message = (publisher, draw.randint(1, 2), number)
+            lines += [(at, publisher, streams.StreamRequested("orders", "", *message, self.attributes(), 9))] * (
+                draw.random() < 0.95
+            )
+            if draw.random() < 0.9:
+                place = ("orders", pubend, draw.randint(1, 60), *message)
+                lines.append((at + self.span(0.1), publisher, streams.StreamConfirmed(*place, 0.0, 1)))
+        for _ in range(draw.choice((0, 3, 9))):
+            client, number = draw.choice(self.clients), draw.randrange(2)
+            name, pubend, where = draw.choice(("a", "it's")), draw.choice(pubends), draw.choice([*PREDICATES])
+            began = streams.DurableBegan(number, "orders", name, pubend, 1, draw.choice((0, 0, 20)), where)
+            lines.append((self.time(), client, began))
+            for _ in range(draw.choice(RECORDS)):
+                place = (number if draw.random() < 0.95 else 7, pubend, 1, draw.randint(1, 60))
+                lines.append((self.time(), client, streams.StreamDelivered(*place, "p", 1, 1)))
+        return lines

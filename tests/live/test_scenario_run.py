@@ -14,6 +14,7 @@ from penstock.scenario.reader import parse_scenario, read_scenario
 from penstock.scenario.runs import open_run
 from penstock.scenario.spec import Scenario
 from penstock.sim.run import simulate
+from penstock.streams.records import StreamDelivered, StreamRequested
 
 SEED = 7
 BEGIN = 1.5  # by then every subscription is known to every broker, in both worlds
@@ -43,9 +44,9 @@ def test_simulated_equals_live(calm_town: Scenario, tmp_path: Path) -> None:
 
     class Kept:
         def write(self, time: float, node: str, record: Record) -> None:
-            if isinstance(record, Delivered):
+            if isinstance(record, Delivered | StreamDelivered):
                 simulated[node, record.subscription, record.publisher, record.count] += 1
-            elif isinstance(record, Published):
+            elif isinstance(record, Published | StreamRequested):
                 attributes[record.publisher, record.count] = record.attributes
 
     result = simulate(calm_town, SEED, trace=Kept())
@@ -81,8 +82,11 @@ def _trace_tells_the_same(
         return [row for file in files for row in parquet.read_table(file).to_pylist()]
 
     assert [row for row in rows("dropped") if row["publisher"]] == [], "no message"
-    assert Counter((r["node"], r["subscription"], r["publisher"], r["count"]) for r in rows("delivered")) == delivered
-    assert {(r["publisher"], r["count"]): r["attributes"] for r in rows("published")} == attributes
+    came = rows("delivered") + rows("stream_delivered")
+    assert Counter((r["node"], r["subscription"], r["publisher"], r["count"]) for r in came) == delivered
+    went = rows("published") + rows("stream_requested")
+    assert {(r["publisher"], r["count"]): r["attributes"] for r in went} == attributes
+    assert len(rows("stream_confirmed")) == len(rows("stream_requested")) == len(rows("pubend_committed")) > 0
     brokers = {broker.name for broker in info.scenario.broker}
     clients = {client.name for client in info.scenario.client}
     assert {row["node"] for row in rows("node_started")} == brokers | clients

@@ -105,9 +105,17 @@ def show_numbers(numbers: RunNumbers) -> None:
     from rich.console import Console
 
     from penstock.cli.drawing import draw_network
-    from penstock.cli.run_tables import clients_table, drops_table, narrow_table, slowed_table, twins_tables
+    from penstock.cli.run_tables import (
+        clients_table,
+        drops_table,
+        narrow_table,
+        slowed_table,
+        streams_table,
+        twins_tables,
+    )
     from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
     from penstock.lab.pages.run_page import due_explained, lost_explained
+    from penstock.lab.pages.run_streams import streams_explained
 
     console = Console()
     carried = {(link.sender, link.receiver): link.carried_bytes for link in numbers.links}
@@ -118,6 +126,9 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(lost_explained(numbers), style="bright_black", highlight=False)
     console.print(clients_table(numbers.clients))
     console.print(due_explained(numbers.scenario), style="bright_black")
+    if numbers.streams:
+        console.print(streams_table(numbers.streams))
+        console.print(streams_explained(numbers), style="bright_black", highlight=False)
     drops = [((d.node, d.peer, d.place, d.cause), (d.packets, d.messages)) for d in numbers.drops if d.messages]
     console.print(drops_table(drops, ("packets", "messages")))
     control = sum(drop.packets for drop in numbers.drops if not drop.messages)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers
+    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers, StreamNumbers
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -70,6 +70,17 @@ def clients_table(clients: Sequence[ClientNumbers]) -> Table:
             duration(client.from_publish.p99),
             sparkline(client.delivered_per_second, 9) if client.delivered else "",
         )
+    return table
+
+
+def streams_table(streams: Sequence[StreamNumbers]) -> Table:
+    """What became of the messages of streams, under each durable name."""
+    counted = ("stored", "due", "delivered", "missed", "waiting", "repeated", "median", "longest")
+    table = grid("what streams delivered", ("stream", "read as"), counted)
+    for name in streams:
+        numbers = (name.stored, name.due, name.delivered, name.missed, name.waiting, name.repeated)
+        delays = (duration(name.delay_median), duration(name.delay_max))
+        table.add_row(name.stream, name.durable, *map(count, numbers), *delays)
     return table
 
 

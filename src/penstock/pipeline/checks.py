@@ -30,6 +30,7 @@ from penstock.pipeline.metric import ArrowTables, Metric
 from penstock.pipeline.metrics.delay import MATCHED
 from penstock.pipeline.metrics.losses import DUPLICATES_METRIC
 from penstock.pipeline.metrics.shared import key_table
+from penstock.pipeline.metrics.streams import PLACES_METRIC, streams_metric
 from penstock.pipeline.parcels import arrow_schema, plain_column
 from penstock.pipeline.schema import parse_ddl
 
@@ -50,6 +51,8 @@ LEVELS = {
     "an identity used twice": "fail",
     "published under another's name": "fail",
     "delivered twice": "fail",
+    "stored in a stream and passed over": "fail",
+    "delivered by a stream out of order": "fail",
     UNWANTED: "fail",
     MISSING: "fail",
     TOO_MANY: "fail",
@@ -178,6 +181,20 @@ def _twice(tables: ArrowTables) -> pa.Table:
     )
 
 
+def _streams(tables: ArrowTables) -> pa.Table:
+    """What a durable name did not get, or got in the wrong order."""
+    import pyarrow.compute as pc
+
+    found = []
+    for check, count in (
+        ("stored in a stream and passed over", "missed"),
+        ("delivered by a stream out of order", "disordered"),
+    ):
+        table = tables["streams"].filter(pc.greater(tables["streams"][count], 0))
+        found.append(_found(check, table, None, lambda t: _text(t["durable"], " of ", t["pubend"]), table[count]))
+    return _joined(*found)
+
+
 def _unwanted(tables: ArrowTables) -> pa.Table:
     return _found(UNWANTED, tables["false_positives"], None, _message_to_client)
 
@@ -221,15 +238,19 @@ _FINDINGS = tuple(
         ("identities", {"published": (*_MESSAGE, "time")}, _identities, {"published": ("publisher",)}),
         ("impostors", {"published": ("node", "publisher")}, _impostors, {}),
         ("twice", {"duplicates": ("publisher", "client", "duplicates")}, _twice, {}),
+        ("streams", {"streams": ("pubend", "durable", "missed", "disordered")}, _streams, {}),
         ("unwanted", {"false_positives": (*_MESSAGE, "client")}, _unwanted, {}),
         ("unexplained", {"dropped": ("node", "place", "cause")}, _unexplained, {}),
         ("limits", {"limit_reached": ("node", "table", "limit")}, _limits, {}),
         ("refusals", {"input_refused": ("node", "sender", "problem")}, _refusals, {}),
     )
 )
-_KINDS = ("delivered", "published", "subscribed", "dropped", "limit_reached", "input_refused")
+_KINDS = (
+    *("delivered", "published", "subscribed", "dropped", "limit_reached", "input_refused"),
+    *("stream_requested", "stream_confirmed", "stream_delivered", "durable_began"),
+)
 FINDINGS = (_USED, *_FINDINGS)
-HELPERS = (MATCHED, DUPLICATES_METRIC, *FINDINGS)
+HELPERS = (MATCHED, DUPLICATES_METRIC, PLACES_METRIC, streams_metric(()), *FINDINGS)
 
 
 # Rows that should not be, as findings.

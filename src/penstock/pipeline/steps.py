@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.pipeline import checks, models
 from penstock.pipeline.execution import compute
 from penstock.pipeline.extent import UNWANTED
-from penstock.pipeline.metrics import delay, fairness, flow, losses, nodes, order, per_second, recovery
+from penstock.pipeline.metrics import delay, fairness, flow, losses, nodes, order, per_second, recovery, streams
 from penstock.pipeline.truth import truth_metric
 
 if TYPE_CHECKING:
@@ -54,17 +54,19 @@ STEPS = (
     fairness.FAIRNESS_METRIC,
     models.DIFFERENCE_SCALES_METRIC,
     models.pair_models_metric(MODEL_PHASES),
+    streams.streams_metric(()),
     checks.checks_metric(()),
 )
 
 # What several of them read, and nobody wants by itself.
-_HELPERS = (*delay.HELPERS, models.samples())
+_HELPERS = (*delay.HELPERS, models.samples(), streams.PLACES_METRIC)
 
 
 def results_of(spark: SparkSession, tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
     """These results over all runs that have been read, in order; the rows of each are sorted by all its columns."""
     wanted = [step for step in STEPS if step.name in names]
-    metrics = [truth_metric(spark, tables), *_HELPERS, *STEPS[:-1], *checks.FINDINGS, checks.checks_metric(tables.runs)]
+    judging = [streams.streams_metric(tables.runs), *checks.FINDINGS, checks.checks_metric(tables.runs)]
+    metrics = [truth_metric(spark, tables), *_HELPERS, *STEPS[:-2], *judging]
     found = compute(spark, tables, metrics, [step.name for step in wanted])
     if "false_positives" in found:
         found["false_positives"] = _judged(found["false_positives"], tables)

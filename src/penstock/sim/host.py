@@ -29,6 +29,7 @@ from penstock.overlay.packets import Delivery
 from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
+from penstock.streams.message import StreamMessage
 
 UNLIMITED_ROOM_BYTES = 1 << 62
 
@@ -215,8 +216,9 @@ class Host:
 
     def deliver(self, effect: Deliver) -> None:
         """A message reaches the application."""
-        identity = effect.message.identity
-        self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
+        if not isinstance(effect.message, StreamMessage):  # those have a record of their own
+            identity = effect.message.identity
+            self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
         self._observer.delivered(self.name, effect.subscription, effect.message)
         if self.on_deliver is not None:
             self.on_deliver(effect)

@@ -109,6 +109,23 @@ class SlowedNumbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StreamNumbers:
+    """A durable name of a stream: what was stored, what it was due, and what became of that."""
+
+    stream: str
+    durable: str
+    stored: int
+    due: int
+    delivered: int
+    missed: int  # passed over: a later one was delivered
+    waiting: int  # not read yet when the run ended
+    repeated: int
+    disordered: int
+    delay_median: float | None  # seconds, from publish(); of the pubend where it is largest
+    delay_max: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairNumbers:
     """How one client fared with the messages of one publisher."""
 
@@ -168,6 +185,7 @@ class RunNumbers:
     twins: list[PairNumbers]
     narrow: list[PairNumbers]
     slowed: list[SlowedNumbers]
+    streams: list[StreamNumbers]
     checks: list[Row]
     warnings: list[str] = field(default_factory=list)
 
@@ -202,6 +220,7 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
         twins=[pair for pair in _pairs(tables, scenario, twins(scenario)) if pair.due],
         narrow=_pairs(tables, scenario, narrow_ways(scenario)),
         slowed=_slowed(tables),
+        streams=_streams(tables),
         checks=tables.rows("checks"),
         warnings=list(warnings),
     )
@@ -375,6 +394,28 @@ def _slowed(tables: _Tables) -> list[SlowedNumbers]:
                     )
                 )
     return found
+
+
+def _streams(tables: _Tables) -> list[StreamNumbers]:
+    """Each durable name, over all pubends of its stream."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in tables.rows("streams"):
+        found[row["pubend"].rpartition("/")[0], row["durable"]].append(row)
+    counts = ("stored", "due", "delivered", "missed", "waiting", "repeated", "disordered")
+    return [
+        StreamNumbers(
+            stream=stream,
+            durable=durable,
+            **{name: sum(row[name] for row in rows) for name in counts},
+            delay_median=_largest(row["delay_median"] for row in rows),
+            delay_max=_largest(row["delay_max"] for row in rows),
+        )
+        for (stream, durable), rows in sorted(found.items())
+    ]
+
+
+def _largest(seconds: Iterable[float | None]) -> float | None:
+    return max((one for one in seconds if one is not None), default=None)
 
 
 def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> Narrowest | None:

@@ -19,6 +19,7 @@ from penstock.lab.pages.network_map import network_map
 from penstock.lab.pages.numbers import bit_rate, count, duration, share, size, some
 from penstock.lab.pages.run_comparisons import congestion_part, transport_part
 from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
+from penstock.lab.pages.run_streams import streams_part
 from penstock.scenario.spec import Scenario
 
 DELAYS = (
@@ -66,6 +67,7 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left
         "<h2>Who got what, and how fast</h2>",
         f"<p>{due_explained(scenario)} {DELAYS}</p>",
         clients_table(numbers.clients),
+        *streams_part(numbers),
         "<h2>What the links carried</h2>",
         links_table(numbers),
         "<h2>What was dropped where</h2>",
