@@ -125,7 +125,7 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
         delay=delay,
         jitter=random.uniform(0.0, delay / 2),
         loss=random.choice((0.0, 0.02, 0.2)),
-        duplicate=random.choice((0.0, 0.1)) if astray else 0.0,
+        duplicate=random.choice((0.0, 0.03)) if astray else 0.0,
         reorder=random.choice((0.0, 0.2)) if astray else 0.0,
         queue_packets=random.choice((20, 1_000)),
         cost=random.randint(1, 3),
@@ -144,11 +144,12 @@ def _publishers(
     flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
+        hasty = random.random() < 0.3  # it gives up soon, and tries again itself: large messages would fill the links
         publisher = PublisherSpec(
             rate_messages_per_s=rate * random.uniform(0.5, 1.5),
             arrivals="poisson",
             attributes=dict(_ATTRIBUTES),
-            body_bytes=random.choice(bodies),
+            body_bytes=min(random.choice(bodies), 400 if hasty else LARGE),
             options={"stream": stream, "key": f"k{key}"},
             repeats=random.choice((0.0, 0.3)) if known else 0.0,
         )
@@ -157,7 +158,7 @@ def _publishers(
             broker=random.choice(names),
             access_delay=random.choice((0.0, 0.002)),
             publish=(publisher,),
-            services={"streams": StreamsClientConfig(give_up_after=random.choice((60.0, 60.0, 1.0)))},
+            services={"streams": StreamsClientConfig(give_up_after=1.0 if hasty else 60.0)},
         )
 
 
