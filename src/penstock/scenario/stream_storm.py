@@ -86,7 +86,7 @@ def _settings(random: Random) -> StreamsConfig:
     if random.random() < 0.2:
         changed |= {"lease": random.choice((0.3, 2.0)), "reads_max": 1}
     if random.random() < 0.4:
-        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((0.5, 3.0))}
+        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((2.0, 4.0))}
         if random.random() < 0.5:
             changed |= {"retain": random.choice((2.5, 4.0))}
     return StreamsConfig(**changed)
@@ -139,8 +139,9 @@ def _stream(random: Random, number: int, names: list[str]) -> StreamSpec:
 def _publishers(
     random: Random, names: list[str], streams: tuple[StreamSpec, ...], settings: StreamsConfig
 ) -> Iterator[ClientSpec]:
-    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised
-    bodies = (0, 100, 400) if settings.cache_bytes < LARGE else (0, 100, 400, LARGE)  # a cache holds some messages
+    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised, however long it is on its way
+    large = known and settings.cache_bytes > LARGE  # a cache holds some messages
+    bodies = (0, 100, 400, LARGE) if large else (0, 100, 400)
     flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
