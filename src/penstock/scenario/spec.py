@@ -101,8 +101,9 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     crash, leave, restart: `broker`. What a crash leaves of changes to the disk that were not answered yet is in `tail`:
     nothing (lost), everything (kept), or the first ones (torn). client_crash: `client`, which does not come back.
 
-    link_down, link_up: `link`, in both directions, or only `towards` one of its ends; a reliable link needs both.
-    link_rate: `link` and `rate_bits_per_s`, from now on. partition: `group` against the rest.
+    link_down, link_up: `link`, in both directions, or only `towards` one of its ends; a reliable link needs both. A
+    client and its broker are a link too. link_rate: `link` and `rate_bits_per_s`, from now on. partition: `group`
+    against the rest.
 
     clock_step: `broker` and `seconds`. disk_full, disk_freed: `broker`. disk_slow: `broker` and `seconds` for each
     change from now on. disk_flip: one bit of what the `broker` has stored is another now. disk_roll_back: a part of it

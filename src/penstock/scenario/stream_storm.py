@@ -36,6 +36,7 @@ QUIET = 2.0  # of publishing after it
 CONVERGENCE = 14.0  # the time within which a healed network must have delivered everything: a lease, and a retry
 MESSAGES = 60  # for all publishers together
 LARGE = 6_000  # bytes of a body that fills narrow links
+NARROW = 3e4  # bits per second
 
 _ATTRIBUTES: dict[str, Recipe] = {
     "symbol": Recipe(choose=("IBM", "AMD", "SAP"), zipf=1.0),
@@ -55,7 +56,10 @@ def stream_storm(seed: int) -> Scenario:
         *_publishers(random, names, streams, settings),
         *(client for stream in streams for client in _readers(random, names, stream)),
     ]
-    faults = sorted(_faults(random, names, links, streams, clients), key=lambda fault: fault.at)
+    faults = sorted(
+        (*_faults(random, names, links, streams, settings), *_client_faults(random, clients)),
+        key=lambda fault: fault.at,
+    )
     return Scenario(
         name=f"stream-storm-{seed}",
         duration=SAFETY + QUIET,
@@ -82,7 +86,7 @@ def _settings(random: Random) -> StreamsConfig:
     if random.random() < 0.2:
         changed |= {"lease": random.choice((0.3, 2.0)), "reads_max": 1}
     if random.random() < 0.4:
-        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((3.0, 5.0))}
+        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((0.5, 3.0))}
         if random.random() < 0.5:
             changed |= {"retain": random.choice((2.5, 4.0))}
     return StreamsConfig(**changed)
@@ -183,11 +187,11 @@ def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[C
                 from_kept=kept,
                 acknowledge_every=every,
             )
-            narrow = random.random() < 0.4  # what does not fit its queue at the broker is dropped
+            narrow = random.random() < 0.4  # until it heals; what does not fit its queue at the broker is dropped
             yield ClientSpec(
                 name=f"r-{stream.name}-{durable}-{turn}",
                 broker=random.choice(names),
-                access_rate_bits_per_s=random.choice((4e5, 1e6)) if narrow else None,
+                access_rate_bits_per_s=NARROW if narrow else None,
                 queue_packets=random.choice((1, 3)) if narrow else 1_000,
                 subscribe=(subscription,),
                 services={"streams": StreamsClientConfig(window=random.choice((500, 500, 5)))},
@@ -212,7 +216,7 @@ def _faults(
     names: list[str],
     links: list[LinkSpec],
     streams: tuple[StreamSpec, ...],
-    clients: list[ClientSpec],
+    settings: StreamsConfig,
 ) -> Iterator[FaultSpec]:
     hosts = [broker for stream in streams for broker in stream.at]
 
@@ -230,15 +234,28 @@ def _faults(
     if random.random() < 0.3:
         yield from _partition(random, names, links, moment())
     for _ in range(random.randint(0, 2)):
-        broker, seconds = random.choice((*names, *hosts)), random.uniform(-1.0, 0.3)  # an ids_window is short
+        furthest = min(1.0, settings.ids_window / 10.0)  # an id is kept a little longer than it must be
+        broker, seconds = random.choice((*names, *hosts)), random.uniform(-1.0, furthest)
         yield FaultSpec(at=moment(), kind="clock_step", broker=broker, seconds=seconds)
     yield from _disk_faults(random, hosts, moment())
+    yield FaultSpec(at=SAFETY, kind="heal")
+
+
+def _client_faults(random: Random, clients: list[ClientSpec]) -> Iterator[FaultSpec]:
+    """Connections break, and clients crash; somebody reads under each durable name in the end."""
+    for client in clients:
+        if client.access_rate_bits_per_s is not None:
+            yield FaultSpec(at=SAFETY, kind="link_rate", link=(client.name, client.broker), rate_bits_per_s=1e7)
+        if random.random() < 0.2:
+            at = random.uniform(0.3, SAFETY)
+            back = min(SAFETY, at + random.expovariate(2.0))
+            yield FaultSpec(at=at, kind="link_down", link=(client.name, client.broker))
+            yield FaultSpec(at=back, kind="link_up", link=(client.name, client.broker))
     if random.random() < 0.3:
-        last = {client.name.rpartition("-")[0]: client.name for client in clients}  # somebody must read in the end
+        last = {client.name.rpartition("-")[0]: client.name for client in clients}
         mortal = [client.name for client in clients if client.name not in last.values()]
         if mortal:
-            yield FaultSpec(at=moment(), kind="client_crash", client=random.choice(mortal))
-    yield FaultSpec(at=SAFETY, kind="heal")
+            yield FaultSpec(at=random.uniform(0.3, SAFETY), kind="client_crash", client=random.choice(mortal))
 
 
 def _cut(random: Random, link: LinkSpec, at: float) -> Iterator[FaultSpec]:

@@ -76,8 +76,9 @@ def validate(scenario: Scenario) -> None:
     kinds = {tuple(sorted(link.between)): link for link in scenario.link}
     for index, flow in enumerate(scenario.tcp):
         _validate_tcp(f"tcp[{index}] ({flow.name})", flow, brokers, kinds)
+    access = {tuple(sorted((client.name, client.broker))): 0 for client in scenario.client}
     for index, fault in enumerate(scenario.fault):
-        _validate_fault(f"fault[{index}]", fault, scenario, brokers, pairs)
+        _validate_fault(f"fault[{index}]", fault, scenario, brokers, {**pairs, **access})
 
 
 def _unique_names(scenario: Scenario) -> None:
@@ -264,7 +265,8 @@ def _validate_fault(
             advice = choose_one(fault.client or "", clients)
             raise InvalidScenario(f"{where}.client", f"there is no client '{fault.client}'; {advice}")
     if fault.kind in LINK_FAULTS:
-        _validate_link_fault(where, fault, brokers, pairs)
+        nodes = {**brokers, **dict.fromkeys(client.name for client in scenario.client)}
+        _validate_link_fault(where, fault, nodes, pairs)
     if fault.kind == "partition":
         if not fault.group:
             raise InvalidScenario(f"{where}.group", "a partition needs the brokers of one side, as group = [...]")
@@ -277,14 +279,15 @@ def _validate_fault(
 
 
 def _validate_link_fault(
-    where: str, fault: FaultSpec, brokers: dict[str, None], pairs: dict[tuple[str, ...], int]
+    where: str, fault: FaultSpec, nodes: dict[str, None], pairs: dict[tuple[str, ...], int]
 ) -> None:
     if fault.kind == "link_rate":
         _number(f"{where}.rate_bits_per_s", fault.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
     if fault.link is None:
         raise InvalidScenario(f"{where}.link", f"a {fault.kind} needs a link, such as link = ['a', 'b']")
     for name in fault.link:
-        _known(f"{where}.link", name, brokers)
+        if name not in nodes:
+            raise InvalidScenario(f"{where}.link", f"there is no broker or client '{name}'; {choose_one(name, nodes)}")
     if tuple(sorted(fault.link)) not in pairs:
         raise InvalidScenario(f"{where}.link", f"no link joins '{fault.link[0]}' and '{fault.link[1]}'")
     if fault.towards is not None and (fault.kind == "link_rate" or fault.towards not in fault.link):

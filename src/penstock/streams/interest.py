@@ -28,8 +28,8 @@ Filters = Mapping[bytes, Filter]
 class PubendInterest:
     """Who wants what of one pubend."""
 
-    def __init__(self) -> None:
-        self.version = 0
+    def __init__(self, after: int = 0) -> None:
+        self.version = self._none = after  # no version yet; the first one is above what was used before
         self._filters: dict[Link, Filters | None] = {}  # None: everything
         self._since: dict[Link, int] = {}
         self._index = FilterIndex()
@@ -92,7 +92,7 @@ class PubendInterest:
         if all(filters is not None for filters in self._filters.values()):
             every = {data: None for filters in self._filters.values() for data in filters or ()}
             union = None if _too_many(every) else tuple(sorted(every))
-        if union != self._union or self.version == 0:
+        if union != self._union or self.version == self._none:
             self._union = union
             self.version += 1
 

@@ -68,13 +68,13 @@ class Downstream:
 class Relay:
     """What one broker does for one pubend."""
 
-    def __init__(self, pubend: str, epoch: int, life: int, config: StreamsConfig) -> None:
+    def __init__(self, pubend: str, epoch: int, life: int, config: StreamsConfig, *, versions_after: int = 0) -> None:
         self.pubend = pubend
         self.epoch = epoch
         self.at_source = False  # whether the pubend itself is at this broker
         self.upstream: Link | None = None
         self.known = Known(bytes_max=config.cache_bytes, runs_max=config.runs_max)
-        self.interest = PubendInterest()
+        self.interest = PubendInterest(versions_after)
         self.nacks = NackSchedule(config)
         self.downstream: dict[Link, Downstream] = {}
         self.newest: Tick = 0  # that anybody has told us of

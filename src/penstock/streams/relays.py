@@ -54,6 +54,7 @@ class Relays:
         self._exits = exits
         self._relays: dict[str, Relay] = {}
         self._tokens = 0
+        self._versions = 0  # of interest, that relays which are forgotten have used
         self.edge: Edge  # set once, by whoever makes both
         self.handlers: dict[type, OnPacket] = {
             Join: self._join,
@@ -83,7 +84,7 @@ class Relays:
         epoch = here.epoch if here is not None and here.ready else self._directory.epoch_of(pubend)
         if not epoch:
             return None
-        relay = self._relays[pubend] = Relay(pubend, epoch, self._life, self._config)
+        relay = self._relays[pubend] = Relay(pubend, epoch, self._life, self._config, versions_after=self._versions)
         relay.at_source = here is not None
         if here is not None:
             relay.gone(here.gone)
@@ -92,8 +93,10 @@ class Relays:
         return relay
 
     def drop(self, pubend: str) -> None:
-        """Forget all that is known of it."""
-        self._relays.pop(pubend, None)
+        """Forget all that is known of it, but no version of its interest is used again in this life."""
+        relay = self._relays.pop(pubend, None)
+        if relay is not None:
+            self._versions = max(self._versions, relay.interest.version)
 
     def renew(self, pubend: str, epoch: int, *, now: float) -> list[Effect]:
         """A pubend has this epoch; if ours has another one, it is another pubend under the same name."""
