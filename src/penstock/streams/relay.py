@@ -211,6 +211,8 @@ class Relay:
     def gone(self, upto: Tick) -> None:
         """The pubend keeps nothing up to this tick: nobody need wait for it."""
         self.known.learn_gone(upto)
+        if self.horizon:
+            self.horizon = max(self.horizon, upto)
         for down in self.downstream.values():
             if down.asked:
                 down.asked.remove(0, upto)
