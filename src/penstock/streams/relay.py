@@ -339,14 +339,13 @@ class Relay:
                 for first, last in asked:
                     items = [item for item in span.items if first <= item[0] <= last]
                     over = cut and last == span.last
-                    beyond = last if last < span.last or over else span.last
-                    effects += self._told(down, first, beyond, self.interest.selected(down.link, items), cut=over)
+                    effects += self._told(down, first, last, self.interest.selected(down.link, items), cut=over)
                     down.asked.remove(first, last)
             else:
                 effects += self._answer_data(down, span.items)
-            if cut:  # it asks on
-                for first, last in down.asked.overlap(span.last + 1, span.last + 1):
-                    down.asked.remove(first, last)
+            rest = down.asked.around(span.last + 1) if cut else None
+            if rest is not None:  # it asks on
+                down.asked.remove(*rest)
         return effects
 
     def _answer_data(self, down: Downstream, items: Sequence[Item]) -> list[Effect]:

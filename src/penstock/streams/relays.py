@@ -229,7 +229,14 @@ class Relays:
                 break
             self._tokens += 1
             relay.reading[self._tokens] = (first, last)
-            effects += pubend.read(first, relay.known.head, count=READ_ENTRIES, token=self._tokens, now=now)
+            effects += pubend.read(
+                first,
+                relay.known.head,
+                count=READ_ENTRIES,
+                bytes_wanted=self._config.answer_bytes,
+                token=self._tokens,
+                now=now,
+            )
         return effects
 
     def silence(self, relay: Relay, now: float) -> list[Effect]:

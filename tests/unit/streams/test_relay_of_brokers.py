@@ -147,3 +147,22 @@ def test_a_name_that_is_done_with_all_holds_up_no_log_after_a_crash_of_its_edge(
     row.crash("b1")
     row.pump.advance(10.0)
     assert position(row) > row.pump.now * SECOND - 3 * SECOND
+
+
+def test_one_question_is_answered_with_one_slice_of_the_log() -> None:
+    """A relay that has nothing in its cache asks; what is too much for one answer is left to the next question."""
+    row = StreamRow(2, cache_bytes=1, answer_bytes=1_000)
+    publisher, reader = row.client("pub", "b0"), row.client("sub", "b1")
+    row.read(reader, "sub", "n > 0")
+    row.pump.advance(1.0)
+    row.pump.change("sub", "b1", up=False)
+    for count in range(1, 31):
+        row.publish(publisher, "pub", count, filling="x" * 400)
+        row.pump.advance(0.1)
+    handed: list[Flight] = []
+    row.pump.loses = lambda flight: handed.append(flight) or False  # type: ignore[func-returns-value]
+    row.pump.change("sub", "b1", up=True)
+    row.pump.advance(5.0)
+    assert row.got("sub") == list(range(1, 31))
+    data = [one.packet for one in handed if isinstance(one.packet, Knowledge) and one.packet.data]
+    assert sum(len(packet.data) for packet in data if isinstance(packet, Knowledge)) <= 2 * 30
