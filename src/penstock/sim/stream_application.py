@@ -197,7 +197,7 @@ class StreamApplication:
             return
         if isinstance(outcome, Refused):
             self._tell(ReadingRefused((self._name, reader.number), outcome.problem))
-            delay = TRY_AGAIN * self._random.uniform(0.5, 1.5)  # two that take over from each other at once part company
+            delay = TRY_AGAIN * self._random.uniform(0.5, 1.5)  # rivals part company
             self._later(delay, partial(self._subscribe, reader))
             return
         reader.served = True

@@ -27,12 +27,16 @@ class Publishing:
         self._broker = broker
         self._waiting: dict[int, tuple[Link, int]] = {}  # our number -> the client and its number
 
-    def publish(self, packet: StreamPublish, link: Link, *, now: float) -> list[Effect]:
-        """A client wants a message stored."""
+    def publish(self, packet: StreamPublish, link: Link, client: str, *, now: float) -> list[Effect]:
+        """A client wants a message stored; messages under another's name go no further."""
+        publisher = packet.message.identity.publisher
+        if publisher != client:
+            problem = f"a client publishes under its own name, not as '{publisher}'"
+            return [_refusal(link, packet, problem, again=False)]
         count, problem, again = self._broker.pubends(packet.stream)
         if problem:
             return [_refusal(link, packet, problem, again=again)]
-        chosen = crc32((packet.key or packet.message.identity.publisher).encode()) % count
+        chosen = crc32((packet.key or publisher).encode()) % count
         pubend = pubend_name(packet.stream, chosen)
         host = self._broker.host(pubend)
         if host is None:
