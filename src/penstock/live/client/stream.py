@@ -25,6 +25,8 @@ from penstock.errors import InvalidOption
 from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.services import options as service_options
+from penstock.services import publication_options
+from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.durable_options import check_positions, durable_request
 from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
 from penstock.streams.start_times import start_on_wire
@@ -70,9 +72,10 @@ class Stream:
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
     ) -> tuple[Receipt, Identity]:
-        options = {"stream": self.name, "key": key, "publication_id": publication_id or ""}
-        place = await self._verbs.publish(attributes, body, options)
-        identity: Identity = place.pop("identity")
+        if not (isinstance(key, str) and isinstance(publication_id, str | None)):
+            service_options({"key": key, "publication_id": publication_id or ""}, publication_options())
+        options = StreamPublicationOptions(stream=self.name, key=key, publication_id=publication_id or "")
+        place, identity = await self._verbs.publish(attributes, body, options)
         return Receipt(**place), identity
 
     def subscribe(
