@@ -72,9 +72,7 @@ class Stream:
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
     ) -> tuple[Receipt, Identity]:
-        if not (isinstance(key, str) and isinstance(publication_id, str | None)):
-            service_options({"key": key, "publication_id": publication_id or ""}, publication_options())
-        options = StreamPublicationOptions(stream=self.name, key=key, publication_id=publication_id or "")
+        options = _publication(self.name, key, publication_id or "")
         place, identity = await self._verbs.publish(attributes, body, options)
         return Receipt(**place), identity
 
@@ -130,6 +128,13 @@ class Stream:
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""
         return await self._verbs.command("verify", self.name)
+
+
+def _publication(stream: str, key: Any, publication_id: Any) -> StreamPublicationOptions:
+    """What one publication asks for; raises InvalidOption."""
+    if type(key) is not str or type(publication_id) is not str:
+        service_options({"key": key, "publication_id": publication_id}, publication_options())
+    return StreamPublicationOptions(stream=stream, key=key, publication_id=publication_id)
 
 
 def _checked_name(name: object) -> str:
