@@ -36,7 +36,7 @@ QUIET = 2.0  # of publishing after it
 CONVERGENCE = 14.0  # the time within which a healed network must have delivered everything: a lease, and a retry
 MESSAGES = 60  # for all publishers together
 LARGE = 6_000  # bytes of a body that fills narrow links
-NARROW = 3e4  # bits per second
+NARROW = 2e5  # bits per second
 
 _ATTRIBUTES: dict[str, Recipe] = {
     "symbol": Recipe(choose=("IBM", "AMD", "SAP"), zipf=1.0),
@@ -86,7 +86,7 @@ def _settings(random: Random) -> StreamsConfig:
     if random.random() < 0.2:
         changed |= {"lease": random.choice((0.3, 2.0)), "reads_max": 1}
     if random.random() < 0.4:
-        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((0.5, 3.0))}
+        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((2.0, 4.0))}
         if random.random() < 0.5:
             changed |= {"retain": random.choice((2.5, 4.0))}
     return StreamsConfig(**changed)
@@ -125,7 +125,7 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
         delay=delay,
         jitter=random.uniform(0.0, delay / 2),
         loss=random.choice((0.0, 0.02, 0.2)),
-        duplicate=random.choice((0.0, 0.1)) if astray else 0.0,
+        duplicate=random.choice((0.0, 0.03)) if astray else 0.0,
         reorder=random.choice((0.0, 0.2)) if astray else 0.0,
         queue_packets=random.choice((20, 1_000)),
         cost=random.randint(1, 3),
@@ -139,16 +139,18 @@ def _stream(random: Random, number: int, names: list[str]) -> StreamSpec:
 def _publishers(
     random: Random, names: list[str], streams: tuple[StreamSpec, ...], settings: StreamsConfig
 ) -> Iterator[ClientSpec]:
-    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised
-    bodies = (0, 100, 400) if settings.cache_bytes < LARGE else (0, 100, 400, LARGE)  # a cache holds some messages
+    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised, however long it is on its way
+    large = known and settings.cache_bytes > LARGE  # a cache holds some messages
+    bodies = (0, 100, 400, LARGE) if large else (0, 100, 400)
     flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
+        hasty = random.random() < 0.3  # it gives up soon, and tries again itself: large messages would fill the links
         publisher = PublisherSpec(
             rate_messages_per_s=rate * random.uniform(0.5, 1.5),
             arrivals="poisson",
             attributes=dict(_ATTRIBUTES),
-            body_bytes=random.choice(bodies),
+            body_bytes=min(random.choice(bodies), 400 if hasty else LARGE),
             options={"stream": stream, "key": f"k{key}"},
             repeats=random.choice((0.0, 0.3)) if known else 0.0,
         )
@@ -157,7 +159,7 @@ def _publishers(
             broker=random.choice(names),
             access_delay=random.choice((0.0, 0.002)),
             publish=(publisher,),
-            services={"streams": StreamsClientConfig(give_up_after=random.choice((60.0, 60.0, 1.0)))},
+            services={"streams": StreamsClientConfig(give_up_after=1.0 if hasty else 60.0)},
         )
 
 

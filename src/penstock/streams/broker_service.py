@@ -187,7 +187,7 @@ class StreamBroker:
     def _from_client(self, packet: Packet, link: Link, now: float) -> list[Effect]:
         match packet:
             case StreamPublish():
-                return self._publishing.publish(packet, link, now=now)
+                return self._publishing.publish(packet, link, self._client_at(link), now=now)
             case Take():
                 return self._edge.take(packet, link) + self._settle_reader(link, packet.subscription, now)
             case Acknowledge():
@@ -209,19 +209,18 @@ class StreamBroker:
         return f"link {link}" if info is None else info.peer
 
     def _settle_reader(self, link: Link, number: int, now: float) -> list[Effect]:
-        relays = [self._relays.get(pubend) for pubend in self._edge.pubends_of(link, number)]
-        return [effect for relay in relays if relay is not None for effect in self._relays.settle(relay, now)]
+        return [effect for relay in self._edge.behind(link, number) for effect in self._relays.settle(relay, now)]
 
     # From neighbours.
 
     def _advert(self, packet: Advert, sender: Link, now: float) -> list[Effect]:
         self._greeted[sender] = None
         effects = self._directory.receive(packet, sender, self._neighbours(), now=now)
-        for stream in dict.fromkeys(one[0] for one in packet.pubends):
-            for relay in self._relays:
-                if stream_of(relay.pubend) == stream:
-                    epoch = self._directory.epoch_of(relay.pubend)
-                    effects += self._relays.renew(relay.pubend, epoch, now=now)
+        streams = dict.fromkeys(stream for stream, _, _, _ in packet.pubends)
+        for relay in self._relays:
+            if not relay.at_source and stream_of(relay.pubend) in streams:
+                epoch = self._directory.epoch_of(relay.pubend)
+                effects += self._relays.renew(relay.pubend, epoch, now=now)
         self._refresh_soon(now)
         return effects
 
@@ -246,9 +245,9 @@ class StreamBroker:
             case PublishRequest():
                 return self._for_pubend(payload, origin, now)
             case Registered():
+                whose = self._edge.asked_by(payload.request)
                 effects = self._edge.registered(payload, now=now)
-                relay = self._relays.get(payload.pubend)
-                return effects + (self._relays.settle(relay, now) if relay is not None else [])
+                return effects + (self._settle_reader(*whose, now) if whose is not None else [])
             case SessionEnded():
                 return self._edge.session_ended(payload, now=now)
             case ProgressStored():

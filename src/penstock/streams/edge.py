@@ -93,6 +93,7 @@ class Edge:
         self._readers: dict[tuple[Link, int], Reader] = {}
         self._by_pubend: dict[str, dict[tuple[Link, int], Reader]] = {}
         self._asked: dict[int, tuple[Reader, Cursor]] = {}  # request -> whose registration it is
+        self._sessions: dict[tuple[str, int], tuple[Reader, Cursor]] = {}  # pubend and session -> whose it is
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -105,10 +106,17 @@ class Edge:
         """Whether anybody here reads this pubend."""
         return bool(self._by_pubend.get(pubend))
 
-    def pubends_of(self, link: Link, number: int) -> list[str]:
-        """Those of one durable subscription."""
+    def behind(self, link: Link, number: int) -> list[Relay]:
+        """Where this subscription has not come as far as we have heard of: it may wait for something."""
         reader = self._readers.get((link, number))
-        return list(reader.cursors) if reader is not None else []
+        cursors = reader.cursors.values() if reader is not None else ()
+        found = [(cursor, self._broker.relay(cursor.pubend)) for cursor in cursors if cursor.walked]
+        return [relay for cursor, relay in found if relay is not None and cursor.position < relay.newest]
+
+    def asked_by(self, request: int) -> tuple[Link, int] | None:
+        """The subscription that waits for the answer to this request."""
+        reader, _ = self._asked.get(request, (None, None))
+        return (reader.link, reader.number) if reader is not None else None
 
     # What clients say.
 
@@ -141,7 +149,7 @@ class Edge:
                 filters=filters_of([predicate]),
                 start=packet.start,
                 takeover=packet.takeover,
-                identity=f"{client}/{packet.incarnation}",
+                identity=f"{client}/{packet.incarnation}/{packet.subscription}",
             )
             self._readers[link, packet.subscription] = reader
         reader.request, reader.asked_at, reader.rewind = packet.request, now, packet.rewind
@@ -172,6 +180,9 @@ class Edge:
                 cursor = Cursor(pubend, relay.interest.version, -1)
             reader.cursors[pubend] = cursor
         if position is not None:
+            if position != (cursor.epoch, cursor.presented):  # what was asked before is another question
+                self._asked.pop(cursor.request, None)
+                cursor.request = 0
             cursor.presented, cursor.epoch = position[1], position[0]
             if cursor.walked:
                 reader.back_to(cursor, position[1])
@@ -241,7 +252,7 @@ class Edge:
             CursorState.ACTIVE,
             "",
         )
-        effects: list[Effect] = []
+        self._sessions[packet.pubend, packet.session] = (reader, cursor)
         if not cursor.walked:
             cursor.walked = True
             cursor.begin(packet.gone_from - 1 if packet.gone_from else packet.position)
@@ -253,30 +264,27 @@ class Edge:
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
             relay.gone(packet.position)
-        return effects + self._answered(reader) + self._advance_all(reader)
+        return self._answered(reader) + self._advance_all(reader)
 
     def session_ended(self, packet: SessionEnded, *, now: float) -> list[Effect]:
         """The pubend knows no such session."""
-        effects: list[Effect] = []
-        for reader in list(self._by_pubend.get(packet.pubend, {}).values()):
-            cursor = reader.cursors[packet.pubend]
-            if reader.name != packet.name or cursor.session != packet.session:
-                continue
-            if packet.problem:
-                effects += self._end(reader, packet.problem, now)
-            else:
-                cursor.session, cursor.state = 0, CursorState.ASKED
-                effects += self._register(reader, cursor, now)
-        return effects
+        reader, cursor = self._sessions.get((packet.pubend, packet.session), (None, None))
+        if reader is None or cursor is None or reader.name != packet.name:
+            return []
+        if packet.problem:
+            return self._end(reader, packet.problem, now)
+        self._sessions.pop((packet.pubend, packet.session))
+        cursor.session, cursor.state = 0, CursorState.ASKED
+        return self._register(reader, cursor, now)
 
     def stored(self, packet: ProgressStored, *, now: float) -> list[Effect]:
         """Acknowledgements are on disk."""
         effects: list[Effect] = []
-        done = {(name, session): tick for name, session, tick in packet.done}
-        for reader in self._by_pubend.get(packet.pubend, {}).values():
-            cursor = reader.cursors[packet.pubend]
-            tick = done.get((reader.name, cursor.session))
-            if tick is not None and packet.epoch == cursor.epoch and tick > cursor.stored:
+        for name, session, tick in packet.done:
+            reader, cursor = self._sessions.get((packet.pubend, session), (None, None))
+            if reader is None or cursor is None or (reader.name, cursor.epoch) != (name, packet.epoch):
+                continue
+            if tick > cursor.stored:
                 cursor.stored = min(tick, cursor.position)
                 effects += self._confirmed(reader, cursor)
         return effects
@@ -381,13 +389,13 @@ class Edge:
     def _register(self, reader: Reader, cursor: Cursor, now: float) -> list[Effect]:
         """Ask the pubend to let the reader begin; a cursor that has walked stays where it is.
 
+        A question that was not answered is asked again under its number: the answer may take longer than our patience.
         A pubend of our own answers at once, and a refusal ends the reader: then there is nothing more to ask for.
         """
         if self._readers.get((reader.link, reader.number)) is not reader:
             return []
         relay = self._broker.relay(cursor.pubend)
         host = self._broker.host(cursor.pubend)
-        self._asked.pop(cursor.request, None)
         if relay is None or host is None:
             cursor.problem = self._broker.unreachable(cursor.pubend)
             return []
@@ -396,7 +404,7 @@ class Edge:
             self._by_pubend.setdefault(cursor.pubend, {})[reader.link, reader.number] = reader
             effects += self._interest(relay, now)
             cursor.since = relay.interest.version
-        cursor.request, cursor.asked_at = self._broker.next_request(), now
+        cursor.request = cursor.request or self._broker.next_request()
         cursor.problem = self._broker.unreachable(cursor.pubend)
         self._asked[cursor.request] = (reader, cursor)
         packet = Register(
@@ -453,6 +461,7 @@ class Edge:
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
+            self._sessions.pop((cursor.pubend, cursor.session), None)
             if self._by_pubend.get(cursor.pubend, {}).pop(key, None) is not None:
                 relay = self._broker.relay(cursor.pubend)
                 if relay is not None:

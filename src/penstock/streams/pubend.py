@@ -274,8 +274,13 @@ class Pubend:
 
     # Reading.
 
-    def read(self, first: Tick, last: Tick, *, count: int, token: int, now: float) -> list[Effect]:
-        """A slice of the log, as far as all is settled; the outlet gets it under this token."""
+    def read(
+        self, first: Tick, last: Tick, *, count: int, token: int, now: float, bytes_wanted: int = 1 << 40
+    ) -> list[Effect]:
+        """A slice of the log, as far as all is settled; the outlet gets it under this token.
+
+        As many entries as have about so many bytes, by the average of the log, and two more; at most `count`.
+        """
         core = self._core
         if core.problem or not core.ready:
             return self._outlet.slice_failed(self, token, now=now)
@@ -295,7 +300,9 @@ class Pubend:
             covered = upto if result.complete or not items else items[-1][0]
             return self._outlet.slice_read(self, token, first, covered, items, now=now)
 
-        return core.disk.ask(Read(first, upto, count), answered)
+        extent = self._retention.extent
+        enough = bytes_wanted * extent.entries // max(1, extent.bytes) + 2
+        return core.disk.ask(Read(first, upto, min(count, enough)), answered)
 
     # Readers.
 

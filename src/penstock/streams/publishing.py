@@ -36,12 +36,16 @@ class Publishing:
         self._counts.clear()
         self._hosts.clear()
 
-    def publish(self, packet: StreamPublish, link: Link, *, now: float) -> list[Effect]:
-        """A client wants a message stored."""
+    def publish(self, packet: StreamPublish, link: Link, client: str, *, now: float) -> list[Effect]:
+        """A client wants a message stored; messages under another's name go no further."""
+        publisher = packet.message.identity.publisher
+        if publisher != client:
+            problem = f"a client publishes under its own name, not as '{publisher}'"
+            return [_refusal(link, packet, problem, again=False)]
         count, problem, again = self._counts.get(packet.stream) or self._count(packet.stream)
         if problem:
             return [_refusal(link, packet, problem, again=again)]
-        chosen = crc32((packet.key or packet.message.identity.publisher).encode()) % count
+        chosen = crc32((packet.key or publisher).encode()) % count
         pubend, host = self._hosts.get((packet.stream, chosen)) or self._host(packet.stream, chosen)
         if host is None:
             return [_refusal(link, packet, self._broker.unreachable(pubend), again=True)]

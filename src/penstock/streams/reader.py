@@ -45,7 +45,7 @@ class Cursor:
     """One reader's place in one pubend."""
 
     __slots__ = (
-        *("asked_at", "confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
+        *("confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
         *(
             "progress_sent",
             "pubend",
@@ -70,8 +70,7 @@ class Cursor:
         self.presented = presented  # the position that the client keeps; -1: none
         self.walked = False  # whether it has ever been active
         self.problem = "no answer yet"
-        self.request = 0
-        self.asked_at = 0.0
+        self.request = 0  # that the pubend has not answered; 0: none
         self.begin(0)
 
     def begin(self, tick: Tick) -> None:

@@ -30,6 +30,7 @@ from penstock.scenario.stream_facts import (
     GapRead,
     MessageRead,
     PositionSeen,
+    ProgressOnDisk,
     Reader,
     ReadingBegan,
     ReadingEnded,
@@ -208,6 +209,7 @@ class StormReader(StormApplication):
                 self._facts.tell(Acknowledging(reader, pubend, tick, confirmed=False))
             await messages.ack()
             for pubend, tick in done.items():
+                self._facts.tell(ProgressOnDisk(pubend, self.name, tick))  # nobody can look there, so it is believed
                 self._facts.tell(Acknowledging(reader, pubend, tick, confirmed=True))
 
 

@@ -78,7 +78,7 @@ class Register(Packet, frozen=True):
     start: str
     epoch: int
     position: Tick
-    reader: str  # whoever registers again under the same one replaces itself
+    reader: str  # a subscription of one life of a client: under the same one it replaces itself, wherever it is now
     takeover: bool
     rewind: bool = False
 
@@ -87,7 +87,7 @@ class Register(Packet, frozen=True):
         check_pubend(self.pubend)
         require(fits(self.name, DURABLE_NAME_BYTES_MAX), "a durable name")
         require(len(self.where) <= WHERE_BYTES_MAX, "a predicate that is too long")
-        require(fits(self.reader, 2 * CLIENT_NAME_BYTES_MAX), "a reader")
+        require(fits(self.reader, CLIENT_NAME_BYTES_MAX + 64), "a reader")
         return self
 
 
