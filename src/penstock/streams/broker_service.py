@@ -42,6 +42,7 @@ from penstock.streams.packets import (
     CommandAnswer,
     DurableLeave,
     DurableSubscribe,
+    ForPubend,
     Item,
     Payload,
     Progress,
@@ -112,6 +113,7 @@ class StreamBroker:
         )
         self._edge = self._relays.edge = Edge(self, self._config, context.timers)
         self._publishing = Publishing(self)
+        self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
         self._from_neighbours: dict[type[Packet], Callable[..., list[Effect]]] = {
             Advert: self._advert,
@@ -124,6 +126,7 @@ class StreamBroker:
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         effects = self._look(now)
+        self._publishing.look_again()
         for packet in packets:
             handle = self._from_neighbours.get(type(packet))
             if handle is None:
@@ -132,7 +135,14 @@ class StreamBroker:
                 effects += handle(packet, sender, now)
             else:  # it will say Hello soon
                 effects.append(dropped("ingress", "sender unknown", "", packet.travels_in(), packet))
-        return effects
+        return effects + self._write(now)
+
+    def _write(self, now: float) -> list[Effect]:
+        """What has come together goes to disk together."""
+        if not self._published:
+            return []
+        pubends, self._published = self._published, {}
+        return [effect for pubend in pubends.values() for effect in pubend.write(now)]
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if up:
@@ -232,6 +242,8 @@ class StreamBroker:
         match payload:
             case PublishAnswer():
                 return self._publishing.answered(payload)
+            case PublishRequest():
+                return self._for_pubend(payload, origin, now)
             case Registered():
                 whose = self._edge.asked_by(payload.request)
                 effects = self._edge.registered(payload, now=now)
@@ -244,16 +256,17 @@ class StreamBroker:
                 return self._commands.answered(payload)
             case Command():
                 return self._command(payload, origin, now)
+        assert isinstance(payload, ForPubend)
         return self._for_pubend(payload, origin, now)
 
-    def _for_pubend(self, payload: Payload, origin: BrokerId, now: float) -> list[Effect]:
-        assert isinstance(payload, PublishRequest | Register | Unregister | Renew | Progress)
+    def _for_pubend(self, payload: ForPubend, origin: BrokerId, now: float) -> list[Effect]:
         pubend = self._hosting.pubends.get(payload.pubend)
         if pubend is None:
             return self._no_pubend(payload, origin, now)
         match payload:
             case PublishRequest():
-                return pubend.publish(payload, origin, now=now)
+                self._published[pubend.name] = pubend
+                return pubend.publish(payload, origin, write=False, now=now)
             case Register():
                 return pubend.register(payload, origin, now=now)
             case Unregister():
@@ -427,6 +440,7 @@ class StreamBroker:
                 timers=context.timers,
                 random=context.random(f"{stream}/{number}"),
                 outlet=self,
+                traced=context.traced,
             )
 
         return make

@@ -50,7 +50,8 @@ from penstock.streams.packets import (
     name_problem,
     pubend_name,
 )
-from penstock.streams.reader import Cursor, CursorState, Reader, walking
+from penstock.streams.reader import Cursor, CursorState, Reader
+from penstock.streams.reader_group import ReaderGroup
 from penstock.streams.relay import TICKS_PER_SECOND, Relay
 from penstock.streams.ticks import TickRanges
 from penstock.streams.timers import StreamTimer
@@ -91,7 +92,7 @@ class Edge:
         self._config = config
         self._timers = timers
         self._readers: dict[tuple[Link, int], Reader] = {}
-        self._by_pubend: dict[str, dict[tuple[Link, int], Reader]] = {}
+        self._by_pubend: dict[str, ReaderGroup] = {}
         self._asked: dict[int, tuple[Reader, Cursor]] = {}  # request -> whose registration it is
         self._sessions: dict[tuple[str, int], tuple[Reader, Cursor]] = {}  # pubend and session -> whose it is
 
@@ -175,7 +176,7 @@ class Edge:
             if relay is None:  # it will be known one day; until then there is nothing to filter
                 cursor = Cursor(pubend, 0, -1)
             else:
-                self._by_pubend.setdefault(pubend, {})[reader.link, reader.number] = reader
+                self._group(pubend).add(reader)
                 effects += self._interest(relay, now)
                 cursor = Cursor(pubend, relay.interest.version, -1)
             reader.cursors[pubend] = cursor
@@ -296,10 +297,9 @@ class Edge:
 
     def pubend_replaced(self, pubend: str, *, now: float) -> list[Effect]:
         """A pubend of this name is another one now: what was read of the old one has no sequel."""
-        readers = list(self._by_pubend.get(pubend, {}).values())
         return [
             effect
-            for reader in readers
+            for reader in self._by_pubend.get(pubend, ())
             for effect in self._end(reader, f"the stream '{reader.stream}' was removed", now)
         ]
 
@@ -307,20 +307,16 @@ class Edge:
 
     def advance(self, relay: Relay) -> list[Effect]:
         """More is known of a pubend."""
-        effects: list[Effect] = []
-        for reader, cursor in list(walking(iter(self._by_pubend.get(relay.pubend, {}).values()), relay.pubend)):
-            effects += reader.advance(cursor, relay.known)
-        return effects
+        readers = self._by_pubend.get(relay.pubend)
+        return [] if readers is None else readers.advance(relay.known)
 
     def wanted(self, relay: Relay) -> TickRanges:
         """The unknown ticks that cursors stand before, within their NACK windows."""
         wanted = TickRanges()
         window = int(self._config.nack_window * TICKS_PER_SECOND)
-        places = {
-            (cursor.position, cursor.since): None
-            for _, cursor in walking(iter(self._by_pubend.get(relay.pubend, {}).values()), relay.pubend)
-        }
-        if self.reads(relay.pubend) and relay.horizon:
+        readers = self._by_pubend.get(relay.pubend)
+        places = {} if readers is None else readers.before(relay.newest)
+        if readers and relay.horizon:
             places[relay.horizon, 0] = None
         for position, since in places:
             last = min(relay.newest, position + window)
@@ -333,7 +329,7 @@ class Edge:
         """Tell the pubend what readers are done with."""
         host = self._broker.host(pubend)
         done: dict[int, list[tuple[str, int, Tick]]] = {}
-        for reader in self._by_pubend.get(pubend, {}).values():
+        for reader in self._by_pubend.get(pubend, ()):
             cursor = reader.cursors[pubend]
             tick = cursor.progress()
             if cursor.session and tick > cursor.stored:
@@ -376,10 +372,10 @@ class Edge:
 
     def _interest(self, relay: Relay, now: float) -> list[Effect]:
         """What our readers together want of a pubend."""
-        readers = self._by_pubend.get(relay.pubend, {})
+        readers = self._by_pubend.get(relay.pubend)
         if readers:
             relay.read_here()
-            relay.interest.set(OURSELVES, {k: v for reader in readers.values() for k, v in reader.filters.items()})
+            relay.interest.set(OURSELVES, {k: v for reader in readers for k, v in reader.filters.items()})
         else:
             relay.has_readers = False
             relay.interest.remove(OURSELVES)
@@ -400,8 +396,8 @@ class Edge:
             cursor.problem = self._broker.unreachable(cursor.pubend)
             return []
         effects: list[Effect] = []
-        if (reader.link, reader.number) not in self._by_pubend.get(cursor.pubend, {}):
-            self._by_pubend.setdefault(cursor.pubend, {})[reader.link, reader.number] = reader
+        if reader not in self._group(cursor.pubend):
+            self._group(cursor.pubend).add(reader)
             effects += self._interest(relay, now)
             cursor.since = relay.interest.version
         cursor.request = cursor.request or self._broker.next_request()
@@ -456,13 +452,14 @@ class Edge:
 
     def _drop(self, reader: Reader, now: float) -> list[Effect]:
         """Forget it first: a pubend of our own answers at once."""
-        key = (reader.link, reader.number)
-        del self._readers[key]
+        del self._readers[reader.link, reader.number]
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
             self._sessions.pop((cursor.pubend, cursor.session), None)
-            if self._by_pubend.get(cursor.pubend, {}).pop(key, None) is not None:
+            group = self._by_pubend.get(cursor.pubend)
+            if group is not None and reader in group:
+                group.remove(reader)
                 relay = self._broker.relay(cursor.pubend)
                 if relay is not None:
                     effects += self._interest(relay, now)
@@ -473,6 +470,12 @@ class Edge:
                 effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
                 effects += self._broker.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
         return effects
+
+    def _group(self, pubend: str) -> ReaderGroup:
+        group = self._by_pubend.get(pubend)
+        if group is None:
+            group = self._by_pubend[pubend] = ReaderGroup(pubend)
+        return group
 
     def _cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:
         reader = self._readers.get((link, number))

@@ -111,6 +111,7 @@ class Pubend:
         timers: ServiceTimers,
         random: Random,
         outlet: Outlet,
+        traced: bool = True,
     ) -> None:
         self._outlet = outlet
         self._core = PubendCore(
@@ -122,6 +123,7 @@ class Pubend:
             send=lambda broker, payload, now: outlet.send_to(broker, payload, now=now),
             committed=lambda items, now: outlet.committed(self, items, now=now),
             gone_moved=lambda now: outlet.pubend_gone(self, now=now),
+            traced=traced,
         )
         core = self._core
         self.name = core.name
@@ -236,9 +238,14 @@ class Pubend:
 
     # Publishing.
 
-    def publish(self, packet: PublishRequest, reply_to: BrokerId, *, now: float) -> list[Effect]:
+    def publish(self, packet: PublishRequest, reply_to: BrokerId, *, write: bool = True, now: float) -> list[Effect]:
+        """Store a message. With `write=False` there are more to come, and a call of `write` after them."""
         self._heed_clock(now)
-        return self._queue.publish(packet, reply_to, now)
+        return self._queue.publish(packet, reply_to, now, write=write)
+
+    def write(self, now: float) -> list[Effect]:
+        """Begin to write what was published, unless a write is under way."""
+        return self._queue.write(now)
 
     def horizon(self, now: float) -> Tick:
         """Everything up to it is settled: data on disk, or silence for ever."""

@@ -22,7 +22,7 @@ from penstock.streams.packets.common import (
 )
 
 
-class PublishRequest(Packet, frozen=True):
+class PublishRequest(Packet, frozen=True, gc=False):
     """Store this. `age`: seconds since the publisher first tried."""
 
     request: int
@@ -50,7 +50,7 @@ class PublishRequest(Packet, frozen=True):
         return Lane.STREAM
 
 
-class PublishAnswer(Packet, frozen=True):
+class PublishAnswer(Packet, frozen=True, gc=False):
     """It is on disk under this tick; or a problem, which may pass if it is tried `again`."""
 
     request: int
@@ -196,19 +196,8 @@ class CommandAnswer(Packet, frozen=True):
     problem: str = ""
 
 
-Payload = (
-    PublishRequest
-    | PublishAnswer
-    | Register
-    | Registered
-    | Unregister
-    | Renew
-    | SessionEnded
-    | Progress
-    | ProgressStored
-    | Command
-    | CommandAnswer
-)
+ForPubend = PublishRequest | Register | Unregister | Renew | Progress
+Payload = ForPubend | PublishAnswer | Registered | SessionEnded | ProgressStored | Command | CommandAnswer
 
 
 class Routed(Packet, frozen=True, gc=False):
