@@ -43,8 +43,9 @@ from penstock.kernel.storage import (
 )
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
-from penstock.live.store import sqlite_file, sqlite_store
-from penstock.live.store.sqlite_file import Answers, SqliteFile
+from penstock.live.store import group_commit, sqlite_file
+from penstock.live.store.group_commit import Answers
+from penstock.live.store.sqlite_file import SqliteFile
 from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.wire.addresses import Address
 
@@ -225,8 +226,8 @@ def test_what_waits_is_one_transaction_and_is_answered_in_order(path: Path) -> N
 
 
 def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "GROUP_MAX", 10)
-    monkeypatch.setattr(sqlite_store, "WAITING_MAX", 50)
+    monkeypatch.setattr(group_commit, "GROUP_MAX", 10)
+    monkeypatch.setattr(group_commit, "WAITING_MAX", 50)
 
     async def asked() -> None:
         async with a_store(path) as store:
@@ -250,7 +251,7 @@ def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest
 
 
 def test_a_group_has_about_so_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "GROUP_BYTES_MAX", 1_000)
+    monkeypatch.setattr(group_commit, "GROUP_BYTES_MAX", 1_000)
 
     async def asked() -> None:
         async with a_store(path) as store:
