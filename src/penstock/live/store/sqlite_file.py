@@ -52,6 +52,7 @@ class SqliteFile(Transactions):
     """A store that does what it is asked at once. Raises NotPossibleHere if the file cannot be had."""
 
     _damage = _DAMAGE
+    _blocks: SqliteBlocks
 
     def __init__(self, path: Path, *, sync: Sync = "full", vfs: str = "") -> None:
         super().__init__(str(path))
@@ -184,13 +185,6 @@ class SqliteFile(Transactions):
         if not agree:
             raise Damaged("its list of pages is damaged; bring it back from a backup")
 
-    def _find_trimmed(self) -> None:
-        """What was trimmed and not yet deleted is deleted now."""
-        for area in self._blocks.areas():
-            with suppress(Damaged):
-                self._blocks.forget(area, self._areas.row(area).trimmed.key)
-        self._blocks.committed()
-
     # Changing, as Transactions wants it.
 
     @property
@@ -209,7 +203,6 @@ class SqliteFile(Transactions):
             raise
         except Exception as error:
             raise CommitUnknown(error) from None
-        self._blocks.committed()
 
     def _mend(self) -> bool:
         """Overwrite a commit whose sync had failed."""

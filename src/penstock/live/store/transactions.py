@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from penstock.kernel.areas import Areas
+from penstock.kernel.log_entry import Damaged
 from penstock.kernel.storage import Ask, Extent, Get, Names, Read, StorageFailed
 from penstock.live.store.group_commit import Answers
+from penstock.live.store.sql_blocks import SqlBlocks
 
 Sync = Literal["full", "relaxed"]
 
@@ -35,8 +38,9 @@ class Doubt(NamedTuple):
 
 
 class Transactions(ABC):
-    """The part that all places share; `_areas` is set when the place has been opened."""
+    """The part that all places share; blocks and areas are set when the place has been opened."""
 
+    _blocks: SqlBlocks
     _areas: Areas
     _damage: tuple[type[Exception], ...]  # errors of the library that mean that what was stored is damaged
 
@@ -57,6 +61,13 @@ class Transactions(ABC):
             return []
         doubt, self._doubt = self._doubt, None
         return doubt.kept if self._was_kept() else doubt.undone
+
+    def _find_trimmed(self) -> None:
+        """What was trimmed and not yet deleted is deleted now; for a place that was opened."""
+        for area in self._blocks.areas():
+            with suppress(Damaged):
+                self._blocks.forget(area, self._areas.row(area).trimmed.key)
+        self._blocks.committed()
 
     @property
     def unsettled(self) -> int:
@@ -106,6 +117,7 @@ class Transactions(ABC):
             answers = [(asked.ticket, self._areas.carry_out(asked.area, asked.operation)) for asked in group]
             self._areas.flush()
             self._commit(group)
+            self._blocks.committed()
         except CommitUnknown as error:
             self._undo()
             self._doubt = Doubt(answers, self._all_fail(group, StorageFailed(f"{self._shown}: {error}")))
@@ -117,15 +129,14 @@ class Transactions(ABC):
     def _failed(self, group: Sequence[Ask], error: Exception) -> Answers:
         """Undo it, and try it again in halves."""
         self._undo()
-        problem = StorageFailed(f"{self._shown}: {error}")
         if self._stops_all(error):
-            return self._all_fail(group, problem)
+            return self._all_fail(group, self._trouble())
         if len(group) > 1:
             half = len(group) // 2
             return self.carry_out(group[:half]) + self.carry_out(group[half:])
         if isinstance(error, self._damage):
-            problem = self._areas.condemn(group[0].area, str(error))
-        return self._all_fail(group, problem)
+            return self._all_fail(group, self._areas.condemn(group[0].area, str(error)))
+        return self._all_fail(group, StorageFailed(f"{self._shown}: {error}"))
 
     @staticmethod
     def _all_fail(group: Sequence[Ask], problem: StorageFailed) -> Answers:
