@@ -14,10 +14,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 START_WITHIN = 60.0
+MEMORY = Path("/dev/shm")  # a crashed server syncs a thousand files, and a killed process loses nothing of a file
 USERS = ("postgres", "nobody")  # if we are root, whom PostgreSQL refuses
 
 CONFIG = """
@@ -63,12 +65,21 @@ class PostgresServer:
         found, self._user = programs(), ordinary_user()
         assert found is not None
         self._programs = found
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="penstock-postgres-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None)
+        )
         self._data = self._folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         if self._user:
             shutil.chown(self._folder, self._user)
-        options = ("--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "--username=tester")
+        options = (
+            "--no-sync",
+            "--no-locale",
+            "--encoding=UTF8",
+            "--auth=trust",
+            "--wal-segsize=1",
+            "--username=tester",
+        )
         made = subprocess.run([*self._run("initdb"), *options, "-D", self._data], capture_output=True, **self._as())
         assert made.returncode == 0, made.stderr.decode()
         with (self._data / "postgresql.conf").open("a") as file:
@@ -109,11 +120,14 @@ class PostgresServer:
         """All its processes, at once."""
         assert self._process is not None
         for pid in [self._process.pid, *children(self._process.pid)]:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self._process.wait()
+
+    def limit_files(self, pid: int, size_bytes: int | None) -> None:
+        """One of its processes may write no file beyond this size; root may be forbidden to say so, its user is not."""
+        limit = "unlimited" if size_bytes is None else str(size_bytes)
+        subprocess.run(["prlimit", f"--pid={pid}", f"--fsize={limit}:"], check=True, **self._as())
 
     def execute(self, text: str, *values: object) -> list[tuple[object, ...]]:
         """As somebody else at the server would."""

@@ -85,7 +85,12 @@ def _brokers(scenario: Scenario, emulated: bool) -> list[Row]:
         _row(_any(brokers, _BROKER, "listen"), "addresses of brokers", True, "others get the ports that are left"),
         _row(bool(scenario.lanes), "lanes", True, "as in the simulator"),
         _row(bool(scenario.services), "settings of services", True, "as in the simulator"),
-        _row(bool(scenario.stream), "streams", True, "as in the simulator, at brokers that have a place to store (--data, --store)"),
+        _row(
+            bool(scenario.stream),
+            "streams",
+            True,
+            "as in the simulator, where brokers can store (--data, --store)",
+        ),
         _row(bool(scenario.store), "store", not emulated, "in a folder of the run" if emulated else "a schema each"),
         _row(scenario.encoding != EncodingSpec(), "encoding", True, "as in the simulator"),
         _row(crowded, "workers and service times", False, "a broker is as fast as this machine"),

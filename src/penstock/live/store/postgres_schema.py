@@ -175,6 +175,7 @@ class PostgresSchema(Transactions):
 
     def _claim(self, connection: psycopg.Connection[Any]) -> None:
         """Nobody else had it since we had; what was answered is there."""
+        self._warned = False
         with connection.transaction():
             rows = connection.execute("SELECT format, owner, committed FROM setting FOR UPDATE").fetchall()
             if len(rows) != 1 or rows[0][0] != FORMAT:
@@ -186,6 +187,7 @@ class PostgresSchema(Transactions):
                 self._gone_back(self._committed - found)
             if self._claims:
                 connection.execute("UPDATE setting SET owner = %s", (self._owner,))
+        self._check_warned()
         self._found = found
         if self._doubt is None or not self._opened:
             self._committed = found
@@ -234,10 +236,16 @@ class PostgresSchema(Transactions):
             raise CommitUnknown(_line(error)) from None
         if done != "COMMIT":
             raise OSError("the server has undone the transaction")
-        if self._warned:  # it does not know whether its standbys have it
-            self._disconnect("a commit with a warning")
-            raise CommitUnknown("a commit with a warning")
+        try:
+            self._check_warned()
+        except OSError as error:
+            self._disconnect(str(error))
+            raise CommitUnknown(error) from None
         self._committed = number
+
+    def _check_warned(self) -> None:
+        if self._warned:
+            raise OSError("the server does not know whether its standbys have the commit")
 
     def _undo(self) -> None:
         if self._blocks.connection is not None:
