@@ -287,6 +287,10 @@ class Known:
             holes.append((first, last))
         return holes
 
+    def between(self, first: Tick, last: Tick) -> int:
+        """About how many messages are known from `first` to `last`: perhaps a few that are kept no longer."""
+        return bisect_right(self._ticks, last) - bisect_left(self._ticks, first)
+
     def contiguous(
         self, after: Tick, since: int, *, bytes_max: int, items_max: int, upto: Tick | None = None
     ) -> KnownSpan | None:
