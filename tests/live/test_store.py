@@ -7,10 +7,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
-from random import Random
 from threading import Event
 
 import pytest
@@ -18,7 +16,6 @@ import pytest
 from live_help import run, until
 from penstock.errors import NotPossibleHere
 from penstock.kernel.machine import Effect
-from penstock.kernel.memory_store import MemoryStore
 from penstock.kernel.storage import (
     ENTRY_BYTES_MAX,
     READ_MAX,
@@ -43,47 +40,18 @@ from penstock.kernel.storage import (
 )
 from penstock.live.broker.plan import BrokerPlan
 from penstock.live.broker.server import BrokerServer
-from penstock.live.store import sqlite_file, sqlite_store
-from penstock.live.store.sqlite_file import Answers, SqliteFile
+from penstock.live.store import group_commit, sqlite_file
+from penstock.live.store.group_commit import Answers
+from penstock.live.store.sqlite_file import SqliteFile
 from penstock.live.store.sqlite_store import SqliteStore
 from penstock.live.wire.addresses import Address
+from store_help import ALL, Asker, an_asker, answers_like_memory
 
 ABC = ((10, b"a"), (20, b"bb"), (30, b"ccc"))
-ALL = Read(1, 1 << 60, READ_MAX)
 
 
-class Asker:
-    """Asks a store, and keeps what it answers."""
-
-    def __init__(self, path: Path) -> None:
-        self.answers: list[tuple[int, StorageResult]] = []
-        self.store = SqliteStore(path, lambda ticket, result: self.answers.append((ticket, result)))
-        self._ticket = self._key = 0
-
-    def ask(self, operation: Operation, area: str = "toy") -> int:
-        self._ticket += 1
-        self.store.ask(Ask(self._ticket, area, operation))
-        return self._ticket
-
-    def append(self, *entries: bytes) -> Append:
-        """With the next keys."""
-        first = self._key + 1
-        self._key += len(entries)
-        return Append(tuple(enumerate(entries, start=first)))
-
-    async def answered(self, operation: Operation, area: str = "toy") -> StorageResult:
-        ticket = self.ask(operation, area)
-        await until(lambda: bool(self.answers) and self.answers[-1][0] == ticket)
-        return self.answers[-1][1]
-
-
-@asynccontextmanager
-async def a_store(path: Path) -> AsyncIterator[Asker]:
-    asker = Asker(path)
-    try:
-        yield asker
-    finally:
-        asker.store.close()
+def a_store(path: Path) -> AbstractAsyncContextManager[Asker[SqliteStore]]:
+    return an_asker(lambda answered: SqliteStore(path, answered))
 
 
 @pytest.fixture
@@ -116,44 +84,9 @@ def test_every_operation_is_answered_as_the_rules_say(path: Path) -> None:
     run(asked())
 
 
-def random_operation(random: Random, key: int) -> Operation:
-    names = ("a", "b", "a name with spaces", "ü\0")
-    match random.randrange(9):
-        case 0 | 1:
-            keys = sorted(random.randrange(key, key + 10) for _ in range(random.randrange(4)))
-            return Append(tuple((one, random.randbytes(random.randrange(4))) for one in keys))
-        case 2:
-            ends = (-3, 0, random.randrange(key + 1), random.randrange(key + 1), 2**80)
-            return Read(random.choice(ends), random.choice(ends), random.choice((-1, 0, 1, 3, 2**80)))
-        case 3:
-            return Trim(random.choice((-3, random.randrange(key + 5), random.randrange(key + 1), 2**80)))
-        case 4:
-            return Put(random.choice(names), random.randbytes(random.randrange(4)))
-        case 5:
-            return Extent()
-        case 6:
-            return Names()
-        case 7 if random.random() < 0.1:
-            return Drop()
-        case _:
-            return Get(random.choice(names))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_asked_it_answers_like_the_store_in_memory_also_when_opened_again(path: Path, seed: int) -> None:
-    random, memory = Random(seed), MemoryStore()
-
-    async def asked() -> None:
-        for _ in range(4):
-            async with a_store(path) as store:
-                expected = []
-                for number in range(200):
-                    operation, area = random_operation(random, number), random.choice(("one", "two"))
-                    expected.append((store.ask(operation, area), memory.carry_out(area, operation)))
-                await until(lambda: len(store.answers) == 200)
-                assert store.answers == expected
-
-    run(asked())
+    run(answers_like_memory(lambda: a_store(path), seed))
 
 
 def test_the_bounds_are_those_of_the_rules(path: Path) -> None:
@@ -225,8 +158,8 @@ def test_what_waits_is_one_transaction_and_is_answered_in_order(path: Path) -> N
 
 
 def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "GROUP_MAX", 10)
-    monkeypatch.setattr(sqlite_store, "WAITING_MAX", 50)
+    monkeypatch.setattr(group_commit, "GROUP_MAX", 10)
+    monkeypatch.setattr(group_commit, "WAITING_MAX", 50)
 
     async def asked() -> None:
         async with a_store(path) as store:
@@ -250,7 +183,7 @@ def test_a_group_is_bounded_and_so_is_what_waits(path: Path, monkeypatch: pytest
 
 
 def test_a_group_has_about_so_many_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "GROUP_BYTES_MAX", 1_000)
+    monkeypatch.setattr(group_commit, "GROUP_BYTES_MAX", 1_000)
 
     async def asked() -> None:
         async with a_store(path) as store:
@@ -363,7 +296,7 @@ def test_two_processes_cannot_have_one_file(path: Path, monkeypatch: pytest.Monk
 
 def test_closing_carries_out_what_was_asked_and_answers_nobody_any_more(path: Path) -> None:
     async def asked() -> None:
-        store = Asker(path)
+        store = Asker(lambda answered: SqliteStore(path, answered))
         assert await store.answered(store.append(b"0")) == Appended()
         go = held_up(store.store)
         for number in range(1, 3000):

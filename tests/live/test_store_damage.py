@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import NotPossibleHere
 from penstock.kernel.areas import AreaVerdict
 from penstock.kernel.storage import Append, Ask, Extent, Get, Names, Operation, Put, Read, StorageFailed, Trim
-from penstock.live.store import sqlite_blocks, sqlite_file
+from penstock.live.store import sql_blocks, sqlite_file
 from penstock.live.store.sqlite_file import SqliteFile
 from penstock.live.store.verify import verify_file
 from power_cut_vfs import Disk, Image, PowerCutVfs
@@ -39,7 +39,7 @@ def vfs() -> Iterator[PowerCutVfs]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "CHECKPOINT_PAGES", 12)
-    monkeypatch.setattr(sqlite_blocks, "SLICE_ENTRIES", 3)
+    monkeypatch.setattr(sql_blocks, "SLICE_ENTRIES", 3)
 
 
 ROUNDS = 55

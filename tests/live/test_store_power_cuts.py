@@ -30,7 +30,7 @@ from penstock.kernel.storage import (
     StorageResult,
     Trim,
 )
-from penstock.live.store import sqlite_blocks, sqlite_file
+from penstock.live.store import sql_blocks, sqlite_blocks, sqlite_file
 from penstock.live.store.sqlite_file import SqliteFile
 from power_cut_vfs import Disk, Image, PowerCutVfs, Step, images
 
@@ -51,7 +51,7 @@ def vfs() -> Iterator[PowerCutVfs]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short workload reaches everything."""
     monkeypatch.setattr(sqlite_file, "CHECKPOINT_PAGES", 12)
-    monkeypatch.setattr(sqlite_blocks, "SLICE_ENTRIES", 3)
+    monkeypatch.setattr(sql_blocks, "SLICE_ENTRIES", 3)
     monkeypatch.setattr(sqlite_blocks, "FREE_PAGES_MIN", 1)
     monkeypatch.setattr(sqlite_blocks, "FREE_SHARE", 1_000)
 

@@ -22,7 +22,6 @@ from penstock.streams.pubend_clock import TickSource
 from penstock.streams.publication_ids import PublicationIds
 from penstock.streams.publish_queue import PublishQueue
 from penstock.streams.reader import Reader
-from penstock.streams.relays import Relays
 
 SEEDS_MAX = 100
 
@@ -46,10 +45,6 @@ def the_pubend_answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 def silence_of_an_older_interest_counts(patch: pytest.MonkeyPatch) -> None:
     original = Known._stretches
     patch.setattr(Known, "_stretches", lambda self, first, last, since: original(self, first, last, 0))
-
-
-def versions_of_interest_begin_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Relays, "drop", lambda self, pubend: self._relays.pop(pubend, None))
 
 
 def the_lease_is_not_kept(patch: pytest.MonkeyPatch) -> None:
@@ -131,7 +126,6 @@ def an_acknowledgement_is_told_before_it_is_on_disk(patch: pytest.MonkeyPatch) -
 FIRST_SEED: dict[Patch, int] = {
     the_pubend_answers_before_the_commit: 0,
     silence_of_an_older_interest_counts: 2,
-    versions_of_interest_begin_again: 26,
     the_lease_is_not_kept: 12,
     the_horizon_passes_what_is_being_written: 1,
     the_edge_skips_what_is_unknown: 0,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.clients import AsJson
-from penstock.cli.data_folder import data_folder
+from penstock.cli.data_folder import DataFolder, StoreUrl, data_place, one_place
 
 if TYPE_CHECKING:
     from penstock.live.broker.plan import BrokerPlan
+    from penstock.live.store.place import Place
 
 
 def broker_command(
@@ -25,10 +26,8 @@ def broker_command(
     ] = None,
     base_port: Annotated[int, typer.Option(help="Ports of the file's brokers are counted from here.")] = 7420,
     trace: Annotated[Path | None, typer.Option(help="Write this broker's part of a trace into this folder.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Where streams are stored; penstock-data/NAME by default, if the file declares any."),
-    ] = None,
+    data: DataFolder = None,
+    store: StoreUrl = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,14 +39,14 @@ def broker_command(
     from penstock.live.process_name import call_process
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
-    plan, folder = _plan(name, network, listen, base_port, data)
+    plan, place = _plan(name, network, listen, base_port, data, store)
     call_process(f"penstock {name}")
-    run(_serve(plan, trace, folder, as_json))
+    run(_serve(plan, trace, place, as_json))
 
 
 def _plan(
-    name: str, network: Path | None, listen: str | None, base_port: int, data: Path | None
-) -> tuple[BrokerPlan, Path | None]:
+    name: str, network: Path | None, listen: str | None, base_port: int, data: Path | None, store: str | None
+) -> tuple[BrokerPlan, Place | None]:
     """What the broker must know, and where it stores its streams."""
     from penstock.live.broker.plan import BrokerPlan, assign_addresses, plan_for
     from penstock.live.wire.addresses import Address, parse_address
@@ -55,15 +54,15 @@ def _plan(
 
     chosen = parse_address(listen) if listen is not None else None
     if network is None:
-        return BrokerPlan(name=name, listen=chosen or Address("127.0.0.1", base_port)), data
+        return BrokerPlan(name=name, listen=chosen or Address("127.0.0.1", base_port)), one_place(data, store)
     scenario = read_scenario(network)
     addresses = assign_addresses(scenario, base_port=base_port)
     if chosen is not None:
         addresses[name] = chosen
-    return plan_for(scenario, name, addresses), data_folder(scenario, data)
+    return plan_for(scenario, name, addresses), data_place(scenario, data, store)
 
 
-async def _serve(plan: BrokerPlan, folder: Path | None, data: Path | None, as_json: bool) -> None:
+async def _serve(plan: BrokerPlan, folder: Path | None, data: Place | None, as_json: bool) -> None:
     from penstock.live.broker.server import BrokerServer
     from penstock.live.event_loop import stop_on_signals, warn_of_failed_accepts
     from penstock.live.trace import open_trace

@@ -1,8 +1,8 @@
 """`penstock stream`: make streams, look at them, trim and delete them, and check what is on disk.
 
 Commands go to a running broker, which asks the brokers of the stream's pubends. What deletes anything says what that is
-and asks first, or takes `--yes` for the answer. `verify --data` reads the files of a folder by itself, for brokers that
-do not run. Exit codes are those of all commands; 1 if `verify` finds damage.
+and asks first, or takes `--yes` for the answer. `verify --data` and `--store` read what is stored by themselves, for
+brokers that do not run. Exit codes are those of all commands; 1 if `verify` finds damage.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
+from penstock.cli.data_folder import one_place
 from penstock.cli.report import plain, table
-from penstock.errors import NotPossibleHere
 from penstock.streams.packets import stream_of
 
 if TYPE_CHECKING:
     from penstock.live.client.network import Network
+    from penstock.live.store.place import Place
 
 app = typer.Typer(
     help="Streams: messages that are stored, and read exactly once.",
@@ -151,6 +152,7 @@ def verify_command(
     data: Annotated[
         Path | None, typer.Option(help="Read the files of this folder; their brokers must not run.")
     ] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="Read what is stored there, likewise.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -158,12 +160,13 @@ def verify_command(
 
     Examples: penstock stream verify orders; penstock stream verify --data penstock-data/town
     """
-    if data is None and not stream:
+    place = one_place(data, store)
+    if place is None and not stream:
         raise typer.BadParameter("name a stream, or a folder with --data", param_hint="STREAM")
-    if data is None:
+    if place is None:
         found = _asked(url, lambda network: network.stream(stream).verify())["pubends"]
     else:
-        found = _verified(data, stream)
+        found = _verified(place, stream)
     if as_json:
         typer.echo(json.dumps({"pubends": found}))
     else:
@@ -208,23 +211,20 @@ def _check(yes: bool, what: str) -> None:
     typer.confirm(f"{what}?", abort=True, err=True)
 
 
-def _verified(data: Path, stream: str) -> list[dict[str, Any]]:
-    """What is in the files of a folder, one for each broker: an area of the service is a pubend."""
-    from penstock.live.store.verify import verify_file
+def _verified(place: Place, stream: str) -> list[dict[str, Any]]:
+    """What is in the stores of brokers: an area of the service is a pubend."""
+    from penstock.live.store.place import verify_place
     from penstock.streams.service import STREAMS
 
-    files = sorted(data.glob("*.sqlite"))
-    if not files:
-        raise NotPossibleHere(f"there are no files of brokers in {data}", "name the folder of --data")
     found = []
-    for file in files:
-        for verdict in verify_file(file):
+    for file, verdicts in verify_place(place).items():
+        for verdict in verdicts:
             service, _, pubend = verdict.area.partition("/")
             ours = service == STREAMS.name and pubend and stream in ("", stream_of(pubend))
             if not ours and not verdict.problem:
                 continue  # what is damaged is said, whatever it is
             sizes = {"entries": verdict.entries, "bytes": verdict.bytes}
-            found.append({"pubend": pubend or verdict.area, "file": str(file), **sizes, "damage": verdict.problem})
+            found.append({"pubend": pubend or verdict.area, "file": file, **sizes, "damage": verdict.problem})
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.clients import AsJson
-from penstock.cli.data_folder import data_folder
+from penstock.cli.data_folder import DataFolder, StoreUrl, data_place
 
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
@@ -28,10 +28,8 @@ def up_command(
         typer.Option("--listen", metavar="HOST", help="Where all listen; on loopback by default."),
     ] = "127.0.0.1",
     trace: Annotated[Path | None, typer.Option(help="Write what brokers record into this folder, as a run.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Where streams are stored; penstock-data/NAME by default, if the file declares any."),
-    ] = None,
+    data: DataFolder = None,
+    store: StoreUrl = None,
     restart: Annotated[bool, typer.Option(help="Restart a broker that dies.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say who comes and goes.")] = False,
     as_json: AsJson = False,
@@ -55,8 +53,8 @@ def up_command(
     scenario = alone if file is None else read_scenario(file)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
     applied = settings_applied(scenario)
-    folder = data_folder(scenario, data)
-    brokers = Brokers(scenario, addresses, trace=trace, data=folder, restart=restart, verbose=verbose)
+    place = data_place(scenario, data, store)
+    brokers = Brokers(scenario, addresses, trace=trace, data=place, restart=restart, verbose=verbose)
     if trace is None:
         run(_keep_up(brokers, applied, as_json))
     else:

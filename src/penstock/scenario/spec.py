@@ -170,6 +170,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     services: dict[str, Any] = {}  # settings of the services of all brokers: [services.routing]
     broker: tuple[BrokerSpec, ...]
     link: tuple[LinkSpec, ...] = ()
+    store: str = ""  # where live brokers store, if not in a folder: postgresql://user@host/database
     stream: tuple[StreamSpec, ...] = ()
     client: tuple[ClientSpec, ...] = ()
     tcp: tuple[TcpSpec, ...] = ()

@@ -38,6 +38,7 @@ CLIENTS_MAX = 100_000
 LINKS_MAX = 20_000
 DURATION_MAX = 86_400.0
 STREAMS_MAX = 1_000
+STORE_SCHEMES = ("postgresql://", "postgres://")
 BROKER_FAULTS = (
     *("crash", "leave", "restart", "clock_step"),
     *("disk_full", "disk_freed", "disk_slow", "disk_flip", "disk_roll_back", "disk_restore"),
@@ -54,6 +55,8 @@ def validate(scenario: Scenario) -> None:
     _count("broker", len(scenario.broker), 1, BROKERS_MAX)
     _count("link", len(scenario.link), 0, LINKS_MAX)
     _count("client", len(scenario.client), 0, CLIENTS_MAX)
+    if scenario.store and not scenario.store.startswith(STORE_SCHEMES):
+        raise InvalidScenario("store", "must be postgresql://user@host/database; a folder is named with --data")
     if scenario.encoding.bits not in range(64, 4097, 64):
         raise InvalidScenario("encoding.bits", "must be a multiple of 64 between 64 and 4096")
     _count("encoding.hashes", scenario.encoding.hashes, 1, 16)

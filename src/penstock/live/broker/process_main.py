@@ -27,6 +27,7 @@ from penstock.live.broker.server import BrokerServer
 from penstock.live.broker.status import drops_status
 from penstock.live.event_loop import run, warn_of_failed_accepts
 from penstock.live.process_name import call_process
+from penstock.live.store.place import place_of
 from penstock.live.trace import open_trace
 from penstock.live.wire.addresses import parse_address
 from penstock.scenario.spec import Scenario
@@ -41,7 +42,7 @@ class Orders(Struct, frozen=True, kw_only=True):
     scenario: Scenario
     addresses: dict[str, str]
     trace: str | None = None  # the folder of the run
-    data: str | None = None  # the folder in which services keep what must survive a crash
+    data: str | None = None  # where services keep what must survive a crash: a folder, or a URL
     began: float = 0.0  # wall clock at the run's time 0
     verbose: bool = False
 
@@ -57,7 +58,7 @@ async def serve(orders: Orders, reader: asyncio.StreamReader) -> int:
         trace = None
         if orders.trace is not None:
             trace = open_trace(Path(orders.trace), f"{orders.name}-{time.time_ns() // 1_000_000}", began=orders.began)
-        data = Path(orders.data) if orders.data is not None else None
+        data = place_of(orders.data) if orders.data is not None else None
         server = BrokerServer(plan, trace=trace, data=data)
         await server.start()
     except NotPossibleHere as error:

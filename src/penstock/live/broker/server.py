@@ -18,7 +18,6 @@ import threading
 import time
 from dataclasses import dataclass, field
 from errno import EADDRINUSE, EADDRNOTAVAIL
-from pathlib import Path
 
 from penstock.content.matching import compiled as kernels
 from penstock.errors import NotPossibleHere
@@ -34,7 +33,8 @@ from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
 from penstock.live.quiet_log import QuietLog, left_out_text
-from penstock.live.store.sqlite_store import SqliteStore
+from penstock.live.store.group_commit import GroupCommit
+from penstock.live.store.place import Place, open_store
 from penstock.live.trace import LiveTrace
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import Connection, ConnectionConfig
@@ -73,7 +73,7 @@ class BrokerServer:
         config: ServerConfig | None = None,
         *,
         trace: LiveTrace | None = None,
-        data: Path | None = None,  # the folder in which services keep what must survive a crash
+        data: Place | None = None,  # where services keep what must survive a crash
     ) -> None:
         self.plan = plan
         self.config = config or ServerConfig()
@@ -95,14 +95,14 @@ class BrokerServer:
             link: 0 for link, neighbour in self.neighbours.items() if neighbour.kind is LinkKind.DATAGRAM
         }
         self._data = data
-        self._store: SqliteStore | None = None
+        self._store: GroupCommit | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
     # Life.
 
     async def start(self) -> None:
-        """Listen, and dial the neighbours; raises NotPossibleHere if the address, or the folder, cannot be had."""
+        """Listen, and dial the neighbours; raises NotPossibleHere if the address or the store cannot be had."""
         kernels.prepare_beside(lambda job: threading.Thread(target=job, name="kernels", daemon=True).start())
         self._loop = asyncio.get_running_loop()
         self._newcomers = Newcomers(self.config.takeover_after, self._join_broker, self._refuse)
@@ -122,7 +122,7 @@ class BrokerServer:
         self.node = broker_node(services(), life, self.links, self.plan.config)
         self.admission.allow(self.node.takes())
         if self._data is not None:
-            self._store = SqliteStore(self._data / f"{self.plan.name}.sqlite", self.host.completed)
+            self._store = open_store(self._data, self.plan.name, self.host.completed)
         self.host.start(self.node, self._store)  # before anybody can connect
         try:
             await self._listen()

@@ -25,6 +25,7 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel.randomness import generator
 from penstock.live.broker.process_main import Orders
 from penstock.live.process_name import visible
+from penstock.live.store.place import Place, text_of
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.backoff import Backoff
 from penstock.scenario.spec import Scenario
@@ -46,7 +47,7 @@ class Brokers:
         via: Mapping[tuple[str, str], Address] | None = None,  # (dialer, dialled): where to dial instead
         before: Mapping[str, Sequence[str]] | None = None,  # words before a broker's command: where it is to run
         trace: Path | None = None,
-        data: Path | None = None,  # the folder in which services keep what must survive a crash
+        data: Place | None = None,  # where services keep what must survive a crash
         began: float | None = None,
         restart: bool = True,
         verbose: bool = False,
@@ -112,7 +113,7 @@ class Brokers:
                 broker: str(self._via.get((name, broker), address)) for broker, address in self.addresses.items()
             },
             trace=str(self._trace.resolve()) if self._trace is not None else None,
-            data=str(self._data.resolve()) if self._data is not None else None,
+            data=text_of(self._data) if self._data is not None else None,
             began=self._began,
             verbose=self._verbose,
         )

@@ -46,7 +46,8 @@ from penstock.streams.packets import Position
 KEYS = 8
 BODY = bytes(100)
 UNDER_WAY_MAX = 20  # messages of one publisher
-BATCH_MAX = 20
+BATCH_MAX = 8
+WORK_MEAN = 0.03  # seconds that a reader works on what it has taken
 CONNECT_WITHIN = 120.0  # seconds; all brokers may be dead at once
 
 
@@ -203,6 +204,7 @@ class StormReader(StormApplication):
         self._facts.tell(PositionSeen(reader, positions))
         if self._way == "keep":
             self._kept = positions  # in the same moment as what it has read: nothing can come between
+        await asyncio.sleep(self._random.expovariate(1.0 / WORK_MEAN))  # more comes meanwhile, and it may crash
         if self._way == "confirm":
             done = {message.pubend: message.tick for message in batch}
             for pubend, tick in done.items():

@@ -1,4 +1,4 @@
-"""One SQLite file as a store: opens it, and carries out groups of operations, each group in one transaction.
+"""One SQLite file as a store: opens it, and carries out groups of operations.
 
 Opening. The file is locked for this process as long as it is open. SQLite finishes or undoes what a crash interrupted;
 a write-ahead log that ends in an unfinished transaction is cut there, and that is reported (`cut`). A file that is
@@ -6,11 +6,10 @@ older than this format, or damaged in a way that concerns all of it, is refused;
 
 Changing. A group is committed with one sync (`sync="full"`), and only then answered. With `sync="relaxed"` commits are
 not synced: a power cut may take the last ones with it, though nothing is left half. The file remembers that it was
-written so, because then nobody can tell a torn log from a damaged one. A group that fails is undone and tried again in
-halves, so that an operation on a damaged log, or a large one on a full disk, fails alone.
+written so, because then nobody can tell a torn log from a damaged one.
 
-A commit whose sync fails is special: its operations are not answered yet, because what was written may turn up again
-after a crash. They are *unsettled* until a later commit has overwritten it; until then every operation fails.
+A commit whose sync fails leaves its group in doubt (`transactions`), because what was written may turn up again after a
+crash. A later commit overwrites it; then its operations fail.
 
 The write-ahead log is copied into the file and begun anew when it has `CHECKPOINT_PAGES`. If that cannot be done and it
 reaches `WAL_PAGES_MAX`, changes are refused. `tidy` does this, and deletes what was trimmed, in slices: between groups.
@@ -22,21 +21,19 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import apsw
 
 from penstock.errors import NotPossibleHere
 from penstock.kernel.areas import Areas, AreaVerdict
 from penstock.kernel.log_entry import Damaged
-from penstock.kernel.storage import Ask, Extent, Get, Names, Read, StorageFailed, StorageResult, Ticket
+from penstock.kernel.storage import Ask, StorageFailed
 from penstock.live.store.free_pages import PAGE_BYTES, free_pages_agree
 from penstock.live.store.sqlite_blocks import SqliteBlocks
+from penstock.live.store.transactions import CommitUnknown, Sync, Transactions, only_reads
 from penstock.live.store.wal_tail import Tail, tail
 
-Sync = Literal["full", "relaxed"]
-Answers = list[tuple[Ticket, StorageResult]]
-
+RETRY_INTERVAL = 1.0  # seconds before a disk that failed is tried again
 LOCK_WITHIN = 1.0  # seconds for a process before us to let go of the file
 CHECKPOINT_PAGES = 4_000
 WAL_PAGES_MAX = 64_000
@@ -49,18 +46,20 @@ STATEMENTS_KEPT = 500
 
 _FORMAT = (0x50535452, 2)  # application_id, user_version
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
-_READS = (Read, Extent, Get, Names)
 
 
-class SqliteFile:
+class SqliteFile(Transactions):
     """A store that does what it is asked at once. Raises NotPossibleHere if the file cannot be had."""
 
+    _damage = _DAMAGE
+    _blocks: SqliteBlocks
+
     def __init__(self, path: Path, *, sync: Sync = "full", vfs: str = "") -> None:
+        super().__init__(str(path))
         self.path = path
         self.cut = ""  # what was cut off when it was opened
         self._vfs = vfs
         self._wal_pages = 0
-        self._unsettled: Answers = []
         self._checkpoint_problem = ""
         try:
             self._connection = self._connect()
@@ -186,71 +185,41 @@ class SqliteFile:
         if not agree:
             raise Damaged("its list of pages is damaged; bring it back from a backup")
 
-    def _find_trimmed(self) -> None:
-        """What was trimmed and not yet deleted is deleted now."""
-        for area in self._blocks.areas():
-            with suppress(Damaged):
-                self._blocks.forget(area, self._areas.row(area).trimmed.key)
-        self._blocks.committed()
+    # Changing, as Transactions wants it.
 
-    # Changing.
+    @property
+    def retry_after(self) -> float | None:
+        return RETRY_INTERVAL if self._doubt is not None else None
 
-    def carry_out(self, group: Sequence[Ask]) -> Answers:
-        """All of them, in one transaction or few; the answers that can be given now."""
-        answers = self.settle()
-        if self._unsettled:
-            return [(asked.ticket, StorageFailed(f"{self.path}: the disk fails")) for asked in group]
-        return answers + self._carried_out(group)
+    def _begin(self, group: Sequence[Ask]) -> None:
+        if self._wal_pages > WAL_PAGES_MAX and not only_reads(group):
+            raise OSError(f"the log cannot be copied into the file: {self._checkpoint_problem}")
+        self._connection.execute("BEGIN")
 
-    def settle(self) -> Answers:
-        """Overwrite a commit whose sync had failed; then those who wait for it can be answered."""
-        if not self._unsettled:
-            return []
+    def _commit(self, group: Sequence[Ask]) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except (apsw.FullError, *_DAMAGE):  # the end of the transaction was not written
+            raise
+        except Exception as error:
+            raise CommitUnknown(error) from None
+
+    def _mend(self) -> bool:
+        """Overwrite a commit whose sync had failed."""
         try:
             with self._connection:
                 self._connection.execute("UPDATE setting SET settled = settled + 1")
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error:
             self._undo()
-            return []
-        answers, self._unsettled = self._unsettled, []
-        return answers
+            return False
+        return True
 
-    @property
-    def unsettled(self) -> int:
-        """How many operations wait for an answer because a sync failed."""
-        return len(self._unsettled)
+    def _was_kept(self) -> bool:
+        return False
 
-    def _carried_out(self, group: Sequence[Ask]) -> Answers:
-        try:
-            self._check_room(group)
-            self._connection.execute("BEGIN")
-            answers = [(asked.ticket, self._areas.carry_out(asked.area, asked.operation)) for asked in group]
-            self._areas.flush()
-        except Exception as error:  # whatever it was: everybody is answered
-            return self._failed(group, error)
-        try:
-            self._connection.execute("COMMIT")
-        except (apsw.FullError, *_DAMAGE) as error:  # the end of the transaction was not written
-            return self._failed(group, error)
-        except Exception as error:
-            self._undo()
-            problem = StorageFailed(f"{self.path}: {error}")
-            self._unsettled = [(asked.ticket, problem) for asked in group]
-            return self.settle()
-        self._blocks.committed()
-        return answers
-
-    def _failed(self, group: Sequence[Ask], error: Exception) -> Answers:
-        """Undo it, and try it again in halves."""
-        self._undo()
-        if len(group) > 1:
-            half = len(group) // 2
-            return self.carry_out(group[:half]) + self.carry_out(group[half:])
-        asked = group[0]
-        if isinstance(error, _DAMAGE):
-            return [(asked.ticket, self._areas.condemn(asked.area, str(error)))]
-        return [(asked.ticket, StorageFailed(f"{self.path}: {error}"))]
+    def _trouble(self) -> StorageFailed:
+        return StorageFailed(f"{self._shown}: the disk fails")
 
     def _undo(self) -> None:
         if self._connection.in_transaction:
@@ -260,15 +229,11 @@ class SqliteFile:
         with suppress(apsw.Error, Damaged):
             self._blocks.reload()
 
-    def _check_room(self, group: Sequence[Ask]) -> None:
-        if self._wal_pages > WAL_PAGES_MAX and not all(isinstance(asked.operation, _READS) for asked in group):
-            raise OSError(f"the log cannot be copied into the file: {self._checkpoint_problem}")
-
     # Between groups.
 
     def tidy(self) -> bool:
         """Do one of the things that wait to be done; whether there is more."""
-        if self._unsettled:
+        if self._doubt is not None:
             return False
         if self._wal_pages >= CHECKPOINT_PAGES:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)

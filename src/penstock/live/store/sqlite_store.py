@@ -1,106 +1,23 @@
-"""The storage of a live node: a SQLite file, and a thread beside the event loop that works on it.
-
-The loop only hands over operations; the thread takes all that wait, at most `GROUP_MAX` and about `GROUP_BYTES_MAX`,
-carries them out in one transaction, commits with a full sync and answers: group commit, so a hundred operations cost
-one sync. An answer is given after the commit. When nothing waits, the thread tidies up: what was trimmed is deleted in
-slices, and the write-ahead log is copied into the file. Under load it does so after every `TIDY_EVERY` groups.
-
-What the file does, and what it does when disks fail, is in `sqlite_file`; the rules are those of `kernel.areas`.
-"""
+"""The storage of a live node in a SQLite file."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
 
-from penstock.kernel.storage import Append, Ask, StorageFailed, StorageResult, Ticket
-from penstock.live.store.sqlite_file import Answers, SqliteFile, Sync
-
-GROUP_MAX = 1_000  # operations of one transaction
-GROUP_BYTES_MAX = 8 << 20  # of entries, about
-WAITING_MAX = 100_000  # operations that the thread has not got to; beyond it the disk cannot keep up
-TIDY_EVERY = 8
-RETRY_INTERVAL = 1.0  # seconds before a disk that failed is tried again
+from penstock.live.store.group_commit import Answered, GroupCommit
+from penstock.live.store.sqlite_file import SqliteFile
+from penstock.live.store.transactions import Sync
 
 log = logging.getLogger(__name__)
 
 
-class SqliteStore:
-    """One file, one thread. `answered` is called on the event loop."""
+class SqliteStore(GroupCommit):
+    """One file, one thread."""
 
-    def __init__(
-        self, path: Path, answered: Callable[[Ticket, StorageResult], None], *, sync: Sync = "full", vfs: str = ""
-    ) -> None:
-        self._answered = answered
-        self._loop = asyncio.get_running_loop()
-        self._asked: SimpleQueue[Ask | None] = SimpleQueue()
-        self._waiting = 0
-        self._closed = False
-        self._over = False  # the thread has seen the end
+    def __init__(self, path: Path, answered: Answered, *, sync: Sync = "full", vfs: str = "") -> None:
         self._file = SqliteFile(path, sync=sync, vfs=vfs)
         self.cut = self._file.cut
         if self.cut:
             log.warning("%s: cut off %s", path, self.cut)
-        self._thread = Thread(target=self._work, name="store", daemon=True)
-        self._thread.start()
-
-    def ask(self, asked: Ask) -> None:
-        """Carry this out; the answer comes later, once."""
-        if self._waiting >= WAITING_MAX:
-            problem = f"{self._waiting} operations wait for the disk; the limit WAITING_MAX is {WAITING_MAX}"
-            self._waiting += 1
-            answers: Answers = [(asked.ticket, StorageFailed(problem))]
-            self._loop.call_soon(self._answer, answers)
-            return
-        self._waiting += 1
-        self._asked.put(asked)
-
-    def close(self) -> None:
-        """Carry out what was asked, and end; nobody is answered any more. Blocks."""
-        self._closed = True
-        self._asked.put(None)
-        self._thread.join()
-
-    # The thread.
-
-    def _work(self) -> None:
-        groups, more = 0, self._file.tidy()
-        while not self._over:
-            group = self._next_group(0.0 if more else RETRY_INTERVAL if self._file.unsettled else None)
-            answers = self._file.carry_out(group) if group else self._file.settle()
-            if answers and not self._closed:
-                self._loop.call_soon_threadsafe(self._answer, answers)
-            groups += 1
-            if not group or groups % TIDY_EVERY == 0 or self._asked.empty():
-                more = self._file.tidy()
-        self._file.close()
-
-    def _next_group(self, patience: float | None) -> list[Ask]:
-        """What waits; if nothing does, wait so long for something."""
-        group: list[Ask] = []
-        size_bytes = 0
-        try:
-            asked = self._asked.get(timeout=patience) if patience != 0.0 else self._asked.get_nowait()
-            while asked is not None:
-                group.append(asked)
-                if isinstance(asked.operation, Append):
-                    size_bytes += sum(len(data) for _, data in asked.operation.entries)
-                if len(group) >= GROUP_MAX or size_bytes >= GROUP_BYTES_MAX:
-                    return group
-                asked = self._asked.get_nowait()
-        except Empty:
-            return group
-        self._over = True
-        return group
-
-    # The loop.
-
-    def _answer(self, answers: Answers) -> None:
-        for ticket, result in answers:
-            self._waiting -= 1
-            if not self._closed:
-                self._answered(ticket, result)
+        super().__init__(self._file, answered)
