@@ -27,12 +27,12 @@ from penstock.kernel.log_entry import (
     AreaRow,
     Block,
     Damaged,
-    Entry,
     Place,
     frame_entries,
     frame_row,
     frame_value,
     open_entry,
+    open_link,
     open_row,
     open_value,
     seed_of,
@@ -171,9 +171,9 @@ class Areas:
         try:
             here = self._opened(area)
             values = len(here.values)
-            for entry in self._chain(here, here.trimmed.key + 1, KEY_MAX, here.trimmed.key):
+            for _, data in self._chain(here, here.trimmed.key + 1, KEY_MAX, here.trimmed.key):
                 entries += 1
-                size_bytes += len(entry.data)
+                size_bytes += len(data)
         except Damaged as error:
             problem = str(error)
         return AreaVerdict(area, entries, size_bytes, values, problem)
@@ -222,25 +222,26 @@ class Areas:
         found: list[tuple[int, bytes]] = []
         size_bytes = 0
         for entry in self._chain(here, first, last, first - 1):
-            size_bytes += len(entry.data)
+            size_bytes += len(entry[1])
             if len(found) >= count or (found and size_bytes > storage.READ_BYTES_MAX):
                 return Entries(tuple(found), False)
-            found.append((entry.place.key, entry.data))
+            found.append(entry)
         return Entries(tuple(found), True)
 
-    def _chain(self, here: _Area, first: int, last: int, before: int) -> Iterator[Entry]:
+    def _chain(self, here: _Area, first: int, last: int, before: int) -> Iterator[tuple[int, bytes]]:
         """Entries in order, each checked to follow the one before it; at the end, that the last is the last.
 
         What stands before the first has a key of at most `before`.
         """
         previous = count = 0
+        seed = here.seed
         for key, block in self._blocks.scan(here.name, first, last):
-            entry = open_entry(here.seed, key, block)
-            follows = entry.previous == previous and entry.place.number == count + 1
-            if not (follows if previous else entry.previous <= before):
+            last_key, number, data = open_link(seed, key, block)
+            follows = last_key == previous and number == count + 1
+            if not (follows if previous else last_key <= before):
                 raise Damaged(f"something is missing before entry {key}")
-            previous, count = key, entry.place.number
-            yield entry
+            previous, count = key, number
+            yield key, data
         if last < here.last.key:
             key, block = next(self._blocks.scan(here.name, last + 1, KEY_MAX), (0, b""))
             missing = not key or open_entry(here.seed, key, block).previous > max(previous, before)

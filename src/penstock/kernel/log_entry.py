@@ -26,6 +26,7 @@ Block = bytes  # framed, as it is on disk
 
 _CHAIN = Struct(">QQQQ")  # key, key before, count, total; all but the key stand in the frame
 _HEAD = Struct(">IQQQ")  # checksum, key before, count, total
+_KEY = Struct(">Q")
 _ROW = Struct(">8Q")
 HEAD_BYTES = _HEAD.size
 _VALUE_HEAD_BYTES = 8
@@ -83,13 +84,20 @@ def frame_entries(
 
 def open_entry(seed: int, key: int, block: Block) -> Entry:
     """What stands in a frame; raises Damaged."""
+    previous, count, data = open_link(seed, key, block)
+    total = _HEAD.unpack_from(block)[3]
+    return Entry(Place(key, count, total), previous, data)
+
+
+def open_link(seed: int, key: int, block: Block) -> tuple[int, int, bytes]:
+    """Of an entry the key before it, its number in the log and its data; raises Damaged. For who reads many."""
     if len(block) < HEAD_BYTES:
         raise Damaged(f"entry {key} has no frame")
-    checksum, previous, count, total = _HEAD.unpack_from(block)
+    checksum, previous, count, _ = _HEAD.unpack_from(block)
     data = block[HEAD_BYTES:]
-    if checksum != crc32(data, crc32(_CHAIN.pack(key, previous, count, total), seed)):
+    if checksum != crc32(data, crc32(block[4:HEAD_BYTES], crc32(_KEY.pack(key), seed))):
         raise Damaged(f"entry {key} has a wrong checksum")
-    return Entry(Place(key, count, total), previous, data)
+    return previous, count, data
 
 
 def frame_value(area: str, name: str, data: bytes) -> Block:

@@ -60,6 +60,7 @@ PROGRESS_DELAY = 0.01  # seconds for which acknowledgements are gathered
 ANSWER_WITHIN = 3.0  # seconds after which a client is told what it waits for
 CREDIT_MAX = 100_000  # messages that a client may have sent to it before it takes one
 WANTED_MAX = 64  # ranges of one cursor
+AHEAD_MAX = 2_000  # messages that are read from a log of our own before a reader gets to them, about
 
 
 class HomeBroker(Protocol):
@@ -322,6 +323,8 @@ class Edge:
             last = min(relay.newest, position + window)
             if position < last:
                 for first, upto in relay.known.unknown(position + 1, last, since, WANTED_MAX):
+                    if relay.at_source and relay.known.between(position, first) > AHEAD_MAX:
+                        break  # it is read when it is nearer: in the cache it would drive out what comes before it
                     wanted.add(first, upto)
         return wanted
 

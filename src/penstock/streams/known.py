@@ -190,28 +190,46 @@ class Known:
     def _evict(self, newest: int) -> None:
         """Messages go until the others fit, but none of the newest ones."""
         messages = self._messages
+        gone: list[Tick] = []
         while self.size_bytes > self._bytes_max and len(messages) > newest:
             tick, message = messages.popitem(last=False)
             self.size_bytes -= message.size_bytes
-            self._forget_tick(tick)
+            gone.append(tick)
+        begin = 0
+        while begin < len(gone):
+            begin = self._forget_ticks(gone, begin)
         self._sweep()
 
-    def _forget_tick(self, tick: Tick) -> None:
-        """It is unknown, and perhaps the silence before it."""
+    def _forget_ticks(self, gone: Sequence[Tick], begin: int) -> int:
+        """These are unknown, from `begin` on, and perhaps the silence before them.
+
+        As many at once as stand side by side, without another message or a hole between them; returns where the rest
+        begins.
+        """
+        ticks, tick = self._ticks, gone[begin]
         run = bisect_left(self._lasts, tick)
         if run == len(self._firsts) or self._firsts[run] > tick:
-            return
+            return begin + 1
         first, last, version = self._firsts[run], self._lasts[run], self._versions[run]
-        place = bisect_left(self._ticks, tick)
-        if place > 0 and self._ticks[place - 1] >= first:
+        place = bisect_left(ticks, tick)
+        count = 1
+        for another, beside in zip(gone[begin + 1 :], ticks[place + 1 : place + len(gone) - begin], strict=False):
+            if another != beside or another > last:
+                break
+            count += 1
+        newest = gone[begin + count - 1]
+        if place > 0 and ticks[place - 1] >= first:
             self._firsts.insert(run, first)
             self._lasts.insert(run, tick - 1)
             self._versions.insert(run, version)
             run += 1
-        if tick < last:
-            self._firsts[run] = tick + 1
+        if newest < last:
+            self._firsts[run] = newest + 1
         else:
             self._forget_runs(run, run + 1)
+        if count > 1:
+            del ticks[place : place + count]
+        return begin + count
 
     def _bound_runs(self, first: Tick, last: Tick) -> None:
         """The lowest runs go until the others fit, but none between `first` and `last`."""
@@ -268,6 +286,10 @@ class Known:
         if first <= last and len(holes) < count_max:
             holes.append((first, last))
         return holes
+
+    def between(self, first: Tick, last: Tick) -> int:
+        """About how many messages are known from `first` to `last`: perhaps a few that are kept no longer."""
+        return bisect_right(self._ticks, last) - bisect_left(self._ticks, first)
 
     def contiguous(
         self, after: Tick, since: int, *, bytes_max: int, items_max: int, upto: Tick | None = None

@@ -11,13 +11,14 @@ something else, or by a later version: the pubend stops, and nothing is deleted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from penstock.content.message import Message
-from penstock.streams.packets import Tick
+from penstock.streams.packets import Item, Tick
 
 VERSION = 1
 META = "meta"
@@ -73,9 +74,23 @@ class UnreadableEntry(ValueError):
 
 
 encode = msgspec.msgpack.Encoder().encode
+_entry_decoder = msgspec.msgpack.Decoder(LogEntry)
 _decoders: dict[type[Versioned], msgspec.msgpack.Decoder[Versioned]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in (LogEntry, PubendMeta, TickMark, NameRecord)
 }
+
+
+def decode_messages(entries: Sequence[tuple[Tick, bytes]]) -> list[Item]:
+    """The messages in a part of the log; raises UnreadableEntry."""
+    read = _entry_decoder.decode
+    try:
+        found = [(tick, read(data)) for tick, data in entries]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = [(tick, decode(data, LogEntry)) for tick, data in entries]  # it says which
+    for _, entry in found:
+        if entry.version != VERSION:
+            raise UnreadableEntry(f"LogEntry of version {entry.version}; this Penstock reads version {VERSION}")
+    return [(tick, entry.message) for tick, entry in found]
 
 
 def decode(data: bytes, kind: type[T]) -> T:

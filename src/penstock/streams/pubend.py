@@ -29,7 +29,7 @@ from penstock.kernel.timers import ServiceTimers
 from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.durable_names import DurableNames
-from penstock.streams.log_codec import LEASE, VERSION, LogEntry, TickMark, UnreadableEntry, decode, encode
+from penstock.streams.log_codec import LEASE, VERSION, TickMark, UnreadableEntry, decode_messages, encode
 from penstock.streams.packets import (
     Command,
     Item,
@@ -294,7 +294,7 @@ class Pubend:
                 assert isinstance(result, StorageFailed)
                 return [*core.failed(result), *self._outlet.slice_failed(self, token, now=now)]
             try:
-                items = [(tick, decode(data, LogEntry).message) for tick, data in result.entries]
+                items = decode_messages(result.entries)
             except UnreadableEntry as error:
                 return [*core.stop(f"{self.name}: {error}"), *self._outlet.slice_failed(self, token, now=now)]
             covered = upto if result.complete or not items else items[-1][0]

@@ -31,6 +31,7 @@ from penstock.streams.timers import StreamTimer
 JOIN_DELAY = 0.002  # seconds for which changes of interest are gathered
 READ_AGAIN = 0.2  # seconds after the log could not be read
 READ_ENTRIES = ITEMS_MAX // 2
+OWN_SLICES = 8  # of the log, for readers of our own; they take them from the cache
 
 OnPacket = Callable[..., list[Effect]]
 
@@ -180,7 +181,7 @@ class Relays:
             relay.gone(pubend.gone)
             return []
         inside = [item for item in items if item[0] <= asked[1]]
-        kept = self._fitting(inside)
+        kept = _fitting(inside, self._slices(relay, *asked) * self._config.answer_bytes)
         cut = kept < len(inside) or (len(items) == len(inside) and upto < asked[1])
         if kept < len(inside):
             upto = inside[kept - 1][0]
@@ -188,14 +189,10 @@ class Relays:
             upto = items[len(inside)][0] - 1
         return relay.read(first, upto, inside[:kept], cut=cut) + self.settle(relay, now)
 
-    def _fitting(self, items: Sequence[Item]) -> int:
-        """How many of these one answer holds; at least one."""
-        room = self._config.answer_bytes
-        for count, (_, message) in enumerate(items):
-            room -= message.size_bytes
-            if room < 0 and count:
-                return count
-        return len(items)
+    def _slices(self, relay: Relay, first: Tick, last: Tick) -> int:
+        """How many slices may be read at once: one if a neighbour waits for it, whom it is sent to in one answer."""
+        waits = any(down.asked.overlap(first, last) for down in relay.downstream.values())
+        return 1 if waits else OWN_SLICES
 
     def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> None:
         """The log could not be read."""
@@ -229,11 +226,12 @@ class Relays:
                 break
             self._tokens += 1
             relay.reading[self._tokens] = (first, last)
+            slices = self._slices(relay, first, last)
             effects += pubend.read(
                 first,
                 relay.known.head,
-                count=READ_ENTRIES,
-                bytes_wanted=self._config.answer_bytes,
+                count=slices * READ_ENTRIES,
+                bytes_wanted=slices * self._config.answer_bytes,
                 token=self._tokens,
                 now=now,
             )
@@ -298,3 +296,12 @@ class Relays:
     def _upstream(self, pubend: str) -> Link | None:
         host = self._directory.find(pubend)
         return self._exits().get(host) if host is not None else None
+
+
+def _fitting(items: Sequence[Item], room: int) -> int:
+    """How many of these have so many bytes; at least one."""
+    for count, (_, message) in enumerate(items):
+        room -= message.size_bytes
+        if room < 0 and count:
+            return count
+    return len(items)
