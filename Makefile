@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check format storm lab-smoke lab-paper fuzz bench compiled clean
+.PHONY: help setup demo test check format storm storm-streams kills lab-smoke lab-paper fuzz bench compiled clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -39,6 +39,12 @@ format: setup  ## format all files, and mend what the linter can
 
 storm: setup  ## the invariants over 2,000 seeds instead of the 200 of the tests
 	$(BIN)/penstock storm --seeds 2000 --workers 2
+
+storm-streams: setup  ## streams over 100,000 seeds instead of the 300 of the tests: some hours
+	$(BIN)/penstock storm --streams --seeds 100000 --workers 2
+
+kills: setup  ## 1,000 kills of broker processes under a stream that is in use, instead of the 30 of the tests
+	$(BIN)/penstock storm --kills 1000
 
 lab-smoke: setup  ## every experiment of the papers, small: a minute or two
 	$(BIN)/penstock lab run all --scale smoke

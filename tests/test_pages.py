@@ -87,9 +87,9 @@ def begins(command: str, *beginnings: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def ports() -> Iterator[dict[str, str]]:
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """`penstock up networks/town.toml` on free ports: for each address that a page may name, the one in use here."""
-    up = start("up", str(TOWN), "--base-port", "0", "--json")
+    up = start("up", str(TOWN), "--base-port", "0", "--json", "--data", str(tmp_path_factory.mktemp("data")))
     assert up.stdout is not None
     names = parse_scenario(TOWN.read_bytes()).broker
     found = [json.loads(up.stdout.readline()) for _ in names]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import penstock
 from penstock.cli.main import app, exit_code
 from penstock.errors import PenstockError
 
@@ -137,6 +138,17 @@ def test_a_stream_is_made_listed_described_checked_and_deleted(terminal: Termina
     assert "is forgotten" in terminal.ok("stream", "rm", "news", "--durable", "reader", "--yes")
     assert "is deleted" in terminal.ok("stream", "rm", "news", "--yes")
     assert [one["stream"] for one in terminal.objects("stream", "ls")] == ["orders"]
+
+
+def test_a_report_shows_what_is_stored_and_what_passes(terminal: Terminal) -> None:
+    with penstock.connect_blocking(terminal.urls["west"]) as network, network.stream("orders").subscribe(durable="x"):
+        stored, passing = (terminal.ok("report", "--listen", "0", at=at) for at in ("east", "west"))
+    assert "streams stored here" in stored
+    assert "orders/0" in stored
+    assert "ready" in stored
+    assert "streams that pass here" in passing
+    assert "1 durable subscriptions" in passing
+    assert "streams stored here" not in passing
 
 
 def test_mistakes_are_one_line_and_change_nothing(terminal: Terminal) -> None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.kernel.trace import Delivered, Published, Record
+from penstock.live.broker.applied import not_applied
 from penstock.live.emulation.scenario_run import run_live
 from penstock.scenario.reader import parse_scenario, read_scenario
 from penstock.scenario.runs import open_run
@@ -142,3 +143,57 @@ def test_the_counters_and_the_trace_agree_on_everything_that_was_dropped(tmp_pat
     assert run.info.cut_off == ()
     lost = [row for row in rows if row["cause"] == "lost on the wire"]
     assert {row["publisher"] for row in lost if row["kind"] == "Publication"} == {"p"}, "which messages is known too"
+
+
+CRASHING = b"""
+name = "crashing"
+duration = 2.0
+drain = 2.5
+[[broker]]
+name = "a"
+[[broker]]
+name = "b"
+[[link]]
+between = ["a", "b"]
+kind = "reliable"
+[[stream]]
+name = "orders"
+at = ["a"]
+[[client]]
+name = "trader"
+broker = "b"
+[[client.publish]]
+stream = "orders"
+rate_messages_per_s = 50
+[client.publish.attributes]
+n = { integer = [0, 9] }
+[[client]]
+name = "clearing"
+broker = "b"
+[[client.subscribe]]
+where = "n >= 0"
+stream = "orders"
+durable = "clearing"
+start_at = "earliest"
+ack = "manual"
+[[fault]]
+at = 0.5
+kind = "crash"
+broker = "a"
+[[fault]]
+at = 1.0
+kind = "restart"
+broker = "a"
+"""
+
+
+def test_a_broker_crashes_as_the_file_says_and_its_stream_loses_nothing() -> None:
+    scenario = parse_scenario(CRASHING)
+    assert not_applied(scenario, emulated=True) == []
+    assert "faults" in not_applied(scenario)
+    result, _ = run_live(scenario, SEED)
+    published, delivered = result.clients["trader"].published, result.clients["clearing"].deliveries
+    assert published > 80
+    assert result.clients["trader"].refused == 0
+    assert sorted(count for _, _, count in delivered) == list(range(1, published + 1))
+    assert result.reports["a"]["uptime"] < 4.5, "it was started again"

@@ -378,9 +378,16 @@ def test_the_numbers_of_the_town_are_those_of_the_simulator(spark: SparkSession,
     folder, result = town
     tables = read_runs(spark, [folder])
     for client, tally in result.clients.items():
-        assert tables.published.where(f"publisher = '{client}'").count() == tally.published - tally.refused
-    rows = metrics.delay_percentiles(tables.delivered, tables.published, ("client",)).collect()
-    tallies = {name: tally for name, tally in result.clients.items() if tally.delivered}
+        sent = [table.where(f"publisher = '{client}'").count() for table in (tables.published, tables.stream_requested)]
+        assert sum(sent) == tally.published - tally.refused
+    streamed = Counter(row["node"] for row in tables.stream_delivered.collect())
+    came = Counter(row["node"] for row in tables.delivered.collect())
+    assert came + streamed == Counter({name: tally.delivered for name, tally in result.clients.items()})
+    # The tallies of those who read a stream hold its messages too.
+    rows = metrics.delay_percentiles(
+        tables.delivered.where(~tables.delivered.node.isin([*streamed])), tables.published, ("client",)
+    ).collect()
+    tallies = {name: tally for name, tally in result.clients.items() if tally.delivered and name not in streamed}
     assert {row["client"]: row["deliveries"] for row in rows} == {n: t.delivered for n, t in tallies.items()}
     for row in (row for row in rows if row["since"] == "publish"):
         delays = tallies[row["client"]].delays
@@ -389,6 +396,7 @@ def test_the_numbers_of_the_town_are_those_of_the_simulator(spark: SparkSession,
     per_client = {
         (row["client"], row["second"]): row["delivered"]
         for row in metrics.delivered_per_second(tables.delivered).collect()
+        if row["client"] not in streamed
     }
     assert per_client == {(name, second): n for name, t in tallies.items() for second, n in t.per_second.items()}
     drops: Counter[tuple[str, str, str, str]] = Counter()

@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
+STREAMS = "streams"  # the service that has tables of its own
 BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
 RIGHT = (
+    "cached",
+    "downstream",
     "lag",
     "messages",
+    "names",
+    "readers",
+    "round trip",
     "pubends",
     "queue",
     "sent",
@@ -176,11 +182,37 @@ def _drawn(found: dict[str, Any]) -> Group:
     else:
         parts.append("nothing was dropped")
     for service, status in found["services"].items():
+        if service == STREAMS:
+            parts += _drawn_streams(status)
+            continue
         words = ", ".join(f"{name.replace('_', ' ')} {plain(json.dumps(value))}" for name, value in status.items())
         parts.append(Text.from_markup(f"{plain(service)}: {words}"))
     if found["slowed"] is not None:
         parts += _drawn_slowed(found["slowed"])
     return Group(*parts)
+
+
+def _drawn_streams(status: dict[str, Any]) -> list[RenderableType]:
+    """What is stored here, and what passes by; nothing if no stream does either."""
+    parts: list[RenderableType] = []
+    if status["pubends"]:
+        rows = table("streams stored here", "pubend", "messages", "bytes", "waiting", "names", "readers", "")
+        for pubend in status["pubends"]:
+            state = f"[red]{plain(pubend['problem'])}[/]" if pubend["problem"] else ""
+            state = state or ("[green]ready[/]" if pubend["ready"] else "[yellow]starting[/]")
+            counts = [f"{pubend[name]:,}" for name in ("entries", "log_bytes", "waiting", "names", "readers")]
+            rows.add_row(plain(pubend["pubend"]), *counts, state)
+        parts.append(rows)
+    if status["relays"]:
+        rows = table("streams that pass here", "pubend", "downstream", "cached", "bytes", "round trip")
+        for relay in status["relays"]:
+            counts = [f"{relay[name]:,}" for name in ("downstream", "cached", "cached_bytes")]
+            took = relay["round_trip"]
+            rows.add_row(plain(relay["pubend"]), *counts, "" if took is None else f"{took * 1000:.1f} ms")
+        parts.append(rows)
+    if status["readers"]:
+        parts.append(f"{status['readers']:,} durable subscriptions of its clients")
+    return parts
 
 
 def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:

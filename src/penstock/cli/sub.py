@@ -73,6 +73,8 @@ def sub_command(
     if options.get("stream"):
         from penstock.cli.sub_stream import read_stream
 
+        if congestion:
+            raise typer.BadParameter("a stream needs none: who is slow falls behind", param_hint="--congestion")
         received = run_client(read_stream(where, count, wait, form, report, as_json, name, url, options))
         _check_enough(received, count, wait)
         return

@@ -45,7 +45,7 @@ async def read_stream(
     async with connect(url, name=name, connect_within=CONNECT_WITHIN) as network:
         stream = network.stream(options["stream"])
         async with stream.subscribe(where, durable=durable, start=start, **asked) as messages:
-            typer.echo(f"reads {stream.name} as {durable} at {network.address}", err=True)
+            typer.echo(f"subscribed to {stream.name} as {durable} at {network.address}", err=True)
             received = 0
             try:
                 while count is None or received < count:

@@ -183,8 +183,7 @@ class StreamBook:
             (fact.stream, fact.durable),
             BookedName(fact.stream, fact.durable, parse_predicate(fact.where), fact.start_at, time),
         )
-        floor = dict(name.confirmed)
-        _raise_to(floor, fact.kept)
+        floor = {**name.confirmed, **{pubend: tick for pubend, _, tick in fact.kept}}  # what it presents counts
         _raise_to(name.done, fact.kept)
         reading = NameReading(fact.reader, name, time, floor, dict(floor))
         name.readings.append(reading)

@@ -36,7 +36,7 @@ QUIET = 2.0  # of publishing after it
 CONVERGENCE = 14.0  # the time within which a healed network must have delivered everything: a lease, and a retry
 MESSAGES = 60  # for all publishers together
 LARGE = 6_000  # bytes of a body that fills narrow links
-NARROW = 3e4  # bits per second
+NARROW = 1e5  # bits per second
 
 _ATTRIBUTES: dict[str, Recipe] = {
     "symbol": Recipe(choose=("IBM", "AMD", "SAP"), zipf=1.0),
@@ -85,8 +85,10 @@ def _settings(random: Random) -> StreamsConfig:
         changed |= {"runs_max": random.choice((3, 20)), "outstanding_max": random.choice((1, 4))}
     if random.random() < 0.2:
         changed |= {"lease": random.choice((0.3, 2.0)), "reads_max": 1}
+    if random.random() < 0.2:
+        changed |= {"refresh_interval": 0.3}
     if random.random() < 0.4:
-        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((0.5, 3.0))}
+        changed |= {"history": random.choice((0.5, 2.0)), "ids_window": random.choice((2.0, 4.0))}
         if random.random() < 0.5:
             changed |= {"retain": random.choice((2.5, 4.0))}
     return StreamsConfig(**changed)
@@ -125,7 +127,7 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
         delay=delay,
         jitter=random.uniform(0.0, delay / 2),
         loss=random.choice((0.0, 0.02, 0.2)),
-        duplicate=random.choice((0.0, 0.1)) if astray else 0.0,
+        duplicate=random.choice((0.0, 0.03)) if astray else 0.0,
         reorder=random.choice((0.0, 0.2)) if astray else 0.0,
         queue_packets=random.choice((20, 1_000)),
         cost=random.randint(1, 3),
@@ -139,16 +141,18 @@ def _stream(random: Random, number: int, names: list[str]) -> StreamSpec:
 def _publishers(
     random: Random, names: list[str], streams: tuple[StreamSpec, ...], settings: StreamsConfig
 ) -> Iterator[ClientSpec]:
-    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised
-    bodies = (0, 100, 400) if settings.cache_bytes < LARGE else (0, 100, 400, LARGE)  # a cache holds some messages
+    known = settings.ids_window > SAFETY + QUIET  # a repeat is recognised, however long it is on its way
+    large = known and settings.cache_bytes > LARGE  # a cache holds some messages
+    bodies = (0, 100, 400, LARGE, LARGE) if large else (0, 100, 400)
     flows = [(stream.name, number) for stream in streams for number in range(max(random.randint(1, 3), len(stream.at)))]
     rate = MESSAGES / len(flows) / (SAFETY + QUIET)
     for number, (stream, key) in enumerate(flows):
+        hasty = random.random() < 0.3  # it gives up soon, and tries again itself: large messages would fill the links
         publisher = PublisherSpec(
             rate_messages_per_s=rate * random.uniform(0.5, 1.5),
             arrivals="poisson",
             attributes=dict(_ATTRIBUTES),
-            body_bytes=random.choice(bodies),
+            body_bytes=min(random.choice(bodies), 400 if hasty else LARGE),
             options={"stream": stream, "key": f"k{key}"},
             repeats=random.choice((0.0, 0.3)) if known else 0.0,
         )
@@ -157,12 +161,13 @@ def _publishers(
             broker=random.choice(names),
             access_delay=random.choice((0.0, 0.002)),
             publish=(publisher,),
-            services={"streams": StreamsClientConfig(give_up_after=random.choice((60.0, 60.0, 1.0)))},
+            services={"streams": StreamsClientConfig(give_up_after=1.0 if hasty else 60.0)},
         )
 
 
 def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[ClientSpec]:
-    """Durable names, each read by one client or by several in turn."""
+    """Durable names, each read by one client or by several in turn, at brokers to which readers come back."""
+    homes = random.sample(names, random.choice((1, 2, len(names))))
     for number in range(random.randint(1, 3)):
         durable, where = f"d{number}", _where(random)
         options = {
@@ -173,7 +178,7 @@ def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[C
             "ack": random.choice(("auto", "manual")),
         }
         every, kept = random.choice((1, 1, 5)), random.random() < 0.5
-        starts = sorted(random.choice((0.0, random.uniform(0.0, SAFETY))) for _ in range(random.choice((1, 2, 3))))
+        starts = sorted(random.choice((0.0, random.uniform(0.0, SAFETY))) for _ in range(random.choice((1, 2, 3, 4))))
         for turn, start in enumerate(starts):
             follower = starts[turn + 1] if turn + 1 < len(starts) else None
             overlap = random.random() < 0.3
@@ -190,9 +195,9 @@ def _readers(random: Random, names: list[str], stream: StreamSpec) -> Iterator[C
             narrow = random.random() < 0.4  # until it heals; what does not fit its queue at the broker is dropped
             yield ClientSpec(
                 name=f"r-{stream.name}-{durable}-{turn}",
-                broker=random.choice(names),
+                broker=random.choice(homes),
                 access_rate_bits_per_s=NARROW if narrow else None,
-                queue_packets=random.choice((1, 3)) if narrow else 1_000,
+                queue_packets=1 if narrow else 1_000,
                 subscribe=(subscription,),
                 services={"streams": StreamsClientConfig(window=random.choice((500, 500, 5)))},
             )
@@ -226,8 +231,9 @@ def _faults(
     for _ in range(random.randint(0, 4)):
         broker, at = random.choice((*names, *hosts)), moment()
         yield FaultSpec(at=at, kind="crash", broker=broker, tail=random.choice(("lost", "kept", "torn")))
-        if random.random() < 0.3:  # what a clock that is set during a life does to timers is no matter of streams
-            yield FaultSpec(at=at, kind="clock_step", broker=broker, seconds=random.uniform(-60.0, 60.0))
+        if random.random() < 0.4:  # what a clock that is set during a life does to timers is no matter of streams
+            seconds = random.choice((random.uniform(-60.0, 60.0), random.uniform(-5.0, 0.0)))
+            yield FaultSpec(at=at, kind="clock_step", broker=broker, seconds=seconds)
         yield FaultSpec(at=min(SAFETY, at + random.expovariate(2.0)), kind="restart", broker=broker)
     for _ in range(random.randint(0, 4)):
         yield from _cut(random, random.choice(links), moment())

@@ -84,10 +84,11 @@ def simulate(
     _replay(iter(publications), engine, applications)
     for fault in scenario.fault:
         engine.at(fault.at, partial(_strike, network, watch, applications), fault)
-    _count_links(engine, network, watch)
+    count_links = _count_links(engine, network, watch)
     end = scenario.duration + scenario.drain
     with _rare_collections():
         complete = _advance(engine, end, events_max, progress)
+    count_links()  # what has left in the very last moment
     for host in network.hosts.values():
         if host.machine is not None and complete:
             host.note(NodeStopped("end of the run"))
@@ -192,8 +193,11 @@ def _bytes_carried(network: SimulatedNetwork) -> dict[tuple[str, str], int]:
     return carried
 
 
-def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> None:
-    """Once per interval, record what each direction of each wire has carried, and what waits at each node."""
+def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Callable[[], None]:
+    """Once per interval, record what each direction of each wire has carried, and what waits at each node.
+
+    What is returned records what the wires have carried since.
+    """
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     tcp_counted: dict[tuple[str, str], int] = {}
 
@@ -203,13 +207,16 @@ def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Non
             yield a, b, wire.there.carried_packets, wire.there.carried_bytes
             yield b, a, wire.back.carried_packets, wire.back.carried_bytes
 
-    def count(_: None) -> None:
+    def count_wires() -> None:
         for sender, receiver, packets, size_bytes in ends():
             packets_before, bytes_before = counted.get((sender, receiver), (0, 0))
             if packets > packets_before:
                 watch.record(sender, Counted("link packets", receiver, packets - packets_before))
                 watch.record(sender, Counted("link bytes", receiver, size_bytes - bytes_before))
                 counted[sender, receiver] = (packets, size_bytes)
+
+    def count(_: None) -> None:
+        count_wires()
         for name, flow in network.tcp.items():
             total = flow.counts()
             for what, value in total.items():
@@ -223,3 +230,4 @@ def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Non
         engine.at(engine.now + COUNT_INTERVAL, count, None)
 
     engine.at(COUNT_INTERVAL, count, None)
+    return count_wires

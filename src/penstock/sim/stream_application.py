@@ -197,7 +197,8 @@ class StreamApplication:
             return
         if isinstance(outcome, Refused):
             self._tell(ReadingRefused((self._name, reader.number), outcome.problem))
-            self._later(TRY_AGAIN, partial(self._subscribe, reader))
+            delay = TRY_AGAIN * self._random.uniform(0.5, 1.5)  # rivals part company
+            self._later(delay, partial(self._subscribe, reader))
             return
         reader.served = True
         self._tell(ReadingInForce((self._name, reader.number), self._machine().positions(reader.number)))
@@ -276,7 +277,10 @@ class StreamApplication:
         """Write down where the reader is."""
         if reader.served and self._host.machine is not None:
             positions = tuple(self._machine().positions(reader.number))
-            self._notebook[_name(reader.spec)] = positions
+            kept = {pubend: (epoch, tick) for pubend, epoch, tick in self._notebook.get(_name(reader.spec), ())}
+            for pubend, epoch, tick in positions:  # another reader may be further, where one takes over from the other
+                kept[pubend] = max(kept.get(pubend, (epoch, 0)), (epoch, tick))
+            self._notebook[_name(reader.spec)] = tuple((pubend, *kept[pubend]) for pubend in sorted(kept))
             self._tell(PositionSeen((self._name, reader.number), positions))
 
     def _apply(self, effects: list[Effect]) -> None:

@@ -42,6 +42,7 @@ from penstock.streams.packets import (
     CommandAnswer,
     DurableLeave,
     DurableSubscribe,
+    ForPubend,
     Item,
     Payload,
     Progress,
@@ -112,6 +113,7 @@ class StreamBroker:
         )
         self._edge = self._relays.edge = Edge(self, self._config, context.timers)
         self._publishing = Publishing(self)
+        self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
         self._from_neighbours: dict[type[Packet], Callable[..., list[Effect]]] = {
             Advert: self._advert,
@@ -124,6 +126,7 @@ class StreamBroker:
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         effects = self._look(now)
+        self._publishing.look_again()
         for packet in packets:
             handle = self._from_neighbours.get(type(packet))
             if handle is None:
@@ -132,7 +135,14 @@ class StreamBroker:
                 effects += handle(packet, sender, now)
             else:  # it will say Hello soon
                 effects.append(dropped("ingress", "sender unknown", "", packet.travels_in(), packet))
-        return effects
+        return effects + self._write(now)
+
+    def _write(self, now: float) -> list[Effect]:
+        """What has come together goes to disk together."""
+        if not self._published:
+            return []
+        pubends, self._published = self._published, {}
+        return [effect for pubend in pubends.values() for effect in pubend.write(now)]
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if up:
@@ -177,7 +187,7 @@ class StreamBroker:
     def _from_client(self, packet: Packet, link: Link, now: float) -> list[Effect]:
         match packet:
             case StreamPublish():
-                return self._publishing.publish(packet, link, now=now)
+                return self._publishing.publish(packet, link, self._client_at(link), now=now)
             case Take():
                 return self._edge.take(packet, link) + self._settle_reader(link, packet.subscription, now)
             case Acknowledge():
@@ -199,19 +209,18 @@ class StreamBroker:
         return f"link {link}" if info is None else info.peer
 
     def _settle_reader(self, link: Link, number: int, now: float) -> list[Effect]:
-        relays = [self._relays.get(pubend) for pubend in self._edge.pubends_of(link, number)]
-        return [effect for relay in relays if relay is not None for effect in self._relays.settle(relay, now)]
+        return [effect for relay in self._edge.behind(link, number) for effect in self._relays.settle(relay, now)]
 
     # From neighbours.
 
     def _advert(self, packet: Advert, sender: Link, now: float) -> list[Effect]:
         self._greeted[sender] = None
         effects = self._directory.receive(packet, sender, self._neighbours(), now=now)
-        for stream in dict.fromkeys(one[0] for one in packet.pubends):
-            for relay in self._relays:
-                if stream_of(relay.pubend) == stream:
-                    epoch = self._directory.epoch_of(relay.pubend)
-                    effects += self._relays.renew(relay.pubend, epoch, now=now)
+        streams = dict.fromkeys(stream for stream, _, _, _ in packet.pubends)
+        for relay in self._relays:
+            if not relay.at_source and stream_of(relay.pubend) in streams:
+                epoch = self._directory.epoch_of(relay.pubend)
+                effects += self._relays.renew(relay.pubend, epoch, now=now)
         self._refresh_soon(now)
         return effects
 
@@ -233,10 +242,12 @@ class StreamBroker:
         match payload:
             case PublishAnswer():
                 return self._publishing.answered(payload)
+            case PublishRequest():
+                return self._for_pubend(payload, origin, now)
             case Registered():
+                whose = self._edge.asked_by(payload.request)
                 effects = self._edge.registered(payload, now=now)
-                relay = self._relays.get(payload.pubend)
-                return effects + (self._relays.settle(relay, now) if relay is not None else [])
+                return effects + (self._settle_reader(*whose, now) if whose is not None else [])
             case SessionEnded():
                 return self._edge.session_ended(payload, now=now)
             case ProgressStored():
@@ -245,16 +256,17 @@ class StreamBroker:
                 return self._commands.answered(payload)
             case Command():
                 return self._command(payload, origin, now)
+        assert isinstance(payload, ForPubend)
         return self._for_pubend(payload, origin, now)
 
-    def _for_pubend(self, payload: Payload, origin: BrokerId, now: float) -> list[Effect]:
-        assert isinstance(payload, PublishRequest | Register | Unregister | Renew | Progress)
+    def _for_pubend(self, payload: ForPubend, origin: BrokerId, now: float) -> list[Effect]:
         pubend = self._hosting.pubends.get(payload.pubend)
         if pubend is None:
             return self._no_pubend(payload, origin, now)
         match payload:
             case PublishRequest():
-                return pubend.publish(payload, origin, now=now)
+                self._published[pubend.name] = pubend
+                return pubend.publish(payload, origin, write=False, now=now)
             case Register():
                 return pubend.register(payload, origin, now=now)
             case Unregister():
@@ -428,6 +440,7 @@ class StreamBroker:
                 timers=context.timers,
                 random=context.random(f"{stream}/{number}"),
                 outlet=self,
+                traced=context.traced,
             )
 
         return make

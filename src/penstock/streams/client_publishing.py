@@ -145,17 +145,21 @@ class StreamPublisher:
     def _accept(
         self, message: Message, options: StreamPublicationOptions, ticket: Ticket, now: float, began: float
     ) -> list[Effect]:
-        number, chosen_id = self._number(), options.publication_id or made_id(str(message.identity))
-        publication = _Publication(number, options.stream, options.key, chosen_id, message)
+        number = self._number()
+        publication = _Publication(number, options.stream, options.key, chosen_id(options, message), message)
         publication.ticket, publication.began = ticket, began
         publication.deadline = now + self._config.give_up_after
         self._unanswered[number] = publication
         self._unanswered_bytes += message.size_bytes
         if ticket:
             self._tickets[ticket] = number
-        self._timers.set(StreamTimer.CLIENT_RETRY, publication.deadline, number)
-        self._flows.setdefault(options.stream, _Flow()).waiting.append(number)
+        flow = self._flows.get(options.stream)
+        if flow is None:
+            flow = self._flows[options.stream] = _Flow()
+        flow.waiting.append(number)
         effects = self._fill(options.stream, now)
+        if not publication.attempts:
+            self._timers.set(StreamTimer.CLIENT_RETRY, publication.deadline, number)
         if self._traced:
             effects.insert(0, requested_record(options.stream, options.key, message))
         return effects
@@ -288,6 +292,11 @@ class StreamPublisher:
         return self._next
 
 
+def chosen_id(options: StreamPublicationOptions, message: Message) -> str:
+    """The publication_id under which this message is tried."""
+    return options.publication_id or made_id(str(message.identity))
+
+
 def made_id(identity: str) -> str:
     """The publication_id of a message that was given none: its identity, or a hash if that is too long."""
     name = identity.encode()
@@ -300,10 +309,10 @@ def _problem(options: StreamPublicationOptions) -> str:
         return "key and publication_id are for streams; say which one, such as stream='orders'"
     if len(options.key) > KEY_CHARACTERS_MAX:
         return f"a key of {len(options.key)} characters; the limit is {KEY_CHARACTERS_MAX}"
-    if len(options.publication_id.encode(errors="replace")) > PUBLICATION_ID_BYTES_MAX:
+    if options.publication_id and len(options.publication_id.encode(errors="replace")) > PUBLICATION_ID_BYTES_MAX:
         length = len(options.publication_id)
         return f"a publication_id of {length} characters; the limit is {PUBLICATION_ID_BYTES_MAX} bytes"
     for what, text in (("the key", options.key), ("the publication_id", options.publication_id)):
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             return f"{what} holds a lone surrogate and has no UTF-8 form; use another text"
     return name_problem(options.stream, "a stream", STREAM_NAME_BYTES_MAX)

@@ -88,8 +88,10 @@ class StreamClient:
 
         `Refused`: it is not stored and never will be. `Unknown`: nobody knows.
         """
-        asked = StreamPublicationOptions(stream=options.stream, key=options.key, publication_id=options.publication_id)
-        return self._publisher.publish(messages, asked, tickets=tickets, now=now, began=began)
+        if type(options) is not StreamPublicationOptions:  # but those of all services
+            named = {"stream": options.stream, "key": options.key, "publication_id": options.publication_id}
+            options = StreamPublicationOptions(**named)
+        return self._publisher.publish(messages, options, tickets=tickets, now=now, began=began)
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """Nobody waits for this message any more: it is tried no longer, and may be stored or not."""

@@ -18,6 +18,7 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.timers import ServiceTimers
 from penstock.overlay.packets import BrokerId
+from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.directory import Directory
 from penstock.streams.edge import HomeBroker
 from penstock.streams.packets import (
@@ -67,8 +68,8 @@ class Commands:
     def receive(self, packet: StreamCommand, link: Link, *, now: float) -> list[Effect]:
         """A client wants something done."""
         try:
-            arguments = msgspec.json.decode(packet.arguments or b"{}", type=dict[str, Any])
-        except msgspec.DecodeError as error:
+            arguments = read_json(packet.arguments, dict[str, Any])
+        except UnreadableJson as error:
             return [_report(link, packet, None, f"arguments that cannot be read: {error}")]
         if packet.verb == "ls":
             listed = [msgspec.to_builtins(stream) for stream in self._directory.streams()]
@@ -108,7 +109,10 @@ class Commands:
         if packet.problem:
             gathering.problems.append(f"{about}: {packet.problem}")
         elif packet.report:
-            gathering.reports.append(msgspec.json.decode(packet.report))
+            try:
+                gathering.reports.append(read_json(packet.report))
+            except UnreadableJson as error:
+                gathering.problems.append(f"{about}: an answer that cannot be read: {error}")
         return [] if gathering.waiting else self._finish(number)
 
     def overdue(self, number: int) -> list[Effect]:

@@ -114,9 +114,14 @@ class DurableNames:
             if _same(awaiting.awaits, record):  # it asks again before it was answered
                 awaiting.answer = answer
                 return []
-        number = self._core.random.getrandbits(SESSION_BITS) + 1
         elapsed = self._core.ticks.clock.elapsed
+        live = name.session
+        asked = (packet.reader, broker, packet.request)
+        if live is not None and live.awaits is None and (live.reader, live.broker, live.answer.request) == asked:
+            live.heard_at = elapsed  # it asks again, and the answer is under way or lost
+            return self._begun(live, now)
         told = record.position
+        number = self._core.random.getrandbits(SESSION_BITS) + 1
         session = ReaderSession(number, broker, packet.reader, elapsed, told, told, answer, record)
         name.session = session
         unwritten = name.writing is not None or name.next is not None

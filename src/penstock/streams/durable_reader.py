@@ -183,12 +183,14 @@ class DurableReader:
         self._heard_at = now
         self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, now + QUIET_AFTER, self.request.number)
         effects = self._begin(packet.positions)
-        self.began = True
+        again, self.began = self.began, True
         if self._ticket is not None:
             effects.append(Done(self._ticket, Accepted()))
             self._ticket = None
         for place in self.places.values():
             place.sent = place.stored
+            if again:  # the broker that served us before may have died before it told the pubend
+                place.acknowledge_silence()
             if place.acknowledged > place.stored:
                 effects += self._acknowledge(place, now)
         return effects
@@ -297,7 +299,7 @@ class DurableReader:
                 self._duplicates += 1
                 continue
             self._received += 1
-            place.message_came()
+            place.message_came(tick)
             self._untaken.append((place, tick))
             if self._traced:
                 who = message.identity

@@ -50,7 +50,8 @@ from penstock.streams.packets import (
     name_problem,
     pubend_name,
 )
-from penstock.streams.reader import Cursor, CursorState, Reader, walking
+from penstock.streams.reader import Cursor, CursorState, Reader
+from penstock.streams.reader_group import ReaderGroup
 from penstock.streams.relay import TICKS_PER_SECOND, Relay
 from penstock.streams.ticks import TickRanges
 from penstock.streams.timers import StreamTimer
@@ -91,8 +92,9 @@ class Edge:
         self._config = config
         self._timers = timers
         self._readers: dict[tuple[Link, int], Reader] = {}
-        self._by_pubend: dict[str, dict[tuple[Link, int], Reader]] = {}
+        self._by_pubend: dict[str, ReaderGroup] = {}
         self._asked: dict[int, tuple[Reader, Cursor]] = {}  # request -> whose registration it is
+        self._sessions: dict[tuple[str, int], tuple[Reader, Cursor]] = {}  # pubend and session -> whose it is
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -105,10 +107,17 @@ class Edge:
         """Whether anybody here reads this pubend."""
         return bool(self._by_pubend.get(pubend))
 
-    def pubends_of(self, link: Link, number: int) -> list[str]:
-        """Those of one durable subscription."""
+    def behind(self, link: Link, number: int) -> list[Relay]:
+        """Where this subscription has not come as far as we have heard of: it may wait for something."""
         reader = self._readers.get((link, number))
-        return list(reader.cursors) if reader is not None else []
+        cursors = reader.cursors.values() if reader is not None else ()
+        found = [(cursor, self._broker.relay(cursor.pubend)) for cursor in cursors if cursor.walked]
+        return [relay for cursor, relay in found if relay is not None and cursor.position < relay.newest]
+
+    def asked_by(self, request: int) -> tuple[Link, int] | None:
+        """The subscription that waits for the answer to this request."""
+        reader, _ = self._asked.get(request, (None, None))
+        return (reader.link, reader.number) if reader is not None else None
 
     # What clients say.
 
@@ -141,7 +150,7 @@ class Edge:
                 filters=filters_of([predicate]),
                 start=packet.start,
                 takeover=packet.takeover,
-                identity=f"{client}/{packet.incarnation}",
+                identity=f"{client}/{packet.incarnation}/{packet.subscription}",
             )
             self._readers[link, packet.subscription] = reader
         reader.request, reader.asked_at, reader.rewind = packet.request, now, packet.rewind
@@ -167,11 +176,14 @@ class Edge:
             if relay is None:  # it will be known one day; until then there is nothing to filter
                 cursor = Cursor(pubend, 0, -1)
             else:
-                self._by_pubend.setdefault(pubend, {})[reader.link, reader.number] = reader
+                self._group(pubend).add(reader)
                 effects += self._interest(relay, now)
                 cursor = Cursor(pubend, relay.interest.version, -1)
             reader.cursors[pubend] = cursor
         if position is not None:
+            if position != (cursor.epoch, cursor.presented):  # what was asked before is another question
+                self._asked.pop(cursor.request, None)
+                cursor.request = 0
             cursor.presented, cursor.epoch = position[1], position[0]
             if cursor.walked:
                 reader.back_to(cursor, position[1])
@@ -241,7 +253,7 @@ class Edge:
             CursorState.ACTIVE,
             "",
         )
-        effects: list[Effect] = []
+        self._sessions[packet.pubend, packet.session] = (reader, cursor)
         if not cursor.walked:
             cursor.walked = True
             cursor.begin(packet.gone_from - 1 if packet.gone_from else packet.position)
@@ -253,30 +265,27 @@ class Edge:
         relay = self._broker.relay(packet.pubend)
         if relay is not None and packet.gone_from:
             relay.gone(packet.position)
-        return effects + self._answered(reader) + self._advance_all(reader)
+        return self._answered(reader) + self._advance_all(reader)
 
     def session_ended(self, packet: SessionEnded, *, now: float) -> list[Effect]:
         """The pubend knows no such session."""
-        effects: list[Effect] = []
-        for reader in list(self._by_pubend.get(packet.pubend, {}).values()):
-            cursor = reader.cursors[packet.pubend]
-            if reader.name != packet.name or cursor.session != packet.session:
-                continue
-            if packet.problem:
-                effects += self._end(reader, packet.problem, now)
-            else:
-                cursor.session, cursor.state = 0, CursorState.ASKED
-                effects += self._register(reader, cursor, now)
-        return effects
+        reader, cursor = self._sessions.get((packet.pubend, packet.session), (None, None))
+        if reader is None or cursor is None or reader.name != packet.name:
+            return []
+        if packet.problem:
+            return self._end(reader, packet.problem, now)
+        self._sessions.pop((packet.pubend, packet.session))
+        cursor.session, cursor.state = 0, CursorState.ASKED
+        return self._register(reader, cursor, now)
 
     def stored(self, packet: ProgressStored, *, now: float) -> list[Effect]:
         """Acknowledgements are on disk."""
         effects: list[Effect] = []
-        done = {(name, session): tick for name, session, tick in packet.done}
-        for reader in self._by_pubend.get(packet.pubend, {}).values():
-            cursor = reader.cursors[packet.pubend]
-            tick = done.get((reader.name, cursor.session))
-            if tick is not None and packet.epoch == cursor.epoch and tick > cursor.stored:
+        for name, session, tick in packet.done:
+            reader, cursor = self._sessions.get((packet.pubend, session), (None, None))
+            if reader is None or cursor is None or (reader.name, cursor.epoch) != (name, packet.epoch):
+                continue
+            if tick > cursor.stored:
                 cursor.stored = min(tick, cursor.position)
                 effects += self._confirmed(reader, cursor)
         return effects
@@ -288,10 +297,9 @@ class Edge:
 
     def pubend_replaced(self, pubend: str, *, now: float) -> list[Effect]:
         """A pubend of this name is another one now: what was read of the old one has no sequel."""
-        readers = list(self._by_pubend.get(pubend, {}).values())
         return [
             effect
-            for reader in readers
+            for reader in self._by_pubend.get(pubend, ())
             for effect in self._end(reader, f"the stream '{reader.stream}' was removed", now)
         ]
 
@@ -299,20 +307,16 @@ class Edge:
 
     def advance(self, relay: Relay) -> list[Effect]:
         """More is known of a pubend."""
-        effects: list[Effect] = []
-        for reader, cursor in list(walking(iter(self._by_pubend.get(relay.pubend, {}).values()), relay.pubend)):
-            effects += reader.advance(cursor, relay.known)
-        return effects
+        readers = self._by_pubend.get(relay.pubend)
+        return [] if readers is None else readers.advance(relay.known)
 
     def wanted(self, relay: Relay) -> TickRanges:
         """The unknown ticks that cursors stand before, within their NACK windows."""
         wanted = TickRanges()
         window = int(self._config.nack_window * TICKS_PER_SECOND)
-        places = {
-            (cursor.position, cursor.since): None
-            for _, cursor in walking(iter(self._by_pubend.get(relay.pubend, {}).values()), relay.pubend)
-        }
-        if self.reads(relay.pubend) and relay.horizon:
+        readers = self._by_pubend.get(relay.pubend)
+        places = {} if readers is None else readers.before(relay.newest)
+        if readers and relay.horizon:
             places[relay.horizon, 0] = None
         for position, since in places:
             last = min(relay.newest, position + window)
@@ -325,7 +329,7 @@ class Edge:
         """Tell the pubend what readers are done with."""
         host = self._broker.host(pubend)
         done: dict[int, list[tuple[str, int, Tick]]] = {}
-        for reader in self._by_pubend.get(pubend, {}).values():
+        for reader in self._by_pubend.get(pubend, ()):
             cursor = reader.cursors[pubend]
             tick = cursor.progress()
             if cursor.session and tick > cursor.stored:
@@ -368,10 +372,10 @@ class Edge:
 
     def _interest(self, relay: Relay, now: float) -> list[Effect]:
         """What our readers together want of a pubend."""
-        readers = self._by_pubend.get(relay.pubend, {})
+        readers = self._by_pubend.get(relay.pubend)
         if readers:
             relay.read_here()
-            relay.interest.set(OURSELVES, {k: v for reader in readers.values() for k, v in reader.filters.items()})
+            relay.interest.set(OURSELVES, {k: v for reader in readers for k, v in reader.filters.items()})
         else:
             relay.has_readers = False
             relay.interest.remove(OURSELVES)
@@ -381,22 +385,22 @@ class Edge:
     def _register(self, reader: Reader, cursor: Cursor, now: float) -> list[Effect]:
         """Ask the pubend to let the reader begin; a cursor that has walked stays where it is.
 
+        A question that was not answered is asked again under its number: the answer may take longer than our patience.
         A pubend of our own answers at once, and a refusal ends the reader: then there is nothing more to ask for.
         """
         if self._readers.get((reader.link, reader.number)) is not reader:
             return []
         relay = self._broker.relay(cursor.pubend)
         host = self._broker.host(cursor.pubend)
-        self._asked.pop(cursor.request, None)
         if relay is None or host is None:
             cursor.problem = self._broker.unreachable(cursor.pubend)
             return []
         effects: list[Effect] = []
-        if (reader.link, reader.number) not in self._by_pubend.get(cursor.pubend, {}):
-            self._by_pubend.setdefault(cursor.pubend, {})[reader.link, reader.number] = reader
+        if reader not in self._group(cursor.pubend):
+            self._group(cursor.pubend).add(reader)
             effects += self._interest(relay, now)
             cursor.since = relay.interest.version
-        cursor.request, cursor.asked_at = self._broker.next_request(), now
+        cursor.request = cursor.request or self._broker.next_request()
         cursor.problem = self._broker.unreachable(cursor.pubend)
         self._asked[cursor.request] = (reader, cursor)
         packet = Register(
@@ -448,12 +452,14 @@ class Edge:
 
     def _drop(self, reader: Reader, now: float) -> list[Effect]:
         """Forget it first: a pubend of our own answers at once."""
-        key = (reader.link, reader.number)
-        del self._readers[key]
+        del self._readers[reader.link, reader.number]
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
-            if self._by_pubend.get(cursor.pubend, {}).pop(key, None) is not None:
+            self._sessions.pop((cursor.pubend, cursor.session), None)
+            group = self._by_pubend.get(cursor.pubend)
+            if group is not None and reader in group:
+                group.remove(reader)
                 relay = self._broker.relay(cursor.pubend)
                 if relay is not None:
                     effects += self._interest(relay, now)
@@ -464,6 +470,12 @@ class Edge:
                 effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
                 effects += self._broker.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
         return effects
+
+    def _group(self, pubend: str) -> ReaderGroup:
+        group = self._by_pubend.get(pubend)
+        if group is None:
+            group = self._by_pubend[pubend] = ReaderGroup(pubend)
+        return group
 
     def _cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:
         reader = self._readers.get((link, number))

@@ -16,7 +16,16 @@ import msgspec
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Get, Put, ServiceStorage, StorageFailed, StorageResult, Ticket, Value
 from penstock.overlay.packets import BrokerId
-from penstock.streams.packets import ADVERTISED_MAX, PUBENDS_MAX, Command, CommandAnswer, pubend_name
+from penstock.streams.command_json import UnreadableJson, read_json
+from penstock.streams.packets import (
+    ADVERTISED_MAX,
+    PUBENDS_MAX,
+    STREAM_NAME_BYTES_MAX,
+    Command,
+    CommandAnswer,
+    name_problem,
+    pubend_name,
+)
 from penstock.streams.pubend import Pubend
 
 MADE = "pubends"  # the name under which the list is kept
@@ -100,7 +109,11 @@ class Hosting:
     def add(self, command: Command, broker: BrokerId, *, now: float) -> list[Effect]:
         """Make a pubend."""
         arguments = _arguments(command)
-        number, of = int(arguments.get("number", -1)), int(arguments.get("of", 0))
+        number, of = arguments.get("number"), arguments.get("of")
+        problem = name_problem(command.stream, "the name of a stream", STREAM_NAME_BYTES_MAX)
+        if problem or type(number) is not int or type(of) is not int:
+            problem = problem or "say which pubend of how many to add"
+            return self._answer(broker, CommandAnswer(command.request, b"", problem), now=now)
         name = pubend_name(command.stream, number)
         problem = self.problem
         if name in self.pubends or any((stream, at) == (command.stream, number) for stream, at, _ in self._made):
@@ -163,6 +176,7 @@ class Hosting:
 def _arguments(command: Command) -> dict[str, Any]:
     """Those of a command; none at all if they cannot be read."""
     try:
-        return msgspec.json.decode(command.arguments, type=dict[str, Any])
-    except msgspec.DecodeError:
+        arguments: dict[str, Any] = read_json(command.arguments, dict[str, Any])
+    except UnreadableJson:
         return {}
+    return arguments

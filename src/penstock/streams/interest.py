@@ -3,7 +3,9 @@
 Each owner (a link, or our readers together) has a set of filters, as bytes in normal form, or wants everything. Their
 union is our own interest, and every change of it is a new *version*. Upstream filters under the version that it knows
 and says which one that was. So each owner has a `since`: the first version that contains its filters. Silence that was
-filtered under an older one says nothing to that owner: there may have been what it wants.
+filtered under an older one says nothing to that owner: there may have been what it wants. A version is used once in a
+life of the broker: whoever forgets this and begins again begins above it, since what was filtered under it may still be
+on its way.
 
 State: the filters of each owner; for recent ticks, who wants them. Bounds: as many filters as a Join holds, for each
 owner and for the union; beyond that it is everything.
@@ -55,10 +57,14 @@ class PubendInterest:
         before = self._filters.get(owner)
         if known and _same(before, wanted):
             return
-        self._index.remove_owner(owner)
+        had, has = before or {}, wanted or {}
+        for data in had:
+            if data not in has:
+                self._index.remove(owner, data)
+        for data, selected in has.items():
+            if data not in had:
+                self._index.add(owner, data, selected)
         self._filters[owner] = wanted
-        for data, selected in (wanted or {}).items():
-            self._index.add(owner, data, selected)
         self._changed()
         narrower = before is None or (wanted is not None and wanted.keys() <= before.keys())
         if not known or not narrower:

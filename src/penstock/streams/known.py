@@ -235,8 +235,10 @@ class Known:
 
     # Questions.
 
-    def known(self, first: Tick, last: Tick, since: int, *, bytes_max: int, items_max: int) -> list[KnownSpan]:
-        """The known parts of a range, each as long as can be, in order; nothing up to `gone`.
+    def known(
+        self, first: Tick, last: Tick, since: int, *, bytes_max: int, items_max: int, spans_max: int = 1 << 40
+    ) -> list[KnownSpan]:
+        """The known parts of a range, at most so many, each as long as can be, in order; nothing up to `gone`.
 
         When so many bytes or messages are listed, the last part ends just before the next message. One message more
         than `bytes_max` allows may be listed.
@@ -247,7 +249,7 @@ class Known:
             span = self._filled(begin, end, bytes_left, items_left)
             if span.last >= begin:
                 spans.append(span)
-            if span.last < end:
+            if span.last < end or len(spans) >= spans_max:
                 break
             items_left -= len(span.items)
             bytes_left -= sum(message.size_bytes for _, message in span.items)

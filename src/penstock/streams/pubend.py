@@ -111,6 +111,7 @@ class Pubend:
         timers: ServiceTimers,
         random: Random,
         outlet: Outlet,
+        traced: bool = True,
     ) -> None:
         self._outlet = outlet
         self._core = PubendCore(
@@ -122,6 +123,7 @@ class Pubend:
             send=lambda broker, payload, now: outlet.send_to(broker, payload, now=now),
             committed=lambda items, now: outlet.committed(self, items, now=now),
             gone_moved=lambda now: outlet.pubend_gone(self, now=now),
+            traced=traced,
         )
         core = self._core
         self.name = core.name
@@ -236,9 +238,14 @@ class Pubend:
 
     # Publishing.
 
-    def publish(self, packet: PublishRequest, reply_to: BrokerId, *, now: float) -> list[Effect]:
+    def publish(self, packet: PublishRequest, reply_to: BrokerId, *, write: bool = True, now: float) -> list[Effect]:
+        """Store a message. With `write=False` there are more to come, and a call of `write` after them."""
         self._heed_clock(now)
-        return self._queue.publish(packet, reply_to, now)
+        return self._queue.publish(packet, reply_to, now, write=write)
+
+    def write(self, now: float) -> list[Effect]:
+        """Begin to write what was published, unless a write is under way."""
+        return self._queue.write(now)
 
     def horizon(self, now: float) -> Tick:
         """Everything up to it is settled: data on disk, or silence for ever."""
@@ -267,8 +274,13 @@ class Pubend:
 
     # Reading.
 
-    def read(self, first: Tick, last: Tick, *, count: int, token: int, now: float) -> list[Effect]:
-        """A slice of the log, as far as all is settled; the outlet gets it under this token."""
+    def read(
+        self, first: Tick, last: Tick, *, count: int, token: int, now: float, bytes_wanted: int = 1 << 40
+    ) -> list[Effect]:
+        """A slice of the log, as far as all is settled; the outlet gets it under this token.
+
+        As many entries as have about so many bytes, by the average of the log, and two more; at most `count`.
+        """
         core = self._core
         if core.problem or not core.ready:
             return self._outlet.slice_failed(self, token, now=now)
@@ -288,7 +300,9 @@ class Pubend:
             covered = upto if result.complete or not items else items[-1][0]
             return self._outlet.slice_read(self, token, first, covered, items, now=now)
 
-        return core.disk.ask(Read(first, upto, count), answered)
+        extent = self._retention.extent
+        enough = bytes_wanted * extent.entries // max(1, extent.bytes) + 2
+        return core.disk.ask(Read(first, upto, min(count, enough)), answered)
 
     # Readers.
 

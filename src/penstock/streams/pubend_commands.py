@@ -25,10 +25,11 @@ from penstock.errors import choose_one
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Drop, Extent, LogExtent, StorageFailed, StorageResult
 from penstock.overlay.packets import BrokerId
+from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.durable_names import DurableName, DurableNames
 from penstock.streams.log_codec import LogEntry
 from penstock.streams.log_scan import LogScan
-from penstock.streams.packets import Command, CommandAnswer, Range, Tick
+from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick
 from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.registration import DurableReaders
@@ -86,8 +87,8 @@ class PubendCommands:
         if verb is None:
             return answer({}, f"there is no command '{packet.verb}'; {choose_one(packet.verb, verbs)}", now)
         try:
-            arguments = msgspec.json.decode(packet.arguments or b"{}", type=CommandArguments)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            arguments = read_json(packet.arguments, CommandArguments)
+        except UnreadableJson as error:
             return answer({}, f"the arguments of '{packet.verb}': {error}", now)
         return verb(arguments, answer, now)
 
@@ -174,7 +175,7 @@ class PubendCommands:
 
     def _trim_upto(self, arguments: CommandArguments, now: float) -> Tick | str:
         given = [value for value in (arguments.tick, arguments.time, arguments.age) if value is not None]
-        if len(given) != 1 or not 0 <= given[0] < float("inf"):
+        if len(given) != 1 or not 0 <= given[0] <= TICK_MAX:
             return "say how much to trim: a tick, a time in seconds, or an age in seconds, which is not negative"
         horizon = self._core.ticks.horizon(now)
         if arguments.tick is not None:

@@ -62,6 +62,7 @@ class PubendCore:
         send: Send,
         committed: Committed,
         gone_moved: GoneMoved,
+        traced: bool,  # whether anybody keeps records
     ) -> None:
         self.stream = stream
         self.number = number
@@ -77,6 +78,7 @@ class PubendCore:
         self.send = send
         self.committed = committed
         self.gone_moved = gone_moved
+        self.traced = traced
         self.ticks = TickSource(config.lease)
         self.disk = PubendDisk(storage, self.name)
         self._timers = timers

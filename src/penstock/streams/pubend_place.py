@@ -24,7 +24,18 @@ class PubendPlace:
     """One pubend of one durable subscription."""
 
     __slots__ = (
-        *("acknowledged", "epoch", "hole", "position", "pubend", "resume_at", "resume_delay", "sent", "sent_at"),
+        *(
+            "acknowledged",
+            "came",
+            "epoch",
+            "hole",
+            "position",
+            "pubend",
+            "resume_at",
+            "resume_delay",
+            "sent",
+            "sent_at",
+        ),
         *("stored", "taken", "untaken", "waiters"),
     )
 
@@ -33,6 +44,7 @@ class PubendPlace:
         self.epoch = epoch
         self.position = self.taken = position
         self.acknowledged = self.sent = self.stored = 0  # where it begins is not what the application is done with
+        self.came: Tick = 0  # of the last message that came
         self.untaken = 0  # messages that came and that the application has not taken
         self.waiters: list[tuple[Tick, Ticket]] = []
         self.sent_at = 0.0
@@ -55,8 +67,9 @@ class PubendPlace:
         self.position = position
         self.hole, self.resume_delay = False, 0.0
 
-    def message_came(self) -> None:
+    def message_came(self, tick: Tick) -> None:
         """A message waits for the application; to be called before the position moves."""
+        self.came = tick
         if not self.untaken:
             self.taken = self.position
         self.untaken += 1
@@ -83,6 +96,11 @@ class PubendPlace:
             return [Done(ticket, Accepted())]
         self.waiters.append((tick, ticket))
         return []
+
+    def acknowledge_silence(self) -> None:
+        """If all messages that came are acknowledged, so is the silence after them: nobody need keep it for us."""
+        if self.acknowledged >= self.came:
+            self.acknowledged = max(self.acknowledged, self.position)
 
     def acknowledgement_stored(self, tick: Tick) -> list[Effect]:
         """The pubend has it on disk."""

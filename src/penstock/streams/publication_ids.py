@@ -1,7 +1,8 @@
 """Which publications a pubend has stored lately, by their ids: a repeat is answered, not stored again.
 
 The ids are on disk as part of the log's entries. In memory there is a table of the newest: kept for a quarter longer
-than `ids_window`, since a life that begins above its lease has a clock that is a little ahead, and at most `ids_max`.
+than `ids_window`, since a repeat may be on its way for a while, and at most `ids_max`. What an earlier life has stored
+is kept as if it had been stored when this one began: every life begins ahead of its time, by a lease.
 `known_from` is the tick from which on the table has the id of every entry in the log; `crowded_out` is the newest one
 that had to go before its time. Both are written with each lease and with each trim, and a new life reads the log from
 there; so no leap of a clock loses an id. Retention keeps an entry
@@ -68,7 +69,7 @@ class PublicationIds:
             self._crowded_at = 0.0  # entries were taken before their ids might be forgotten
 
     def load(self, publication_id: str, message: Message, tick: Tick, base: Tick) -> None:
-        """An entry of an earlier life. It was within the window then, even if the clock has leapt since."""
+        """An entry of an earlier life."""
         self.add(publication_id, content_digest(message), tick, max(self._stored_at(tick, base), -self._window))
 
     def find(self, publication_id: str) -> StoredId | None:
@@ -87,7 +88,7 @@ class PublicationIds:
         while self._stored:
             publication_id = next(iter(self._stored))
             oldest = self._stored[publication_id]
-            if oldest.stored_at >= kept_from:
+            if max(oldest.stored_at, 0.0) >= kept_from:  # how long ago an earlier life was no clock can say for certain
                 if len(self._stored) <= self._count_max:
                     return
                 self.crowded_out = oldest.tick

@@ -1,8 +1,8 @@
 """From a PublishRequest to an entry in the log of a pubend, and its answer.
 
 State: publications that wait for the disk, in the order they came; one batch of them that is being written; the ids of
-what was stored. The first publication is written at once; what comes meanwhile goes together into the next write, so
-the commits of a busy pubend are shared. Ticks are given when a batch is written. They answer when it is on disk: each
+what was stored. What comes first is written at once; what comes meanwhile goes together into the next write, so the
+commits of a busy pubend are shared. Ticks are given when a batch is written. They answer when it is on disk: each
 publication to all who asked for it under its id, and then the outlet learns of it, in the order of ticks.
 
 A write that fails leaves nothing: its ticks are silence, and its publishers may try again. If the lease does not reach
@@ -37,7 +37,7 @@ ENTRY_OVERHEAD = 100  # what a waiting publication takes besides its entry
 Asker = tuple[BrokerId, int]  # and the number of its request
 
 
-class PendingPublication(Struct):
+class PendingPublication(Struct, gc=False):
     """A message on its way to disk."""
 
     publication_id: str
@@ -74,7 +74,7 @@ class PublishQueue:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._batch)
 
-    def publish(self, packet: PublishRequest, reply_to: BrokerId, now: float) -> list[Effect]:
+    def publish(self, packet: PublishRequest, reply_to: BrokerId, now: float, *, write: bool = True) -> list[Effect]:
         asker = (reply_to, packet.request)
         problem, again = self._core.refusal()
         if problem:
@@ -96,7 +96,7 @@ class PublishQueue:
         self._waiting.append(publication)
         self._by_id[publication.publication_id] = publication
         self.size_bytes += publication.size_bytes
-        return self.write(now)
+        return self.write(now) if write else []
 
     def write(self, now: float) -> list[Effect]:
         """Begin the next write, if there is none and something waits."""
@@ -167,7 +167,8 @@ class PublishQueue:
             self._ids.add(publication.publication_id, publication.digest, tick, core.ticks.clock.elapsed)
         effects = self.write(now)
         for tick, publication in batch:
-            effects.append(committed_record(core.name, core.epoch, tick, publication.message))
+            if core.traced:
+                effects.append(committed_record(core.name, core.epoch, tick, publication.message))
             effects += self._end(publication, PublishAnswer(0, core.name, tick), now)
         size_bytes = sum(len(publication.entry) for _, publication in batch)
         effects += self._appended(batch[0][0], len(batch), size_bytes, now)

@@ -4,7 +4,8 @@ A client's StreamPublish goes to the pubend that its key chooses, over the broke
 here. Whoever waits is remembered by a number of ours; nothing is tried again here: the client does that, under the same
 publication_id.
 
-State: who waits. Bound: WAITING_MAX; the oldest are forgotten, and their clients try again.
+State: who waits; and, for one batch of packets, where its publications go. Bound: WAITING_MAX; the oldest are
+forgotten, and their clients try again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from zlib import crc32
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
+from penstock.overlay.packets import BrokerId
 from penstock.streams.edge import HomeBroker
 from penstock.streams.packets import PublishAnswer, PublishRequest, StreamPublish, StreamPublished, pubend_name
 
@@ -26,15 +28,25 @@ class Publishing:
     def __init__(self, broker: HomeBroker) -> None:
         self._broker = broker
         self._waiting: dict[int, tuple[Link, int]] = {}  # our number -> the client and its number
+        self._counts: dict[str, tuple[int, str, bool]] = {}  # found out for the present batch: of streams
+        self._hosts: dict[tuple[str, int], tuple[str, BrokerId | None]] = {}  # and of their pubends
 
-    def publish(self, packet: StreamPublish, link: Link, *, now: float) -> list[Effect]:
-        """A client wants a message stored."""
-        count, problem, again = self._broker.pubends(packet.stream)
+    def look_again(self) -> None:
+        """A new batch: since the last one, a stream or its broker may have come or gone."""
+        self._counts.clear()
+        self._hosts.clear()
+
+    def publish(self, packet: StreamPublish, link: Link, client: str, *, now: float) -> list[Effect]:
+        """A client wants a message stored; messages under another's name go no further."""
+        publisher = packet.message.identity.publisher
+        if publisher != client:
+            problem = f"a client publishes under its own name, not as '{publisher}'"
+            return [_refusal(link, packet, problem, again=False)]
+        count, problem, again = self._counts.get(packet.stream) or self._count(packet.stream)
         if problem:
             return [_refusal(link, packet, problem, again=again)]
-        chosen = crc32((packet.key or packet.message.identity.publisher).encode()) % count
-        pubend = pubend_name(packet.stream, chosen)
-        host = self._broker.host(pubend)
+        chosen = crc32((packet.key or publisher).encode()) % count
+        pubend, host = self._hosts.get((packet.stream, chosen)) or self._host(packet.stream, chosen)
         if host is None:
             return [_refusal(link, packet, self._broker.unreachable(pubend), again=True)]
         request = self._broker.next_request()
@@ -43,6 +55,15 @@ class Publishing:
         self._waiting[request] = (link, packet.request)
         wanted = PublishRequest(request, pubend, packet.publication_id, packet.age, packet.message)
         return self._broker.send_to(host, wanted, now=now)
+
+    def _count(self, stream: str) -> tuple[int, str, bool]:
+        found = self._counts[stream] = self._broker.pubends(stream)
+        return found
+
+    def _host(self, stream: str, number: int) -> tuple[str, BrokerId | None]:
+        pubend = pubend_name(stream, number)
+        found = self._hosts[stream, number] = (pubend, self._broker.host(pubend))
+        return found
 
     def answered(self, packet: PublishAnswer) -> list[Effect]:
         """The pubend has answered."""

@@ -18,14 +18,13 @@ State: four ticks and a session for each pubend. Bounds: `readers_max` readers o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from enum import Enum
 
 from penstock.content.predicate import Filter, Predicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
-from penstock.streams.known import Known
+from penstock.streams.known import Known, KnownSpan
 from penstock.streams.packets import Item, Position, StreamDelivery, Tick
 
 DELIVERY_BYTES = 64 << 10  # of one delivery, or one message
@@ -45,7 +44,7 @@ class Cursor:
     """One reader's place in one pubend."""
 
     __slots__ = (
-        *("asked_at", "confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
+        *("confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
         *(
             "progress_sent",
             "pubend",
@@ -70,8 +69,7 @@ class Cursor:
         self.presented = presented  # the position that the client keeps; -1: none
         self.walked = False  # whether it has ever been active
         self.problem = "no answer yet"
-        self.request = 0
-        self.asked_at = 0.0
+        self.request = 0  # that the pubend has not answered; 0: none
         self.begin(0)
 
     def begin(self, tick: Tick) -> None:
@@ -166,20 +164,21 @@ class Reader:
         if cursor.position < known.gone and self.may_send():
             effects.append(self._delivery(cursor, known.gone, (), gap=True))
         while self.may_send():
-            span = known.contiguous(cursor.position, cursor.since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS)
+            span = next_span(known, cursor.position, cursor.since)
             if span is None:
                 break
             matches = self.predicate.matches
-            items = [item for item in span.items if matches(item[1].attributes)]
-            room = self.credit - self.sent
-            if len(items) > room:
-                del items[room:]
-                cursor.position = items[-1][0]
-            else:
-                cursor.position = span.last
-            if items:
-                effects.append(self._delivery(cursor, cursor.position, tuple(items)))
+            effects += self.walk(cursor, span.last, [item for item in span.items if matches(item[1].attributes)])
         return effects
+
+    def walk(self, cursor: Cursor, upto: Tick, items: list[Item]) -> list[Effect]:
+        """Deliver these, which are all that it wants up to this tick; fewer if the credit does not reach."""
+        room = self.credit - self.sent
+        if len(items) > room:
+            del items[room:]
+            upto = items[-1][0]
+        cursor.position = upto
+        return [self._delivery(cursor, upto, tuple(items))] if items else []
 
     def heartbeat(self, cursor: Cursor) -> list[Effect]:
         """Tell the client how far we have come, so that it notices what it has not got."""
@@ -205,9 +204,6 @@ class Reader:
         return Send((self.link,), packet, Lane.STREAM)
 
 
-def walking(readers: Iterator[Reader], pubend: str) -> Iterator[tuple[Reader, Cursor]]:
-    """The readers that can take something of this pubend now."""
-    for reader in readers:
-        cursor = reader.cursors.get(pubend)
-        if cursor is not None and reader.serves(cursor) and reader.may_send():
-            yield reader, cursor
+def next_span(known: Known, position: Tick, since: int) -> KnownSpan | None:
+    """What follows a position, as much as fits one delivery; None if nothing is known of the next tick."""
+    return known.contiguous(position, since, bytes_max=DELIVERY_BYTES, items_max=DELIVERY_ITEMS)

@@ -48,6 +48,7 @@ from penstock.streams.ticks import TickRanges
 
 TRUTH = TICK_MAX  # the version of what the pubend itself says: valid for everybody
 ASKED_MAX = 256  # ranges that one neighbour may wait for
+ANSWER_PACKETS = 256  # spans of one answer to a Nack
 PACKET_BYTES = 32_000  # of messages in one Knowledge packet, or one message: it fits a datagram
 TICKS_PER_SECOND = 1_000_000
 
@@ -55,12 +56,13 @@ TICKS_PER_SECOND = 1_000_000
 class Downstream:
     """A neighbour that has joined."""
 
-    __slots__ = ("asked", "heard_at", "life", "link", "told", "version")
+    __slots__ = ("asked", "heard_at", "life", "link", "looked", "told", "version")
 
     def __init__(self, link: Link, told: Tick) -> None:
         self.link = link
         self.life = self.version = 0
         self.told = told  # the newest tick of which it was told something
+        self.looked = told  # the newest up to which we have looked for something that it wants, and found nothing
         self.asked = TickRanges()
         self.heard_at = 0.0
 
@@ -81,6 +83,7 @@ class Relay:
         self.horizon: Tick = 0  # the doubt horizon: everything up to it is known; 0: nothing has come yet
         self.has_readers = False  # of our own
         self.ignored = 0  # packets beyond the receive window
+        self.silence_at = 0.0  # when everybody was last told how far the silence goes
         self._life = life
         self._config = config
         self._joined = 0  # the version that upstream was told last
@@ -105,6 +108,7 @@ class Relay:
         if down is None or down.life != packet.life:
             down = self.downstream[link] = Downstream(link, self.known.head)
         self.interest.set(link, filters)
+        down.looked = down.told
         down.life, down.version, down.heard_at = packet.life, packet.version, now
         return []
 
@@ -191,7 +195,7 @@ class Relay:
         span = KnownSpan(packet.first, packet.last, list(packet.data))
         effects = self._answer_asked(span, version, cut=packet.cut)
         self._advance_horizon()
-        return effects + self.push(silence=not packet.data)
+        return effects + self.push(packet.first, silence=not packet.data)
 
     def committed(self, items: Sequence[Item], horizon: Tick) -> list[Effect]:
         """The pubend here knows everything up to the horizon; these data are new."""
@@ -201,7 +205,7 @@ class Relay:
         self.known.learn(first, horizon, TRUTH, items)
         self.newest = max(self.newest, horizon)
         self.horizon = self.newest
-        return self.push(silence=not items)
+        return self.push(first, silence=not items)
 
     def read(self, first: Tick, upto: Tick, items: Sequence[Item], *, cut: bool) -> list[Effect]:
         """A part of the log, for those who asked for it."""
@@ -211,6 +215,8 @@ class Relay:
     def gone(self, upto: Tick) -> None:
         """The pubend keeps nothing up to this tick: nobody need wait for it."""
         self.known.learn_gone(upto)
+        if self.horizon:
+            self.horizon = max(self.horizon, upto)
         for down in self.downstream.values():
             if down.asked:
                 down.asked.remove(0, upto)
@@ -228,26 +234,35 @@ class Relay:
 
     # Knowledge goes.
 
-    def push(self, *, silence: bool) -> list[Effect]:
-        """Tell everybody what is new to them; whoever gets no data of it only if silence is worth a packet."""
+    def push(self, first: Tick, *, silence: bool) -> list[Effect]:
+        """Tell everybody what is new to them; whoever gets no data of it only if silence is worth a packet.
+
+        Something has come from tick `first` on: nobody need look again at what is below.
+        """
         effects: list[Effect] = []
         for down in self.downstream.values():
-            if down.told < self.known.head:
-                effects += self._tell_new(down, silence=silence)
+            if down.told < self.known.head and (silence or self._wants_new(down, first)):
+                effects += self._tell_new(down)
         return effects
 
     def lagging(self) -> bool:
         """Whether somebody has not been told of the newest silence."""
         return any(down.told < self.known.head for down in self.downstream.values())
 
-    def _tell_new(self, down: Downstream, *, silence: bool) -> list[Effect]:
-        known, since = self.known, self.interest.since(down.link)
-        spans = known.known(down.told + 1, known.head, since, bytes_max=1 << 40, items_max=1 << 40)
-        chosen = [(span, self.interest.selected(down.link, span.items)) for span in spans]
-        if not silence and not any(items for _, items in chosen):
-            return []
-        down.told = known.head
+    def _wants_new(self, down: Downstream, first: Tick) -> bool:
+        """Whether there is something for it in what has come."""
+        spans = self._untold(down, max(down.told, min(down.looked, first - 1)))
+        down.looked = self.known.head
+        return any(self.interest.selected(down.link, span.items) for span in spans)
+
+    def _tell_new(self, down: Downstream) -> list[Effect]:
+        chosen = [(span, self.interest.selected(down.link, span.items)) for span in self._untold(down, down.told)]
+        down.told = self.known.head
         return [effect for span, items in chosen for effect in self._told(down, span.first, span.last, items)]
+
+    def _untold(self, down: Downstream, after: Tick) -> list[KnownSpan]:
+        known, since = self.known, self.interest.since(down.link)
+        return known.known(after + 1, known.head, since, bytes_max=1 << 40, items_max=1 << 40)
 
     def _told(
         self, down: Downstream, first: Tick, last: Tick, items: Sequence[Item], *, cut: bool = False
@@ -280,7 +295,7 @@ class Relay:
             last = min(last, self.newest)
             if first > last:
                 continue
-            if room <= 0:  # the rest is asked for again when this has come
+            if room <= 0 or len(effects) >= ANSWER_PACKETS:  # the rest is asked for again when this has come
                 break
             sent, used = self._answered(down, first, last, room)
             room -= used
@@ -290,19 +305,18 @@ class Relay:
     def _answered(self, down: Downstream, first: Tick, last: Tick, room: int) -> tuple[list[Effect], int]:
         """Of one range what we know, within the room; the rest is remembered."""
         since = self.interest.since(down.link)
-        spans = self.known.known(first, last, since, bytes_max=room, items_max=ITEMS_MAX)
+        limits = {"bytes_max": room, "items_max": ITEMS_MAX, "spans_max": ANSWER_PACKETS}
+        spans = self.known.known(first, last, since, **limits)
+        used = sum(message.size_bytes for span in spans for _, message in span.items)
+        full = used >= room or len(spans) >= ANSWER_PACKETS or sum(len(span.items) for span in spans) >= ITEMS_MAX
         effects: list[Effect] = []
-        reached, used, count = first - 1, 0, 0
         for span in spans:
             items = self.interest.selected(down.link, span.items)
             upto = self._silence_beyond(span.last, since) if span.last >= last else span.last
-            used += sum(message.size_bytes for _, message in span.items)
-            count += len(span.items)
-            cut = span is spans[-1] and span.last < last and (used >= room or count >= ITEMS_MAX)
+            cut = full and span is spans[-1] and span.last < last
             effects += self._told(down, span.first, upto, items, cut=cut)
-            reached = span.last
-        full = used >= room or count >= ITEMS_MAX
-        for missing in self.known.unknown(first, reached if full else last, since, ASKED_MAX):
+        reached = spans[-1].last if full else last
+        for missing in self.known.unknown(first, reached, since, ASKED_MAX):
             if len(down.asked) < ASKED_MAX:
                 down.asked.add(*missing)
         return effects, used
@@ -325,14 +339,13 @@ class Relay:
                 for first, last in asked:
                     items = [item for item in span.items if first <= item[0] <= last]
                     over = cut and last == span.last
-                    beyond = last if last < span.last or over else span.last
-                    effects += self._told(down, first, beyond, self.interest.selected(down.link, items), cut=over)
+                    effects += self._told(down, first, last, self.interest.selected(down.link, items), cut=over)
                     down.asked.remove(first, last)
             else:
                 effects += self._answer_data(down, span.items)
-            if cut:  # it asks on
-                for first, last in down.asked.overlap(span.last + 1, span.last + 1):
-                    down.asked.remove(first, last)
+            rest = down.asked.around(span.last + 1) if cut else None
+            if rest is not None:  # it asks on
+                down.asked.remove(*rest)
         return effects
 
     def _answer_data(self, down: Downstream, items: Sequence[Item]) -> list[Effect]:

@@ -6,7 +6,8 @@ told us something, the cursors of our readers move on, and what is still missing
 log (`settle`).
 
 Timers, for each pubend: JOIN (tell upstream what is wanted, a moment after it changed), NACK (ask again),
-PUBEND_SILENCE (tell downstream how far the silence goes: soon after the last data, then every `silence_interval`).
+PUBEND_SILENCE (tell downstream how far the silence goes: soon after the last data, and every `silence_interval`: who
+wants nothing of a busy stream must know how far it is, and that nothing was lost).
 State: a relay for each pubend that somebody wants, or that is here. Bound: there are no more pubends than the directory
 knows.
 """
@@ -138,7 +139,7 @@ class Relays:
             return []
         effects = relay.learn(packet, sender, now=now)
         if relay.lagging():
-            self._timers.set(StreamTimer.PUBEND_SILENCE, now + self._config.silence_interval, relay.pubend)
+            self._silence_after(relay, self._config.silence_interval, now)
         return effects + self.settle(relay, now)
 
     def _nack(self, packet: Nack, sender: Link, now: float) -> list[Effect]:
@@ -158,7 +159,7 @@ class Relays:
         if relay is None:
             return []
         effects = relay.committed(data, data[-1][0])
-        self._timers.set(StreamTimer.PUBEND_SILENCE, now + self._config.silence_first, pubend.name)
+        self._silence_after(relay, self._config.silence_first, now)
         return effects + self.settle(relay, now)
 
     def gone(self, pubend: Pubend) -> None:
@@ -228,19 +229,32 @@ class Relays:
                 break
             self._tokens += 1
             relay.reading[self._tokens] = (first, last)
-            effects += pubend.read(first, relay.known.head, count=READ_ENTRIES, token=self._tokens, now=now)
+            effects += pubend.read(
+                first,
+                relay.known.head,
+                count=READ_ENTRIES,
+                bytes_wanted=self._config.answer_bytes,
+                token=self._tokens,
+                now=now,
+            )
         return effects
 
     def silence(self, relay: Relay, now: float) -> list[Effect]:
         """Tell everybody of the newest silence."""
         pubend = self._pubends.get(relay.pubend)
+        relay.silence_at = now
         if pubend is None:
-            return relay.push(silence=True) + self.settle(relay, now)
+            return relay.push(relay.known.head, silence=True) + self.settle(relay, now)
         if not pubend.ready:
             return []
         if relay.interest:
             self._timers.set(StreamTimer.PUBEND_SILENCE, now + self._config.silence_interval, relay.pubend)
         return relay.committed((), pubend.horizon(now)) + self.settle(relay, now)
+
+    def _silence_after(self, relay: Relay, idle: float, now: float) -> None:
+        """Tell it when nothing has come for so long; or, since a busy stream is never idle, once in an interval."""
+        busy = max(now, relay.silence_at + self._config.silence_interval)
+        self._timers.set(StreamTimer.PUBEND_SILENCE, min(now + idle, busy), relay.pubend)
 
     # Time and the network.
 

@@ -95,6 +95,13 @@ class TickRanges:
         pairs = zip(self._firsts[low:high], self._lasts[low:high], strict=True)
         return [(max(first, begin), min(last, end)) for begin, end in pairs]
 
+    def around(self, tick: Tick) -> Range | None:
+        """The whole range that a tick belongs to; None if it belongs to none."""
+        place = bisect_left(self._lasts, tick)
+        if place == len(self._firsts) or self._firsts[place] > tick:
+            return None
+        return self._firsts[place], self._lasts[place]
+
     def missing(self, first: Tick, last: Tick) -> list[Range]:
         """What does not belong to it between `first` and `last`."""
         holes: list[Range] = []

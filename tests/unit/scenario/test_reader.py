@@ -19,6 +19,7 @@ from penstock.scenario.node_config import broker_config, client_config
 from penstock.scenario.reader import FILE_BYTES_MAX, parse_scenario, read_scenario, typed
 from penstock.scenario.spec import BrokerSpec, Scenario
 from penstock.scenario.validate import BROKERS_MAX, validate
+from penstock.streams.config import StreamsClientConfig, StreamsConfig
 from penstock.transport.config import TransportConfig
 
 ROOT = Path(__file__).parents[3]
@@ -105,6 +106,107 @@ def test_settings_and_options_of_services_are_read_as_their_services_want_them()
         5,
         7,
     )
+
+
+STREAMS = changed(
+    "[[fault]]",
+    """stream = "orders"
+key = "k"
+repeats = 0.5
+[[client.subscribe]]
+where = "n = 1"
+stream = "orders"
+durable = "billing"
+start_at = "earliest"
+ack = "manual"
+from_kept = true
+acknowledge_every = 3
+[client.streams]
+window = 5
+[[stream]]
+name = "orders"
+at = ["b", "a", "b"]
+[services.streams]
+cache_bytes = 5000
+[[fault]]""",
+).replace("[client.publish.attributes]\nn = 1\n", "attributes = {n = 1}\n")
+
+
+def test_streams_are_declared_in_one_place_and_become_settings_of_brokers() -> None:
+    scenario = parse_scenario(STREAMS.encode())
+    config = broker_config(scenario).services["streams"]
+    assert config == StreamsConfig(declared={"orders": ("b", "a", "b")}, cache_bytes=5000)
+    (client,) = scenario.client
+    assert client_config(scenario, client).services["streams"] == StreamsClientConfig(window=5)
+    (flow,) = client.publish
+    assert (flow.options, flow.repeats) == ({"stream": "orders", "key": "k"}, 0.5)
+    durable = client.subscribe[1]
+    assert (durable.options["durable"], durable.from_kept, durable.acknowledge_every) == ("billing", True, 3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "problem"),
+    [
+        ('at = ["b", "a", "b"]', 'at = ["b", "c"]', "stream[0].at", "there is no broker 'c'"),
+        ('at = ["b", "a", "b"]', "at = []", "stream[0].at", "0 brokers; name between 1 and 64"),
+        ('at = ["b", "a", "b"]', "", "stream[0]", "the key 'at' is missing"),
+        ('name = "orders"', 'name = "or ders"', "stream[0].name", "may have letters"),
+        ('name = "orders"', 'nmae = "orders"', "stream[0]", "did you mean 'name'"),
+        (
+            "[services.streams]",
+            '[[stream]]\nname = "orders"\nat = ["a"]\n[services.streams]',
+            "stream[1].name",
+            "stream[0]",
+        ),
+        ("cache_bytes = 5000", "declared = {orders = ['a']}", "services.streams.declared", "[[stream]]"),
+        ("cache_bytes = 5000", "cache_bytes = 0", "services.streams", "must be above 0"),
+        ('durable = "billing"\n', "", "client[0] (c).subscribe[1].from_kept", "give it one"),
+        ("acknowledge_every = 3", "acknowledge_every = 0", "client[0] (c).subscribe[1].acknowledge_every", "between 1"),
+        ('stream = "orders"\nkey', "key", "client[0] (c).publish[0].repeats", "name it"),
+        ("repeats = 0.5", "repeats = 2.0", "client[0] (c).publish[0].repeats", "between 0 and 1"),
+        ('key = "k"', 'publication_id = "x"', "client[0] (c).publish[0].publication_id", "each has one of its own"),
+        ("window = 5", "widnow = 5", "client[0] (c).streams", "did you mean 'window'"),
+    ],
+)
+def test_mistakes_about_streams_are_named_with_their_places(old: str, new: str, where: str, problem: str) -> None:
+    assert STREAMS.count(old) == 1
+    caught = refusal(STREAMS.replace(old, new))
+    assert caught.where == where
+    assert problem in caught.problem
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "problem"),
+    [
+        ('kind = "disk_flip"', "fault[0].broker", "needs the name of a broker"),
+        ('kind = "client_crash"\nclient = "d"', "fault[0].client", "there is no client 'd'"),
+        ('kind = "link_down"\nlink = ["a", "b"]\ntowards = "c"', "fault[0].towards", "towards 'a' or 'b'"),
+        (
+            'kind = "link_rate"\nlink = ["a", "b"]\nrate_bits_per_s = 1.0\ntowards = "a"',
+            "fault[0].towards",
+            "down or up",
+        ),
+        ('kind = "link_down"\nlink = ["c", "b"]', "fault[0].link", "no link joins 'c' and 'b'"),
+        ('kind = "link_down"\nlink = ["d", "b"]', "fault[0].link", "there is no broker or client 'd'"),
+    ],
+)
+def test_mistakes_about_faults_are_named_with_their_places(fault: str, where: str, problem: str) -> None:
+    caught = refusal(changed('kind = "crash"\nbroker = "b"', fault))
+    assert caught.where == where
+    assert problem in caught.problem
+
+
+def test_the_connection_of_a_client_is_a_link_that_may_fail() -> None:
+    fault = 'kind = "link_down"\nlink = ["c", "a"]\ntowards = "a"'
+    assert parse_scenario(changed('kind = "crash"\nbroker = "b"', fault).encode()).fault[0].towards == "a"
+
+
+@pytest.mark.parametrize("key", ["duplicate", "reorder"])
+def test_a_reliable_link_neither_duplicates_nor_reorders(key: str) -> None:
+    link = f'between = ["a", "b"]\n{key} = 0.5'
+    assert getattr(parse_scenario(changed('between = ["a", "b"]', link).encode()).link[0], key) == 0.5
+    caught = refusal(changed('between = ["a", "b"]', link + '\nkind = "reliable"'))
+    assert caught.where == f"link[0].{key}"
 
 
 def test_settings_from_python_may_be_plain_data_or_what_their_services_want() -> None:
@@ -290,7 +392,7 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
             'kind = "crash"\nbroker = "b"',
             'kind = "link_up"\nlink = ["a", "z"]',
             "fault[0].link",
-            "there is no broker 'z'",
+            "there is no broker or client 'z'",
         ),
         (
             'kind = "crash"\nbroker = "b"',

@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.kernel.packet import Packet
 from penstock.kernel.trace import Dropped, NodeStarted, NodeStopped, Record
 from penstock.overlay.records import NeighbourChanged
 from penstock.overlay.routing import Routing
-from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import (
+    BrokerSpec,
+    ClientSpec,
+    FaultSpec,
+    LinkSpec,
+    Scenario,
+    StreamSpec,
+    SubscriptionSpec,
+)
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.engine import Engine
 from penstock.sim.network import SimulatedNetwork
 from penstock.sim.run import RunResult, simulate
+from penstock.streams.records import PubendStopped
 
 
 class Watch:
@@ -74,6 +85,11 @@ class Bench:
         assert machine is not None
         names = {number: broker for broker, number in self.network.broker_ids.items()}
         return sorted(names[number] for number in machine.machine(Routing).exits())
+
+    def disk_blocks(self, name: str) -> str:
+        disk = self.network.hosts[name].disk
+        assert disk is not None
+        return repr(disk.store.blocks.by_area)
 
     def records(self, node: str, kind: type[Record]) -> list[Record]:
         return [record for _, name, record in self.watch.records if name == node and isinstance(record, kind)]
@@ -141,6 +157,79 @@ def test_a_link_is_named_in_either_direction_and_comes_back() -> None:
     assert bench.reaches("a") == ["b", "c"]
 
 
+def test_a_link_may_be_cut_in_one_direction_and_come_back_in_the_other_first() -> None:
+    bench = Bench(a_scenario([("a", "b")]))
+    wire = bench.network.wires["a", "b"]
+    bench.strike("link_down", link=("b", "a"), towards="b")
+    assert (wire.there.up, wire.back.up) == (False, True)
+    bench.strike("link_down", link=("a", "b"))
+    assert (wire.there.up, wire.back.up) == (False, False)
+    bench.strike("link_up", link=("a", "b"), towards="a")
+    assert (wire.there.up, wire.back.up) == (False, True)
+    bench.run(4.0)
+    assert (bench.reaches("a"), bench.reaches("b")) == ([], [])
+    bench.strike("heal")
+    bench.run(3.0)
+    assert (bench.reaches("a"), bench.reaches("b")) == (["b"], ["a"])
+
+
+def test_a_connection_needs_both_directions() -> None:
+    bench = Bench(a_scenario([("a", "b")], kind="reliable"))
+    bench.run(3.0)
+    bench.strike("link_down", link=("a", "b"), towards="a")
+    assert (bench.reaches("a"), bench.reaches("b")) == ([], [])
+    bench.strike("link_down", link=("a", "b"))
+    bench.strike("link_up", link=("a", "b"), towards="a")
+    bench.run(3.0)
+    assert (bench.reaches("a"), bench.reaches("b")) == ([], [])
+    bench.strike("link_up", link=("a", "b"), towards="b")
+    bench.run(3.0)
+    assert (bench.reaches("a"), bench.reaches("b")) == (["b"], ["a"])
+
+
+def test_a_client_loses_its_connection_and_another_crashes() -> None:
+    clients = [ClientSpec(name=name, broker="a") for name in ("c", "d")]
+    bench = Bench(a_scenario([("a", "b")], clients=clients))
+    bench.run(1.0)
+    bench.strike("link_down", link=("c", "a"))
+    bench.strike("client_crash", client="d")
+    bench.strike("heal")
+    assert bench.network.wires["c", "a"].usable()
+    assert bench.network.hosts["d"].machine is None
+    assert bench.records("d", NodeStopped) == [NodeStopped("crash")]
+
+
+def test_a_damaged_disk_stops_its_pubend_until_it_is_mended_and_the_broker_restarts() -> None:
+    scenario = replace(a_scenario([("a", "b")]), stream=(StreamSpec(name="orders", at=("a",)),))
+    bench = Bench(scenario)
+    bench.run(1.0)
+    blocks = bench.disk_blocks("a")
+    bench.strike("disk_flip", broker="a")
+    assert bench.disk_blocks("a") != blocks
+    bench.strike("crash", broker="a", tail="lost")
+    bench.strike("restart", broker="a")
+    bench.run(1.0)
+    assert bench.records("a", PubendStopped)
+    bench.strike("heal")
+    assert bench.network.hosts["a"].incarnation == 3
+    stopped = len(bench.records("a", PubendStopped))
+    bench.run(3.0)
+    assert len(bench.records("a", PubendStopped)) == stopped
+
+
+def test_a_part_of_a_disk_goes_back_and_is_restored() -> None:
+    scenario = replace(a_scenario([("a", "b")]), stream=(StreamSpec(name="orders", at=("a",)),))
+    bench = Bench(scenario)
+    bench.run(30.0)  # the lease is written again and again
+    blocks = bench.disk_blocks("a")
+    bench.strike("disk_roll_back", broker="a")
+    assert bench.disk_blocks("a") != blocks
+    bench.strike("disk_restore", broker="a")
+    assert bench.disk_blocks("a") == blocks
+    bench.strike("heal")
+    assert bench.network.hosts["a"].incarnation == 1
+
+
 def test_a_partition_cuts_exactly_the_links_between_the_sides() -> None:
     bench = Bench(a_scenario([("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]))
     bench.run(3.0)
@@ -154,7 +243,7 @@ def test_a_partition_cuts_exactly_the_links_between_the_sides() -> None:
 
 def test_heal_brings_back_links_brokers_and_losslessness_but_nobody_who_left() -> None:
     scenario = a_scenario([("a", "b"), ("b", "c"), ("c", "d")])
-    lossy = tuple(LinkSpec(between=link.between, loss=0.5) for link in scenario.link)
+    lossy = tuple(LinkSpec(between=link.between, loss=0.5, duplicate=0.1, reorder=0.1) for link in scenario.link)
     bench = Bench(Scenario(name="s", duration=1.0, broker=scenario.broker, link=lossy))
     bench.run(1.0)
     bench.strike("crash", broker="b")
@@ -162,7 +251,8 @@ def test_heal_brings_back_links_brokers_and_losslessness_but_nobody_who_left() -
     bench.strike("link_down", link=("b", "c"))
     bench.run(3.0)
     bench.strike("heal")
-    assert {wire.there.loss for wire in bench.network.wires.values()} == {0.0}
+    pipes = [pipe for wire in bench.network.wires.values() for pipe in (wire.there, wire.back)]
+    assert {(pipe.loss, pipe.duplicate, pipe.reorder) for pipe in pipes} == {(0.0, 0.0, 0.0)}
     bench.run(4.0)
     assert bench.reaches("a") == ["b", "c"]
     assert bench.network.hosts["d"].machine is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.sim.engine import Engine
-from penstock.sim.pipes import RETRANSMISSION_MIN, SOCKET_BYTES, Pipe
+from penstock.sim.pipes import HELD_UP, RETRANSMISSION_MIN, SOCKET_BYTES, Pipe
 
 
 class Bench:
@@ -252,3 +252,35 @@ def test_every_packet_arrives_in_order_or_is_reported_lost_exactly_once(
     assert sorted(arrived + lost) == list(range(len(sends)))  # type: ignore[type-var]
     if reliable and not failures:
         assert lost == []
+
+
+def test_a_share_of_packets_arrives_twice_and_the_second_copy_comes_later() -> None:
+    bench = Bench(delay=0.1, duplicate=0.3)
+    for number in range(1000):
+        bench.send_at(number * 0.001, number)
+    bench.run()
+    first = list(dict.fromkeys(bench.items()))
+    assert first == list(range(1000))
+    assert 200 < len(bench.arrived) - 1000 < 400
+    assert bench.lost == []
+
+
+@pytest.mark.parametrize("rate", [None, 1e9])
+@pytest.mark.parametrize("urgent", [False, True])
+def test_a_share_of_packets_is_held_up_and_overtaken(rate: float | None, urgent: bool) -> None:
+    bench = Bench(delay=0.1, reorder=0.3, rate_bits_per_s=rate)
+    for number in range(1000):
+        bench.engine.at(number * 0.001, lambda _, number=number: bench.pipe.send(number, 100, urgent), None)
+    bench.run()
+    assert sorted(bench.items()) == list(range(1000))  # type: ignore[type-var]
+    assert 200 < sum(later < earlier for earlier, later in itertools.pairwise(bench.items())) < 400  # type: ignore[operator]
+    assert max(time for time, _ in bench.arrived) < 1.0 + 0.1 + HELD_UP * 0.1
+
+
+def test_copies_that_are_on_the_way_when_the_link_fails_do_not_arrive() -> None:
+    bench = Bench(delay=0.1, duplicate=1.0, reorder=1.0)
+    bench.send_at(0.0, "x")
+    bench.engine.at(0.05, lambda _: bench.pipe.fail(), None)
+    bench.run()
+    assert bench.arrived == []
+    assert [cause for _, _, cause in bench.lost] == ["link down"] * 2

@@ -502,9 +502,19 @@ def test_over_a_new_connection_it_is_sent_when_that_is_in_force() -> None:
     home.wait(0.2)
     home.sent = [packet for packet in home.sent if isinstance(packet, DurableSubscribe)]
     home.answer(("orders/0", 7, 140))
-    assert home.take_sent(Acknowledge) == [Acknowledge(1, "orders/0", 7, 130)]
+    assert home.take_sent(Acknowledge) == [Acknowledge(1, "orders/0", 7, 140)]  # nothing but silence came after 130
     home.say(Acknowledged(1, "orders/0", 7, 130))
     assert home.done[first] == home.done[second] == Accepted()
+
+
+def test_over_a_new_connection_silence_is_acknowledged_only_after_all_that_came() -> None:
+    home = in_force()
+    home.deliver(100, 140, 120, 130)
+    home.acknowledge(120)
+    home.down()
+    home.up()
+    home.answer(("orders/0", 7, 140))
+    assert home.take_sent(Acknowledge)[-1] == Acknowledge(1, "orders/0", 7, 120)
 
 
 def test_they_only_grow_and_one_that_is_stored_is_answered_at_once() -> None:

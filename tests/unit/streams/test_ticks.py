@@ -68,3 +68,18 @@ def test_a_copy_is_equal_and_its_own() -> None:
     assert same != ranges
     assert list(ranges) == [(1, 5)]
     assert ranges != [(1, 5)]
+
+
+def test_the_range_around_a_tick() -> None:
+    ranges = TickRanges()
+    ranges.add(5, 9)
+    ranges.add(20, 20)
+    assert [ranges.around(tick) for tick in (4, 5, 7, 9, 10, 20, 21)] == [
+        None,
+        (5, 9),
+        (5, 9),
+        (5, 9),
+        None,
+        (20, 20),
+        None,
+    ]

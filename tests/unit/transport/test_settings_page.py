@@ -6,10 +6,12 @@ import inspect
 import re
 
 import msgspec
+import pytest
 
 import pages
 import penstock
 from penstock.services import subscription_options
+from penstock.streams.config import StreamsClientConfig, StreamsConfig, StreamSubscriptionOptions
 from penstock.transport.config import TransportConfig
 
 PAGE = pages.ROOT / "docs" / "settings.md"
@@ -48,6 +50,34 @@ def test_five_settings_are_said_to_matter_and_have_these_defaults() -> None:
 def test_the_arguments_of_connect_and_subscribe_stand_on_the_page() -> None:
     rows = {row["argument of connect"]: row["default"] for row in pages.table(PAGE, "argument of connect")}
     assert rows == arguments(penstock.connect)
-    options = {one.name: shown(one.default) for one in msgspec.structs.fields(subscription_options())}
+    streams = StreamSubscriptionOptions.__struct_fields__
+    options = {
+        one.name: shown(one.default)
+        for one in msgspec.structs.fields(subscription_options())
+        if one.name not in streams
+    }
     rows = {row["argument of subscribe"]: row["default"] for row in pages.table(PAGE, "argument of subscribe")}
     assert rows == {**arguments(penstock.Network.subscribe), **options}
+
+
+@pytest.mark.parametrize(
+    ("heading", "function"),
+    [
+        ("argument of stream.publish", penstock.Stream.publish),
+        ("argument of stream.subscribe", penstock.Stream.subscribe),
+    ],
+)
+def test_the_arguments_of_a_stream_stand_on_the_page(heading: str, function: object) -> None:
+    rows = {row[heading]: row["default"] for row in pages.table(PAGE, heading)}
+    assert rows == arguments(function)
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind"), [("setting of brokers", StreamsConfig), ("setting of clients", StreamsClientConfig)]
+)
+def test_every_setting_of_streams_stands_on_the_page(heading: str, kind: type[msgspec.Struct]) -> None:
+    rows = [(row[heading], row["default"]) for row in pages.table(PAGE, heading)]
+    assert rows == [
+        (one.name, shown(one.default_factory() if one.default is msgspec.NODEFAULT else one.default))
+        for one in msgspec.structs.fields(kind)
+    ]

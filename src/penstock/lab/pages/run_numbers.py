@@ -310,7 +310,8 @@ def _drops(tables: _Tables) -> list[DropNumbers]:
     for row in tables.rows("drops"):
         numbers = found[row["node"], row["peer"], row["place"], row["cause"]]
         numbers[0] += row["packets"]
-        control = row["publisher"].startswith(CONTROL_MARK)  # requests, repairs and the like, between transports
+        # Requests, repairs and the like go between transports, and what streams tell each other may hold no message.
+        control = not row["publisher"] or row["publisher"].startswith(CONTROL_MARK)
         numbers[1] += row["packets"] if row["kind"] in carrying and not control else 0
     return [
         DropNumbers(node=node, peer=peer, place=place, cause=cause, packets=packets, messages=messages)

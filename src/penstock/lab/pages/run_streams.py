@@ -1,4 +1,4 @@
-"""What streams delivered, on the page of a run: a table of durable names, and what the brokers went through meanwhile."""
+"""What streams delivered, on the page of a run: a table of durable names, and what brokers went through meanwhile."""
 
 from __future__ import annotations
 

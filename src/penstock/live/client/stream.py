@@ -25,6 +25,8 @@ from penstock.errors import InvalidOption
 from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.services import options as service_options
+from penstock.services import publication_options
+from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.durable_options import check_positions, durable_request
 from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
 from penstock.streams.start_times import start_on_wire
@@ -70,9 +72,8 @@ class Stream:
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
     ) -> tuple[Receipt, Identity]:
-        options = {"stream": self.name, "key": key, "publication_id": publication_id or ""}
-        place = await self._verbs.publish(attributes, body, options)
-        identity: Identity = place.pop("identity")
+        options = _publication(self.name, key, publication_id or "")
+        place, identity = await self._verbs.publish(attributes, body, options)
         return Receipt(**place), identity
 
     def subscribe(
@@ -127,6 +128,13 @@ class Stream:
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""
         return await self._verbs.command("verify", self.name)
+
+
+def _publication(stream: str, key: Any, publication_id: Any) -> StreamPublicationOptions:
+    """What one publication asks for; raises InvalidOption."""
+    if type(key) is not str or type(publication_id) is not str:
+        service_options({"key": key, "publication_id": publication_id}, publication_options())
+    return StreamPublicationOptions(stream=stream, key=key, publication_id=publication_id)
 
 
 def _checked_name(name: object) -> str:

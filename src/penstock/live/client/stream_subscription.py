@@ -113,10 +113,8 @@ class StreamSubscription(Readable):
     async def __anext__(self) -> StreamMessage:
         """The next one; the one before is done with (`ack="auto"`). Raises StreamGap, ReaderEnded."""
         self._ask()
-        while not self._queue:
-            if not await self._more():
-                raise StopAsyncIteration
-        await self._breathe()
+        if not await self._some():
+            raise StopAsyncIteration
         item = self._queue.popleft()
         if type(item) is GapNoticed:
             raise self._gap(item)
@@ -138,14 +136,22 @@ class StreamSubscription(Readable):
 
     async def _take_ahead(self, count_max: int) -> list[StreamMessage]:
         """The same for somebody who passes them on, and says what is done with (`_done_with`)."""
-        while not self._queue:
-            if not await self._more():
-                return []
-        await self._breathe()
+        if not await self._some():
+            return []
         batch = self._batch(count_max)
         self._given |= {message.pubend: message for message in batch}
         self._took(len(batch))
         return batch
+
+    async def _some(self) -> bool:
+        """Return when there is something in the queue; False: no more will come."""
+        while True:
+            while not self._queue:
+                if not await self._more():
+                    return False
+            await self._breathe()
+            if self._queue:  # else another reader was faster
+                return True
 
     def _batch(self, count_max: int) -> list[StreamMessage]:
         """From the queue, up to a gap."""

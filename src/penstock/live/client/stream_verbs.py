@@ -17,10 +17,9 @@ from penstock.kernel.machine import Effect, Refused, Unknown
 from penstock.live.client.home_link import HomeLink
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.live.client.tickets import Tickets
-from penstock.services import options as service_options
-from penstock.services import publication_options
-from penstock.streams.client_publishing import made_id
+from penstock.streams.client_publishing import chosen_id
 from penstock.streams.client_service import StreamClient
+from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.packets import Position, Tick
 
 NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
@@ -41,11 +40,13 @@ class StreamVerbs:
         self._tickets = tickets
         self._next_identity = next_identity
         self._link: HomeLink | None = None
+        self._machine: StreamClient  # from `attach` on
         self._closed = False
 
     def attach(self, link: HomeLink) -> None:
         """The client is open, and this is its link."""
         self._link = link
+        self._machine = link.node.machine(StreamClient)
 
     def close(self) -> None:
         """The client is closed."""
@@ -53,27 +54,29 @@ class StreamVerbs:
 
     # Questions that are answered.
 
-    async def publish(self, attributes: Attributes, body: bytes, options: dict[str, Any]) -> dict[str, Any]:
-        """Store a message; returns its place, its identity and its publication_id."""
+    async def publish(
+        self, attributes: Attributes, body: bytes, options: StreamPublicationOptions
+    ) -> tuple[dict[str, Any], Identity]:
+        """Store a message; returns its place with its publication_id, and its identity."""
         link = self._open_link()
-        chosen = service_options(options, publication_options())
-        message = make_message(self._next_identity(), attributes, body, limits=link.verbs.limits(chosen))
-        publication_id = chosen.publication_id or made_id(str(message.identity))
+        message = make_message(self._next_identity(), attributes, body, limits=StreamClient.limits)
 
         def error_of(refused: Refused) -> PenstockError:
-            unknown = isinstance(refused, Unknown)
-            return OutcomeUnknown(publication_id, refused.problem) if unknown else stream_error(refused)
+            if not isinstance(refused, Unknown):
+                return stream_error(refused)
+            return OutcomeUnknown(chosen_id(options, message), refused.problem)
 
         ticket, answer = self._tickets.take(error_of)
         now = link.host.now()
-        link.host.apply(link.verbs.publish((message,), chosen, tickets=(ticket,), now=now, began=(now,)))
+        self._apply(link, self._machine.publish((message,), options, tickets=(ticket,), now=now, began=(now,)))
         try:
             place: dict[str, Any] = await answer
-            return {**place, "identity": message.identity}
+            return place, message.identity
         except asyncio.CancelledError:
-            link.host.apply(link.verbs.withdraw(ticket, now=link.host.now()))
+            self._apply(link, self._machine.withdraw(ticket, now=link.host.now()))
             raise
         except NotConnected as error:
+            publication_id = chosen_id(options, message)
             problem = f"{error}; it is unknown whether the message with publication_id='{publication_id}' was stored"
             raise OutcomeUnknown(publication_id, problem) from None
         finally:
@@ -100,7 +103,7 @@ class StreamVerbs:
         link = self._open_link()
         ticket, answer = self._tickets.take(stream_error)
         try:
-            self._apply(link, ask(link.node.machine(StreamClient), ticket, link.host.now()))
+            self._apply(link, ask(self._machine, ticket, link.host.now()))
             return await answer
         finally:
             self._tickets.drop(ticket)
@@ -112,7 +115,7 @@ class StreamVerbs:
         link = self._link
         if link is None or self._closed:
             return
-        machine, now = link.node.machine(StreamClient), link.host.now()
+        machine, now = self._machine, link.host.now()
         effects = machine.taken(number, taken, now=now) if taken else []
         for pubend, tick in done.items():
             effects += machine.acknowledge(number, pubend, tick, ticket=0, now=now)
@@ -120,11 +123,12 @@ class StreamVerbs:
 
     def positions(self, number: int) -> tuple[Position, ...]:
         """Up to where messages have come, whether they were taken or not."""
-        return () if self._link is None else self._link.node.machine(StreamClient).positions(number)
+        return () if self._link is None else self._machine.positions(number)
 
     def present(self, number: int, positions: Sequence[Position]) -> None:
         """What the application has kept of an earlier subscription; before it subscribes."""
-        self._open_link().node.machine(StreamClient).present(number, tuple(positions))
+        self._open_link()
+        self._machine.present(number, tuple(positions))
 
     def _apply(self, link: HomeLink, effects: list[Effect]) -> None:
         link.host.apply(link.node.route(effects))

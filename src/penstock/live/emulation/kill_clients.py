@@ -30,6 +30,7 @@ from penstock.scenario.stream_facts import (
     GapRead,
     MessageRead,
     PositionSeen,
+    ProgressOnDisk,
     Reader,
     ReadingBegan,
     ReadingEnded,
@@ -45,7 +46,8 @@ from penstock.streams.packets import Position
 KEYS = 8
 BODY = bytes(100)
 UNDER_WAY_MAX = 20  # messages of one publisher
-BATCH_MAX = 20
+BATCH_MAX = 8
+WORK_MEAN = 0.03  # seconds that a reader works on what it has taken
 CONNECT_WITHIN = 120.0  # seconds; all brokers may be dead at once
 
 
@@ -202,12 +204,14 @@ class StormReader(StormApplication):
         self._facts.tell(PositionSeen(reader, positions))
         if self._way == "keep":
             self._kept = positions  # in the same moment as what it has read: nothing can come between
+        await asyncio.sleep(self._random.expovariate(1.0 / WORK_MEAN))  # more comes meanwhile, and it may crash
         if self._way == "confirm":
             done = {message.pubend: message.tick for message in batch}
             for pubend, tick in done.items():
                 self._facts.tell(Acknowledging(reader, pubend, tick, confirmed=False))
             await messages.ack()
             for pubend, tick in done.items():
+                self._facts.tell(ProgressOnDisk(pubend, self.name, tick))  # nobody can look there, so it is believed
                 self._facts.tell(Acknowledging(reader, pubend, tick, confirmed=True))
 
 

@@ -77,6 +77,7 @@ from penstock.streams.packets.neighbours import (
 from penstock.streams.packets.routed import (
     Command,
     CommandAnswer,
+    ForPubend,
     Payload,
     Progress,
     ProgressStored,
@@ -146,6 +147,7 @@ __all__ = [
     "DurableEnded",
     "DurableLeave",
     "DurableSubscribe",
+    "ForPubend",
     "Item",
     "Join",
     "JoinRefresh",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from penstock.content.message import Message, MessageLimits
+from penstock.content.message import INTEGER_MAX, Message, MessageLimits
 from penstock.kernel.packet import BROKER, CLIENT, Lane, Packet, check_integers, measured, require
 from penstock.streams.packets.common import (
     COMMAND_BYTES_MAX,
@@ -37,7 +37,7 @@ class StreamPublish(Packet, frozen=True, gc=False):
     message: Message
 
     def checked(self, limits: MessageLimits) -> Self:
-        check_integers(self)
+        require(0 <= self.request <= INTEGER_MAX, "the number of a request")
         require(fits(self.stream, STREAM_NAME_BYTES_MAX), "the name of a stream")
         require(len(self.key) <= 256, "a key of more than 256 characters")
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
@@ -57,7 +57,7 @@ class StreamPublish(Packet, frozen=True, gc=False):
         return Lane.STREAM
 
 
-class StreamPublished(Packet, frozen=True):
+class StreamPublished(Packet, frozen=True, gc=False):
     """The answer: on disk at this tick of this pubend; or a problem, which may pass if it is tried `again`."""
 
     sent_by = (BROKER,)
@@ -67,6 +67,13 @@ class StreamPublished(Packet, frozen=True):
     tick: Tick = 0
     problem: str = ""
     again: bool = False
+
+    def checked(self, limits: MessageLimits) -> Self:
+        require(0 <= self.request <= INTEGER_MAX and 0 <= self.tick <= TICK_MAX, "the number of a request, or a tick")
+        return self
+
+    def size_bytes(self) -> int:
+        return 40 + len(self.pubend) + len(self.problem)
 
 
 class DurableSubscribe(Packet, frozen=True):

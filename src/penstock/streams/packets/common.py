@@ -43,13 +43,13 @@ def name_problem(name: str, what: str, bytes_max: int) -> str:
         return f"{what} is empty; give it a name, such as 'orders'"
     if len(name.encode(errors="replace")) > bytes_max:
         return f"{what} of {len(name)} characters; the limit is {bytes_max} bytes"
-    if not all(letter.isalnum() or letter in "-_.:" for letter in name):
+    if not name.isalnum() and not all(letter.isalnum() or letter in "-_.:" for letter in name):
         return f"{what} '{name}' may have letters, digits, and - _ . : only"
     return ""
 
 
 def fits(text: str, bytes_max: int) -> bool:
-    return 0 < len(text.encode(errors="replace")) <= bytes_max
+    return 0 < (len(text) if text.isascii() else len(text.encode(errors="replace"))) <= bytes_max
 
 
 def check_pubend(pubend: str) -> None:

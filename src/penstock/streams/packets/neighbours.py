@@ -164,7 +164,6 @@ class Nack(Packet, frozen=True):
     def checked(self, limits: MessageLimits) -> Self:
         about_pubend(self, self.pubend)
         require(0 < len(self.ranges) <= RANGES_MAX, f"{len(self.ranges)} ranges in one Nack")
-        require(increasing(tuple(first for first, _ in self.ranges)), "ranges must increase")
-        good = all(0 < first <= last <= TICK_MAX for first, last in self.ranges)
-        require(good, "a range that ends before it begins")
+        require(all(0 < first <= last <= TICK_MAX for first, last in self.ranges), "a range that ends before it begins")
+        require(increasing(tuple(tick for both in self.ranges for tick in dict.fromkeys(both))), "ranges must increase")
         return self

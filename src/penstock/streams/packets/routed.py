@@ -22,7 +22,7 @@ from penstock.streams.packets.common import (
 )
 
 
-class PublishRequest(Packet, frozen=True):
+class PublishRequest(Packet, frozen=True, gc=False):
     """Store this. `age`: seconds since the publisher first tried."""
 
     request: int
@@ -50,7 +50,7 @@ class PublishRequest(Packet, frozen=True):
         return Lane.STREAM
 
 
-class PublishAnswer(Packet, frozen=True):
+class PublishAnswer(Packet, frozen=True, gc=False):
     """It is on disk under this tick; or a problem, which may pass if it is tried `again`."""
 
     request: int
@@ -78,7 +78,7 @@ class Register(Packet, frozen=True):
     start: str
     epoch: int
     position: Tick
-    reader: str  # whoever registers again under the same one replaces itself
+    reader: str  # a subscription of one life of a client: under the same one it replaces itself, wherever it is now
     takeover: bool
     rewind: bool = False
 
@@ -87,7 +87,7 @@ class Register(Packet, frozen=True):
         check_pubend(self.pubend)
         require(fits(self.name, DURABLE_NAME_BYTES_MAX), "a durable name")
         require(len(self.where) <= WHERE_BYTES_MAX, "a predicate that is too long")
-        require(fits(self.reader, 2 * CLIENT_NAME_BYTES_MAX), "a reader")
+        require(fits(self.reader, CLIENT_NAME_BYTES_MAX + 64), "a reader")
         return self
 
 
@@ -196,19 +196,8 @@ class CommandAnswer(Packet, frozen=True):
     problem: str = ""
 
 
-Payload = (
-    PublishRequest
-    | PublishAnswer
-    | Register
-    | Registered
-    | Unregister
-    | Renew
-    | SessionEnded
-    | Progress
-    | ProgressStored
-    | Command
-    | CommandAnswer
-)
+ForPubend = PublishRequest | Register | Unregister | Renew | Progress
+Payload = ForPubend | PublishAnswer | Registered | SessionEnded | ProgressStored | Command | CommandAnswer
 
 
 class Routed(Packet, frozen=True, gc=False):
