@@ -59,6 +59,7 @@ IMPORTS: dict[str, tuple[str, ...]] = {
 # Who may import these libraries, as beginnings of module names.
 OUTSIDE: dict[str, tuple[str, ...]] = {
     "asyncio": ("live/", "dashboard/", "cli/", "testing/"),
+    "psycopg": ("live/store/postgres_",),
     "pyspark": ("pipeline/", "lab/engine/sweep"),
     "pytest": ("testing/plugin",),
     "socket": ("live/", "dashboard/", "cli/"),
@@ -145,7 +146,7 @@ PUBLIC_FOR_TESTS = [  # of penstock.testing
 
 # --- Heavy imports that a broker must not wait for.
 
-HEAVY = ("lark", "networkx", "numba", "pyspark", "pytest", "rich", "typer")
+HEAVY = ("lark", "networkx", "numba", "psycopg", "pyspark", "pytest", "rich", "typer")
 
 
 def tree(path: Path) -> ast.Module:

@@ -163,6 +163,8 @@ def test_mistakes_are_one_line_and_change_nothing(terminal: Terminal) -> None:
         (("sub", "TRUE", "--stream", "orders", "--durable", "x", "--start", "soon"), "earliest"),
         (("stream", "add", "more", "--at", "nowhere"), "no broker 'nowhere'"),
         (("stream", "verify"), "--data"),
+        (("stream", "verify", "--data", "here", "--store", "postgresql://here/x"), "name one of them"),
+        (("stream", "verify", "--data", "postgresql://here/x"), "--store"),
     ):
         code, err = terminal.fails(*arguments)
         assert code == 2, arguments
@@ -170,6 +172,9 @@ def test_mistakes_are_one_line_and_change_nothing(terminal: Terminal) -> None:
     code, err = terminal.fails("stream", "verify", "--data", str(terminal.folder / "elsewhere"))
     assert code == 4
     assert "no files of brokers" in err
+    code, err = terminal.fails("stream", "verify", "--store", "mysql://somewhere/x")
+    assert code == 4
+    assert "postgresql://user@host/database" in err
 
 
 @pytest.mark.parametrize("command", ["add", "ls", "info", "trim", "rm", "verify"])

@@ -32,7 +32,7 @@ def one_place(data: Path | None, store: str | None) -> Place | None:
     """Which of the two was given."""
     if data is not None and store is not None:
         raise typer.BadParameter("a folder and a server; name one of them", param_hint="--data and --store")
-    if data is not None and "://" in str(data).replace(":/", "://"):
+    if data is not None and str(data).startswith(("postgresql:", "postgres:")):
         raise typer.BadParameter(f"{data} is no folder; a server is named with --store", param_hint="--data")
     return store if store is not None else data
 

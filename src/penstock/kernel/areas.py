@@ -1,4 +1,4 @@
-"""The rules of storage, over whatever keeps the blocks: memory, a SQLite file, one day a PostgreSQL server.
+"""The rules of storage, over whatever keeps the blocks: memory, a SQLite file, a PostgreSQL server.
 
 `Areas` carries out operations: it frames and checks (`log_entry`), keeps the bounds, and knows where each log begins
 and ends. `Blocks` is all that a place to keep them must be able to do. Changes of one transaction are gathered and

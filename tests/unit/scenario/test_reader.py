@@ -253,6 +253,7 @@ def test_a_mistake_in_a_file_is_named_with_the_file(tmp_path: Path) -> None:
     ("old", "new", "where", "advice"),
     [
         ("duration = 10", "duration = 10\ndrian = 3", "", "unknown key 'drian'; did you mean 'drain'?"),
+        ("duration = 10", "duration = 10\nstore = 'here'", "store", "a folder is named with --data"),
         ('name = "b"', 'name = "b"\nworker = 3', "broker[1]", "did you mean 'workers'?"),
         ('between = ["a", "b"]', 'between = ["a", "b"]\nrate = 3', "link[0]", "unknown key 'rate'"),
         ('where = "n > 1"', 'where = "n > 1"\nstar = 3', "client[0].subscribe[0]", "did you mean 'start'?"),

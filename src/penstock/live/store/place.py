@@ -42,16 +42,17 @@ def verify_place(place: Place) -> dict[str, list[AreaVerdict]]:
     """What is found in the store of each broker, by where that is."""
     if isinstance(place, Path):
         stores = {str(file): verify_file(file) for file in sorted(place.glob(f"*{SUFFIX}"))}
-        remedy = "name the folder of --data"
+        problem, remedy = f"there are no files of brokers in {place}", "name the folder of --data"
     else:
         url = parse_url(place)
         _need_library()
         from penstock.live.store.postgres_schema import schemas_in, verify_schema
 
         stores = {schema: verify_schema(url, schema) for schema in schemas_in(url)}
-        place, remedy = url.shown, "name the server, and the schema, of --store"
+        problem = f"no broker has stored in {url.shown} under the schema {url.schema}"
+        remedy = "name the URL of --store"
     if not stores:
-        raise NotPossibleHere(f"nothing of brokers is stored in {place}", remedy)
+        raise NotPossibleHere(problem, remedy)
     return stores
 
 

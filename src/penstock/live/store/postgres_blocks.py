@@ -18,6 +18,7 @@ from penstock.live.store.sql_blocks import SqlBlocks
 
 PAGE_ROWS = (4, 64, 1_024)  # of the first page, the second, and all others
 PAGE_BYTES = 4 << 20
+COPIED_MIN = 20  # so many entries are copied in, five times as fast as with a statement; fewer are not
 DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 
 TABLES = """
@@ -43,8 +44,16 @@ class PostgresBlocks(SqlBlocks):
         self.connection: psycopg.Connection[Any] | None = None
 
     def add(self, area: str, blocks: Sequence[tuple[int, Block]]) -> None:
-        text = f"INSERT INTO entry_{self._number(area)} SELECT * FROM unnest(?::bigint[], ?::bytea[])"
-        self._execute(text, [key for key, _ in blocks], [block for _, block in blocks])
+        table = f"entry_{self._number(area)}"
+        if len(blocks) < COPIED_MIN:
+            text = f"INSERT INTO {table} SELECT * FROM unnest(?::bigint[], ?::bytea[])"
+            self._execute(text, [key for key, _ in blocks], [block for _, block in blocks])
+            return
+        text = f"COPY {table} FROM STDIN (FORMAT BINARY)"
+        with self._connected().cursor() as cursor, cursor.copy(text.encode()) as copy:
+            copy.set_types(("int8", "bytea"))
+            for block in blocks:
+                copy.write_row(block)
 
     def scan(self, area: str, first: int, last: int) -> Iterator[tuple[int, Block]]:
         if area not in self._ids:
@@ -82,7 +91,10 @@ class PostgresBlocks(SqlBlocks):
             raise Damaged(str(error)) from None
 
     def _execute(self, text: str, *values: Any) -> Iterable[Any]:
+        cursor = self._connected().execute(text.replace("?", "%s").encode(), values, binary=True)
+        return cursor.fetchall() if cursor.description is not None else ()
+
+    def _connected(self) -> psycopg.Connection[Any]:
         if self.connection is None:
             raise psycopg.OperationalError("there is no connection")
-        cursor = self.connection.execute(text.replace("?", "%s").encode(), values, binary=True)
-        return cursor.fetchall() if cursor.description is not None else ()
+        return self.connection

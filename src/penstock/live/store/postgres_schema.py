@@ -55,6 +55,11 @@ CONNECTION: dict[str, str | int] = {  # unless the URL says something else
     "target_session_attrs": "read-write",
 }
 
+# No limits but ours; and the session of a broker whose machine is gone ends in seconds, so that another can come.
+_SETTINGS = """
+SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 10000
+"""
 _RELATIONS = """
 SELECT schema IS NULL, array(SELECT relname::text FROM pg_class WHERE relnamespace = schema)
 FROM (SELECT to_regnamespace(%s)::oid AS schema) AS here
@@ -136,8 +141,8 @@ class PostgresSchema(Transactions):
         connection.add_notice_handler(self._noticed)
         path = sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema))
         synchronous = "off" if self._url.sync == "relaxed" else "on"
-        connection.execute(f"SET synchronous_commit = {synchronous}; SET statement_timeout = 0".encode())
-        connection.execute("SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0")
+        connection.execute(f"SET synchronous_commit = {synchronous}".encode())
+        connection.execute(_SETTINGS)
         connection.execute(path)
         [(syncs,)] = connection.execute("SHOW fsync")
         if syncs == "off" and self._url.sync != "relaxed":

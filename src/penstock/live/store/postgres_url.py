@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from penstock.errors import NotPossibleHere, choose_one
 from penstock.live.store.transactions import Sync
@@ -51,7 +51,8 @@ def parse_url(text: str) -> PostgresUrl:
     """Raises NotPossibleHere if it is no such URL."""
     split = urlsplit(text)
     if split.scheme not in SCHEMES:
-        raise NotPossibleHere(f"nobody can store in {text!r}", "name postgresql://user@host/database, or a folder")
+        problem = f"a store cannot be at {split.scheme or 'something'}://"
+        raise NotPossibleHere(problem, "name postgresql://user@host/database, or a folder with --data")
     given = parse_qsl(split.query, keep_blank_values=True)
     ours = {name: value for name, value in given if name in ("schema", "sync")}
     sync = ours.get("sync", "full")
@@ -60,7 +61,7 @@ def parse_url(text: str) -> PostgresUrl:
     query = urlencode([(name, value) for name, value in given if name not in ours])
     user, at, host = split.netloc.rpartition("@")
     return PostgresUrl(
-        connection=urlunsplit(split._replace(query=query)),
+        connection=text.partition("?")[0] + (f"?{query}" if query else ""),
         schema=ours.get("schema") or SCHEMA,
         sync=cast("Sync", sync),
         shown=f"{split.scheme}://{user.partition(':')[0]}{at}{host}{split.path}",
