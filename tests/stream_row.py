@@ -19,14 +19,16 @@ STREAM, PUBEND = "orders", "orders/0"
 class StreamRow:
     """Brokers b0 (with the pubend), b1, ... in a row; the last one is the edge."""
 
-    def __init__(self, brokers: int = 3, **settings: Any) -> None:
+    def __init__(self, brokers: int = 3, *, declared: bool = True, **settings: Any) -> None:
         self.pump = Pump()
         self.edge = broker_name(brokers - 1)
-        self._config = NodeConfig(services={"streams": StreamsConfig(declared={STREAM: ("b0",)}, **settings)})
+        streams = {STREAM: ("b0",)} if declared else {}
+        self._config = NodeConfig(services={"streams": StreamsConfig(declared=streams, **settings)})
         self._links: dict[str, dict[Link, LinkInfo]] = {}
         self._lives: dict[str, int] = {}
         self._tickets = 100
         names = [broker_name(number) for number in range(brokers)]
+        self._links.update({name: {} for name in names})
         for a, b in pairwise(names):
             self._describe(a, b)
         for name in names:
@@ -86,6 +88,12 @@ class StreamRow:
         ticket = self._ticket()
         self.pump.apply(name, client.publish_all((message,), asked, tickets=(ticket,), now=self.pump.now))
         return ticket
+
+    def add(self, client: ClientMachine, name: str) -> None:
+        """Make the stream by command; nothing is handed over yet."""
+        machine = client.node.machine(StreamClient)
+        made = machine.command("add", STREAM, {"at": ["b0"]}, ticket=self._ticket(), now=self.pump.now)
+        self.pump.apply(name, client.node.route(made))
 
     def take(self, client: ClientMachine, name: str, count: int) -> None:
         """The application takes so many of the messages that came."""

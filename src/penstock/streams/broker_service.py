@@ -349,7 +349,8 @@ class StreamBroker:
         count = self._directory.count_of(stream)
         if count:
             return count, "", False
-        return 0, self._directory.unknown_stream(stream), self._young
+        problem, passes = self._hosting.opening(stream)
+        return (0, problem, passes) if problem else (0, self._directory.unknown_stream(stream), self._young)
 
     def host(self, pubend: str) -> BrokerId | None:
         broker = self._directory.find(pubend)

@@ -67,6 +67,15 @@ class Hosting:
         """What others may be told of."""
         return [(one.stream, one.number, one.of, one.epoch) for one in self.pubends.values() if one.epoch]
 
+    def opening(self, stream: str) -> tuple[str, bool]:
+        """Why others are not told yet of a stream that may be stored here, and whether that may pass; else empty."""
+        if self.problem:
+            return f"which streams are stored here cannot be read: {self.problem}", True
+        if self._listing is not None:
+            return "the broker has just started, and reads which streams it stores; try again in a second", True
+        unheard = (one for one in self.pubends.values() if one.stream == stream and not one.epoch)
+        return next(((one.problem or f"{one.name} is being opened", not one.problem) for one in unheard), ("", False))
+
     def ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
         """A pubend can be used; somebody may wait for that."""
         waiting = self._creating.pop(pubend.name, None)

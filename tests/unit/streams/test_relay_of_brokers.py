@@ -166,3 +166,21 @@ def test_one_question_is_answered_with_one_slice_of_the_log() -> None:
     assert row.got("sub") == list(range(1, 31))
     data = [one.packet for one in handed if isinstance(one.packet, Knowledge) and one.packet.data]
     assert sum(len(packet.data) for packet in data if isinstance(packet, Knowledge)) <= 2 * 30
+
+
+def test_a_broker_that_has_not_read_yet_what_it_stores_does_not_deny_it() -> None:
+    """A stream that was made by command, at the only broker: clients are back before its disk has answered."""
+    row = StreamRow(1, declared=False)
+    publisher, reader = row.client("pub", "b0"), row.client("sub", "b0")
+    row.add(publisher, "pub")
+    row.pump.advance(1.0)
+    row.read(reader, "sub", "n > 0")
+    row.pump.advance(1.0)
+    row.crash("b0")
+    ticket = row.publish(publisher, "pub", 1)
+    while row.pump.flights:
+        row.pump.deliver()
+    assert row.pump.questions
+    row.pump.advance(10.0)
+    assert row.stored(ticket)
+    assert row.got("sub") == [1]
