@@ -60,7 +60,7 @@ PROGRESS_DELAY = 0.01  # seconds for which acknowledgements are gathered
 ANSWER_WITHIN = 3.0  # seconds after which a client is told what it waits for
 CREDIT_MAX = 100_000  # messages that a client may have sent to it before it takes one
 WANTED_MAX = 64  # ranges of one cursor
-AHEAD_MAX = 2_000  # messages that are read from a log of our own before a reader gets to them, about
+AHEAD_MAX = 1_000  # messages that are read from a log of our own before a reader gets to them, about
 
 
 class HomeBroker(Protocol):

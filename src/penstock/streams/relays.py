@@ -31,7 +31,7 @@ from penstock.streams.timers import StreamTimer
 JOIN_DELAY = 0.002  # seconds for which changes of interest are gathered
 READ_AGAIN = 0.2  # seconds after the log could not be read
 READ_ENTRIES = ITEMS_MAX // 2
-OWN_SLICES = 8  # of the log, for readers of our own; they take them from the cache
+OWN_SLICES = 2  # of the log, for readers of our own; more at once would keep live messages waiting
 
 OnPacket = Callable[..., list[Effect]]
 
