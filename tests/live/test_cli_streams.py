@@ -169,7 +169,7 @@ def test_mistakes_are_one_line_and_change_nothing(terminal: Terminal) -> None:
         assert words in err, arguments
     code, err = terminal.fails("stream", "verify", "--data", str(terminal.folder / "elsewhere"))
     assert code == 4
-    assert "no files of brokers" in err
+    assert "nothing of brokers is stored" in err
 
 
 @pytest.mark.parametrize("command", ["add", "ls", "info", "trim", "rm", "verify"])
