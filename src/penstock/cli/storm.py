@@ -56,7 +56,7 @@ def _told(run: dict[str, Any], as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps(run))
     elif "kills" in run:
-        blows = ", ".join(f"{count} times {blow}" for blow, count in run["blows"].items())
+        blows = ", ".join(f"{blow}: {count}" for blow, count in run["blows"].items())
         typer.echo(f"{run['kills']} kills in {run['seconds']} s ({blows}); {run['stored']:,} messages stored")
     for problem in run["problems"]:
         typer.echo(f"seed {run['seed']}: {problem}", err=True)

@@ -20,6 +20,7 @@ from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.cli.data_folder import one_place
 from penstock.cli.report import plain, table
 from penstock.streams.packets import stream_of
+from penstock.streams.start_times import start_on_wire
 
 if TYPE_CHECKING:
     from penstock.live.client.network import Network
@@ -109,12 +110,15 @@ def trim_command(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the oldest messages of a stream. Readers that have missed any get a gap notice.
+    """Delete the oldest messages of a stream; with --force also those that a durable name has not read.
+
+    Readers that have missed any get a gap notice.
 
     Example: penstock stream trim orders --upto 2h
     """
 
     async def trim(network: Network) -> Any:
+        start_on_wire(upto, "upto")
         _check(yes, f"delete all messages of {await _size(network, stream)} up to {upto}")
         return await network.stream(stream).trim(upto=upto, force=force)
 
@@ -207,7 +211,8 @@ def _check(yes: bool, what: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"this would {what}; nobody can be asked here, so say it", param_hint="--yes")
+        problem = f"this would {what}; nobody can be asked here; add --yes if you mean it"
+        raise typer.BadParameter(problem, param_hint="--yes")
     typer.confirm(f"{what}?", abort=True, err=True)
 
 

@@ -76,6 +76,7 @@ def validate(scenario: Scenario) -> None:
     _validate_streams(scenario, brokers)
     for index, client in enumerate(scenario.client):
         _validate_client(f"client[{index}] ({client.name})", client, brokers)
+        _validate_uses(f"client[{index}] ({client.name})", client, {stream.name: None for stream in scenario.stream})
     kinds = {tuple(sorted(link.between)): link for link in scenario.link}
     for index, flow in enumerate(scenario.tcp):
         _validate_tcp(f"tcp[{index}] ({flow.name})", flow, brokers, kinds)
@@ -188,6 +189,26 @@ def _validate_client(where: str, client: ClientSpec, brokers: dict[str, None]) -
         _validate_subscription(place, subscription)
     for index, publisher in enumerate(client.publish):
         _validate_flow(f"{where}.publish[{index}]", publisher)
+
+
+def _validate_uses(where: str, client: ClientSpec, streams: dict[str, None]) -> None:
+    """Streams that a client publishes to and reads are declared; reading one needs a durable name."""
+    for index, subscription in enumerate(client.subscribe):
+        place = f"{where}.subscribe[{index}]"
+        stream, durable = subscription.options.get("stream", ""), subscription.options.get("durable", "")
+        _declared(f"{place}.stream", stream, streams)
+        if stream and not durable:
+            raise InvalidScenario(f"{place}.durable", "is missing: a stream is read under a name, such as 'billing'")
+        if durable and not stream:
+            raise InvalidScenario(f"{place}.stream", "is missing: a durable name is for a stream, such as 'orders'")
+    for index, publisher in enumerate(client.publish):
+        _declared(f"{where}.publish[{index}].stream", publisher.options.get("stream", ""), streams)
+
+
+def _declared(where: str, stream: str, streams: dict[str, None]) -> None:
+    if stream and stream not in streams:
+        remedy = choose_one(stream, streams) if streams else "declare it in a table of its own: [[stream]]"
+        raise InvalidScenario(where, f"there is no stream '{stream}'; {remedy}")
 
 
 def _validate_flow(where: str, publisher: PublisherSpec) -> None:

@@ -240,7 +240,7 @@ class StreamPublisher:
             del self._requests[packet.request]
             del publication.open[packet.request]
             publication.problem = packet.problem
-            return [] if packet.again else self._failed(publication, packet.problem, now)
+            return [] if packet.again else self._failed(publication, packet.problem, now, certain=not packet.unknown)
         if stream_of(packet.pubend) != publication.stream or packet.tick < 1:
             return [InputRefused("broker", f"a publication to '{publication.stream}' stored nowhere")]
         waited = max(0.0, now - publication.began)

@@ -66,7 +66,8 @@ class PublicationIds:
         self.crowded_out = crowded_out
         self._crowded_at = self._stored_at(crowded_out, base) if crowded_out else -inf
         if known_from <= gone and gone:
-            self._crowded_at = 0.0  # entries were taken before their ids might be forgotten
+            # Entries were taken before their ids might be forgotten: the newest of them was stored then, at the latest.
+            self._crowded_at = max(self._crowded_at, min(0.0, self._stored_at(gone, base)))
 
     def load(self, publication_id: str, message: Message, tick: Tick, base: Tick) -> None:
         """An entry of an earlier life."""

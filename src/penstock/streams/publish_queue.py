@@ -128,9 +128,10 @@ class PublishQueue:
                 return None
             problem = (
                 f"it was first tried {packet.age:.0f} s ago, and {self._core.name} does not know the publication ids of"
-                " that time any more: nobody can know whether it was stored"
+                " that time any more"
             )
-            return self._refuse(asker, problem, False, now)
+            answer = PublishAnswer(asker[1], self._core.name, 0, problem, False, True)
+            return self._core.send(asker[0], answer, now)
         if digest != (stored.digest if stored else waiting.digest if waiting else b""):
             problem = f"the publication_id '{packet.publication_id}' was used for another message; choose another one"
             return self._refuse(asker, problem, False, now)

@@ -70,7 +70,7 @@ class Publishing:
         link, request = self._waiting.pop(packet.request, (None, 0))
         if link is None:
             return []
-        answer = StreamPublished(request, packet.pubend, packet.tick, packet.problem, packet.again)
+        answer = StreamPublished(request, packet.pubend, packet.tick, packet.problem, packet.again, packet.unknown)
         return [Send((link,), answer, Lane.CONTROL)]
 
     def link_down(self, link: Link) -> None:

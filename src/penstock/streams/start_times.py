@@ -21,11 +21,11 @@ _AGO = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([smhd])", re.ASCII)
 _TICK = re.compile(r"\d+", re.ASCII)
 
 
-def start_on_wire(text: str) -> str:
-    """The form that travels; empty means latest. Raises InvalidOption."""
+def start_on_wire(text: str, option: str = "start_at") -> str:
+    """The form that travels; empty means latest. Raises InvalidOption, of the option under which it was given."""
     word = text.strip().lower()
     if len(word) > LENGTH_MAX:
-        raise InvalidOption("start_at", f"has {len(word)} characters; {_REMEDY}")
+        raise InvalidOption(option, f"has {len(word)} characters; {_REMEDY}")
     if word in ("", "earliest", "latest"):
         return word or "latest"
     ago = _AGO.fullmatch(word)
@@ -33,17 +33,17 @@ def start_on_wire(text: str) -> str:
         return f"ago:{float(ago[1]) * SECONDS[ago[2]]!r}"
     if _TICK.fullmatch(word):
         if int(word) > TICK_MAX:
-            raise InvalidOption("start_at", f"{word} is beyond the last tick there can be; {_REMEDY}")
+            raise InvalidOption(option, f"{word} is beyond the last tick there can be; {_REMEDY}")
         return f"tick:{int(word)}"
-    return f"time:{_seconds(text.strip())!r}"
+    return f"time:{_seconds(text.strip(), option)!r}"
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, option: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise InvalidOption("start_at", f"cannot be {text!r}; {_REMEDY}") from None
+        raise InvalidOption(option, f"cannot be {text!r}; {_REMEDY}") from None
     if seconds < 0.0:
-        raise InvalidOption("start_at", f"{text} is before 1970; {_REMEDY}")
+        raise InvalidOption(option, f"{text} is before 1970; {_REMEDY}")
     return seconds

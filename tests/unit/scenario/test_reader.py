@@ -165,6 +165,15 @@ def test_streams_are_declared_in_one_place_and_become_settings_of_brokers() -> N
         ('stream = "orders"\nkey', "key", "client[0] (c).publish[0].repeats", "name it"),
         ("repeats = 0.5", "repeats = 2.0", "client[0] (c).publish[0].repeats", "between 0 and 1"),
         ('key = "k"', 'publication_id = "x"', "client[0] (c).publish[0].publication_id", "each has one of its own"),
+        ('stream = "orders"\nkey', 'stream = "order"\nkey', "client[0] (c).publish[0].stream", "did you mean 'orders'"),
+        ('stream = "orders"\ndur', 'stream = "x"\ndur', "client[0] (c).subscribe[1].stream", "there is no stream 'x'"),
+        ('stream = "orders"\ndur', "dur", "client[0] (c).subscribe[1].stream", "is missing"),
+        (
+            'durable = "billing"\nstart_at = "earliest"\nack = "manual"\nfrom_kept = true\n',
+            "",
+            "client[0] (c).subscribe[1].durable",
+            "is missing",
+        ),
         ("window = 5", "widnow = 5", "client[0] (c).streams", "did you mean 'window'"),
     ],
 )

@@ -28,9 +28,10 @@ def streams_explained(numbers: RunNumbers) -> str:
     scenario = numbers.scenario
     hosts = dict.fromkeys(broker for stream in scenario.stream for broker in stream.at)
     crashes = [fault for fault in scenario.fault if fault.kind == "crash" and fault.broker in hosts]
-    struck = [f"{fault.broker}, which stores one, was killed after {fault.at:g} s" for fault in crashes]
+    struck = [f"broker {fault.broker}, which stores streams, was killed after {fault.at:g} s" for fault in crashes]
     lost = sum(name.missed + name.waiting for name in numbers.streams)
-    told = f" {', '.join(struck).capitalize()}; {'nothing' if not lost else count(lost)} was lost." if struck else ""
+    missing = f"{count(lost)} are missing" if lost else "nothing was lost"
+    told = f" {', '.join(struck).capitalize()}; {missing}." if struck else ""
     return (
         "Stored: the publisher was told that it is on disk. Due: it matches, and came after the durable name began."
         " Missed: passed over. Waiting: not read when the run ended. Delays from publish() to the first delivery."

@@ -295,7 +295,9 @@ class Network:
         if not 0 < ready_within <= READY_WITHIN_MAX:
             raise ValueError(f"ready_within is {ready_within:g} s; it must be above 0 and at most {READY_WITHIN_MAX:g}")
         chosen = service_options(options)
-        if chosen.stream or chosen.durable:
+        if chosen.durable and not chosen.stream:
+            raise InvalidOption("durable", "is for streams; say which one is to be read, such as stream='orders'")
+        if chosen.stream:
             raise InvalidOption("stream", "is read by network.stream(...).subscribe(where, durable=...)")
         number, wait = self._holder.next_number(), ready_within if ready else 0.0
         return Subscription(self._holder, number, where, queue_max, on_drop, chosen, wait)

@@ -96,7 +96,9 @@ class Stream:
         `start` counts for a new name: "earliest", "latest", a tick, a time, or how long ago ("10m", a timedelta).
         A name has one reader at a time: a second one is refused, or takes its place with `takeover=True`.
         """
-        asked: dict[str, Any] = {"stream": self.name, "durable": durable, "start_at": _start_text(start)}
+        begins = _start_text(start)
+        start_on_wire(begins, "start")
+        asked: dict[str, Any] = {"stream": self.name, "durable": durable, "start_at": begins}
         options = service_options({**asked, "takeover": takeover, "ack": ack})
         durable_request(0, where, options, "", 0)  # a mistake is said here, not by the broker
         presented = _checked_positions(positions, self.name)
@@ -111,7 +113,7 @@ class Stream:
 
         What a durable name still needs is trimmed only with `force`; its reader then gets a gap notice.
         """
-        words = start_on_wire(_start_text(upto))
+        words = start_on_wire(_start_text(upto), "upto")
         kind, _, value = words.partition(":")
         if kind not in _TRIMS:
             raise InvalidOption("upto", f"is {words}; say a tick, a time, or how old, such as '10m'")

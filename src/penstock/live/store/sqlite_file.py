@@ -68,6 +68,9 @@ class SqliteFile(Transactions):
             except BaseException:
                 self._connection.close()
                 raise
+        except apsw.BusyError:
+            remedy = "stop the broker that uses it, or name another folder with --data"
+            raise NotPossibleHere(f"another process has {path} open", remedy) from None
         except (OSError, apsw.Error, Damaged) as error:
             raise NotPossibleHere(f"cannot store in {path}: {error}", "name another folder with --data") from None
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import socket
+from errno import EADDRINUSE
+from random import SystemRandom
 from typing import NamedTuple
 
 from penstock.errors import PenstockError
@@ -18,6 +20,7 @@ DEFAULT_PORT = 7420
 DEFAULT_URL = f"penstock://127.0.0.1:{DEFAULT_PORT}"
 URL_VARIABLE = "PENSTOCK_URL"
 LOOPBACK = "127.0.0.1"
+FREE_PORTS = (20_000, 32_000)  # below 32,768
 _SCHEME = "penstock://"
 
 
@@ -73,7 +76,11 @@ def default_url() -> str:
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
-    """Ports at which nobody listens now, neither for TCP nor for UDP; all held at once, so that they differ."""
+    """Ports at which nobody listens now, neither for TCP nor for UDP; all held at once, so that they differ.
+
+    They lie below those that systems give to connections that go out: one of these would be in the way of a broker that
+    comes back to its port.
+    """
     held: list[socket.socket] = []
     ports: list[int] = []
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -82,12 +89,14 @@ def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
             stream = socket.socket(family, socket.SOCK_STREAM)
             datagram = socket.socket(family, socket.SOCK_DGRAM)
             held += [stream, datagram]
-            stream.bind((host, 0))
-            port = stream.getsockname()[1]
+            port = SystemRandom().randrange(*FREE_PORTS)
             try:
+                stream.bind((host, port))
                 datagram.bind((host, port))
-            except OSError:
-                continue  # somebody has the port for UDP; the next one, then
+            except OSError as error:
+                if error.errno != EADDRINUSE:
+                    raise
+                continue  # somebody has it; another one, then
             ports.append(port)
     finally:
         for sock in held:

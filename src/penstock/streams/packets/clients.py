@@ -58,7 +58,10 @@ class StreamPublish(Packet, frozen=True, gc=False):
 
 
 class StreamPublished(Packet, frozen=True, gc=False):
-    """The answer: on disk at this tick of this pubend; or a problem, which may pass if it is tried `again`."""
+    """The answer: on disk at this tick of this pubend; or a problem, which may pass if it is tried `again`.
+
+    `unknown`: an earlier attempt may have been stored, and nobody can tell any more.
+    """
 
     sent_by = (BROKER,)
 
@@ -67,6 +70,7 @@ class StreamPublished(Packet, frozen=True, gc=False):
     tick: Tick = 0
     problem: str = ""
     again: bool = False
+    unknown: bool = False
 
     def checked(self, limits: MessageLimits) -> Self:
         require(0 <= self.request <= INTEGER_MAX and 0 <= self.tick <= TICK_MAX, "the number of a request, or a tick")

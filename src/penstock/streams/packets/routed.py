@@ -51,13 +51,17 @@ class PublishRequest(Packet, frozen=True, gc=False):
 
 
 class PublishAnswer(Packet, frozen=True, gc=False):
-    """It is on disk under this tick; or a problem, which may pass if it is tried `again`."""
+    """It is on disk under this tick; or a problem, which may pass if it is tried `again`.
+
+    `unknown`: an earlier attempt may have been stored, and nobody can tell any more.
+    """
 
     request: int
     pubend: str
     tick: Tick = 0
     problem: str = ""
     again: bool = False
+    unknown: bool = False
 
     def checked(self, limits: MessageLimits) -> Self:
         return about_pubend(self, self.pubend)
