@@ -30,6 +30,7 @@ from penstock.scenario.stream_facts import (
     StoreConfirmed,
     StoreRefused,
     StreamFact,
+    TicksTold,
 )
 from penstock.streams.packets import Position, Range, Tick, stream_of
 
@@ -127,6 +128,8 @@ class StreamBook:
 
     def enter(self, time: float, fact: StreamFact) -> None:
         """Put one more fact into the book."""
+        if type(fact) is TicksTold:  # most facts are that, and the book has no page for it
+            return
         match fact:
             case StoreAsked():
                 publication = StreamPublication(time, fact.stream, fact.publication_id, fact.message)
