@@ -284,7 +284,7 @@ def test_two_processes_cannot_have_one_file(path: Path, monkeypatch: pytest.Monk
     async def opened() -> None:
         for number in (1, 2):  # a new file, and one that has been there
             async with a_store(path) as store:
-                with pytest.raises(NotPossibleHere, match="locked"):
+                with pytest.raises(NotPossibleHere, match="another process"):
                     SqliteStore(path, lambda ticket, result: None)
                 assert await store.answered(Append(((number, b"x"),))) == Appended()
 

@@ -200,5 +200,5 @@ def test_verifying_says_of_each_area_what_is_there_and_where_it_is_damaged(tmp_p
     a, b = verify_file(path)
     assert a == AreaVerdict("a", 119, 1_309, 0, "entry 120 has a wrong checksum")
     assert b == whole[1]
-    with closing(SqliteFile(path)) as file, pytest.raises(NotPossibleHere, match="locked"):
+    with closing(SqliteFile(path)) as file, pytest.raises(NotPossibleHere, match="another process"):
         verify_file(path)

@@ -85,6 +85,7 @@ class StreamBroker:
         self._broker: BrokerId = context.number
         self._life = context.incarnation
         self._links = context.links
+        self._random = context.random("greeting")
         self._timers = context.timers
         self._plan = context.brokers or {}
         self._exits: Mapping[BrokerId, Link] = {}
@@ -147,7 +148,7 @@ class StreamBroker:
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if up:
             self._links_up[link] = None
-            self._timers.set(StreamTimer.ADVERT, now + GREET_AFTER)
+            self._timers.set(StreamTimer.ADVERT, now + GREET_AFTER * self._random.uniform(1.0, 2.0))
             return self._start(now)
         self._links_up.pop(link, None)
         self._greeted.pop(link, None)

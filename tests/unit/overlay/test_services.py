@@ -19,6 +19,7 @@ from penstock.kernel.trace import SHARED_KINDS, Record
 from penstock.overlay.codec import encode
 from penstock.overlay.config import BrokerConfig, ClientConfig, RoutingConfig
 from penstock.overlay.packets import Delivery, Hello, Publication, Publish, Subscribe
+from penstock.streams.packets import Knowledge, Nack
 from penstock.transport.config import TransportConfig
 
 
@@ -126,7 +127,7 @@ def test_who_may_send_what_and_what_goes_by_datagram_is_as_the_packets_say() -> 
     assert {Publish, Subscribe} <= services.sent_by(CLIENT)
     assert not {Publish, Subscribe} & services.sent_by(BROKER)
     assert not {Hello, Publication, Delivery} & services.sent_by(CLIENT)
-    assert services.datagram_kinds() == {Publication}
+    assert services.datagram_kinds() == {Publication, Knowledge, Nack}
     assert services.record_kinds()[: len(SHARED_KINDS)] == SHARED_KINDS
 
 
