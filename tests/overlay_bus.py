@@ -15,7 +15,7 @@ from penstock import services
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.packet import Packet
-from penstock.kernel.storage import Operation
+from penstock.kernel.storage import Ask, Operation
 from penstock.kernel.trace import Record
 from penstock.overlay.packets import Publish
 from penstock.overlay.verbs import Verbs
@@ -184,6 +184,9 @@ class OverlayBus:
 
     def changed(self, area: str, operation: Operation) -> None:
         """No disk is of interest here."""
+
+    def asked(self, asked: Ask) -> None:
+        """Nor what is asked of it."""
 
     def handled(self, node: str, packet: Packet) -> None:
         if isinstance(packet, Publish):

@@ -85,7 +85,7 @@ class StreamBroker:
         self._broker: BrokerId = context.number
         self._life = context.incarnation
         self._links = context.links
-        self._random = context.random("greeting")
+        self._random = context.random("adverts")
         self._timers = context.timers
         self._plan = context.brokers or {}
         self._exits: Mapping[BrokerId, Link] = {}
