@@ -67,8 +67,8 @@ def test_a_copy_brings_back_what_was_lost_before_anybody_asks(network: type[Bus]
     net.add("p", TWICE, publishes=True)
     net.add("s", TWICE)
     net.subscribe("s", 1, "TRUE", recover=True)
-    for number in range(200):
-        net.publish("p", {"n": number}, at=0.5 + 0.02 * number)
+    for number in range(400):
+        net.publish("p", {"n": number}, at=0.5 + 0.01 * number)
     net.run(10.0)
     got, due = net.got("s", 1), net.due("s", 1)
     assert len({message.identity for message in got}) == len(got), "nothing twice"
@@ -76,7 +76,7 @@ def test_a_copy_brings_back_what_was_lost_before_anybody_asks(network: type[Bus]
     assert len(back) > 10
     assert net.records_of("s", RequestSent) == []
     assert len(due) - len(got) < len(back) / 2, "only those that were lost twice stay away"
-    assert len(net.control_messages(REPAIR)) == 200
+    assert len(net.control_messages(REPAIR)) == 400
 
 
 def test_the_copy_of_the_first_message_begins_a_session() -> None:
