@@ -12,7 +12,9 @@ tick: a range that shrank or was cut keeps its time in each part.
     unknown no longer         forgotten
 
 The round trip is that of answers to ranges that were asked for once (otherwise nobody knows which request was
-answered), smoothed by 1/8. What is left of a range when a part was answered gives no sample.
+answered), smoothed by 1/8. What is left of a range when a part was answered gives no sample. When one that was asked
+for several times is answered, the patience that it had in the end is kept for new ranges until there is a sample again
+(Karn's rule): where answers take long, everything would otherwise be asked for several times, for ever.
 
 Bounds: at most `outstanding_max` ranges are waited for; when so many were asked for, a new one waits until one of them
 is answered. Those asked for come first, then the lowest. At most RANGES_MAX are due at once. Timers: none; whoever
@@ -45,11 +47,12 @@ class _Waiting:
 class NackSchedule:
     """When to ask for what is unknown, of one pubend at one broker."""
 
-    __slots__ = ("_config", "_waiting", "round_trip")
+    __slots__ = ("_config", "_kept_patience", "_waiting", "round_trip")
 
     def __init__(self, config: StreamsConfig) -> None:
         self.round_trip: float | None = None
         self._config = config
+        self._kept_patience = 0.0
         self._waiting: list[_Waiting] = []
 
     def __len__(self) -> int:
@@ -91,6 +94,8 @@ class NackSchedule:
             if one.measures and one.asked_at is not None and not sampled:
                 self._measure(now - one.asked_at)
                 sampled = True
+            elif one.times > 1:
+                self._kept_patience = max(self._kept_patience, self._patience(one.times))
             if one.first < first:
                 left.append(replace(one, last=first - 1, measures=False))
             if one.last > last:
@@ -111,6 +116,7 @@ class NackSchedule:
         return replace(one, first=first, due_at=now + self._patience(1), times=1, measures=False)
 
     def _measure(self, sample: float) -> None:
+        self._kept_patience = 0.0
         if self.round_trip is None:
             self.round_trip = sample
         else:
@@ -118,7 +124,7 @@ class NackSchedule:
 
     def _patience(self, times: int) -> float:
         """How long to wait for an answer to the request number `times`."""
-        shortest = max(2 * (self.round_trip or 0.0), self._config.nack_retry_min)
+        shortest = max(2 * (self.round_trip or 0.0), self._config.nack_retry_min, self._kept_patience)
         doubled: float = shortest * 2 ** min(times - 1, 30)
         return min(doubled, max(shortest, self._config.nack_retry_max))
 

@@ -66,8 +66,8 @@ class PublicationIds:
         self.crowded_out = crowded_out
         self._crowded_at = self._stored_at(crowded_out, base) if crowded_out else -inf
         if known_from <= gone and gone:
-            # Entries were taken before their ids might be forgotten: the newest of them was stored then, at the latest.
-            self._crowded_at = max(self._crowded_at, min(0.0, self._stored_at(gone, base)))
+            # Entries were taken before their ids might be forgotten. When, no tick can say: each restart leaps ahead.
+            self._crowded_at = 0.0
 
     def load(self, publication_id: str, message: Message, tick: Tick, base: Tick) -> None:
         """An entry of an earlier life."""

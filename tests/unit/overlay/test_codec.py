@@ -38,6 +38,7 @@ from penstock.overlay.packets import (
 from penstock.overlay.status import Losses, LossesRequest, Status, StatusRequest
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
+from stream_packets import stream_packets
 
 decode = codec().decode
 counts = st.integers(0, 2**64 - 1)
@@ -115,6 +116,7 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
         counts,
     ),
     Credit: st.builds(Credit, lanes, counts),
+    **stream_packets(messages),
 }
 MESSAGE = a_message()
 
