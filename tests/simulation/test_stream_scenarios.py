@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.scenario.spec import (
     BrokerSpec,
@@ -144,6 +145,20 @@ def test_a_reader_that_is_away_for_longer_than_messages_are_kept_is_told_of_the_
         publisher("a"),
         reader("r1", "b", durable="d", stop=2.0),
         reader("r2", "b", durable="d", start=6.0),
+    ]
+    result = play(clients, history=1.0, retain=2.0, ids_window=1.0)
+    assert result.problems == []
+    assert result.records["GapNoticed"] >= 1
+
+
+@pytest.mark.parametrize("stays", [0.0, 0.03, 0.06, 0.09, 0.12])
+def test_a_gap_that_a_reader_did_not_stay_to_hear_of_is_told_to_the_next(stays: float) -> None:
+    brief = replace(reader("r2", "b", durable="d", start=6.0, stop=6.0 + stays), access_delay=0.02)
+    clients = [
+        publisher("a"),
+        reader("r1", "b", durable="d", stop=2.0),
+        brief,
+        reader("r3", "b", durable="d", start=6.5),
     ]
     result = play(clients, history=1.0, retain=2.0, ids_window=1.0)
     assert result.problems == []

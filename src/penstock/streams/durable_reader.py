@@ -18,7 +18,8 @@ those that were lost on the way cost no credit. A broker that sends far more tha
 is room.
 
 Acknowledgements are cumulative for each pubend. One is under way at a time; what comes meanwhile goes out when it is
-answered, or after ACKNOWLEDGE_EVERY. One that is not answered is sent again, also over a new connection.
+answered, or after ACKNOWLEDGE_EVERY. One that is not answered is sent again, also over a new connection. A gap that
+was told is acknowledged with the messages before it, or at once if they are.
 
 Timers: CLIENT_SUBSCRIBE, CLIENT_ACKNOWLEDGE (subscription), CLIENT_RESUME (subscription, pubend).
 """
@@ -285,6 +286,10 @@ class DurableReader:
             return self._grant()
         effects = self._gap(packet, place) if packet.gap else self._messages(packet, place)
         place.moved(packet.upto)
+        if packet.gap:
+            place.gap_came(packet.upto)
+            if place.acknowledged > place.sent:
+                effects += self._acknowledge(place, now)
         return effects + self._grant()
 
     def _gap(self, packet: StreamDelivery, place: PubendPlace) -> list[Effect]:

@@ -28,6 +28,7 @@ class PubendPlace:
             "acknowledged",
             "came",
             "epoch",
+            "gap",
             "hole",
             "position",
             "pubend",
@@ -45,6 +46,7 @@ class PubendPlace:
         self.position = self.taken = position
         self.acknowledged = self.sent = self.stored = 0  # where it begins is not what the application is done with
         self.came: Tick = 0  # of the last message that came
+        self.gap: Tick = 0  # the end of the last one that was told
         self.untaken = 0  # messages that came and that the application has not taken
         self.waiters: list[tuple[Tick, Ticket]] = []
         self.sent_at = 0.0
@@ -74,6 +76,16 @@ class PubendPlace:
             self.taken = self.position
         self.untaken += 1
 
+    def gap_came(self, upto: Tick) -> None:
+        """The application was told that nobody keeps what is up to here."""
+        self.gap = upto
+        self._acknowledge_gap()
+
+    def _acknowledge_gap(self) -> None:
+        """With the messages before it: from then on the durable name is behind it, and nobody is told of it again."""
+        if self.acknowledged >= self.came:
+            self.acknowledged = max(self.acknowledged, self.gap)
+
     def message_taken(self, tick: Tick) -> None:
         """The application has taken a message."""
         self.untaken -= 1
@@ -90,6 +102,7 @@ class PubendPlace:
     def acknowledge(self, tick: Tick, ticket: Ticket) -> list[Effect]:
         """The application is done with all up to this tick; the ticket waits until that is stored."""
         self.acknowledged = max(self.acknowledged, tick)
+        self._acknowledge_gap()
         if not ticket:
             return []
         if tick <= self.stored:

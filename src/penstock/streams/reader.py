@@ -10,7 +10,7 @@ Four ticks of a cursor, each at most the one before:
                client notices if one is missing
     done       the application has acknowledged everything that was sent up to here
     stored     the pubend has that on disk
-Silence needs no acknowledgement: if all that was sent is acknowledged, `done` follows the position.
+Silence needs no acknowledgement: if all that was sent is acknowledged, `done` follows the position. A gap does.
 
 State: four ticks and a session for each pubend. Bounds: `readers_max` readers of a broker, PUBENDS_MAX cursors each.
 """
@@ -194,6 +194,8 @@ class Reader:
         after = cursor.told
         cursor.told = cursor.position = upto
         self.sent += len(items)
+        if gap:  # the client must have heard of it before the name is behind it
+            cursor.last_item = upto
         if items:
             cursor.last_item = items[-1][0]
             size_bytes = sum(message.size_bytes for _, message in items)

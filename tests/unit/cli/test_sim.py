@@ -82,6 +82,15 @@ def test_a_storm_says_that_it_kept_every_invariant():
     assert found["replay"] == "penstock storm --seed 5"
 
 
+def test_a_storm_of_streams_that_breaks_an_invariant_says_how_to_replay_it(monkeypatch):
+    monkeypatch.setattr("penstock.streams.publication_ids.PublicationIds.find", lambda self, publication_id: None)
+    shown = CliRunner().invoke(app, ["storm", "--streams", "--seeds", "2"])
+    assert shown.exit_code == 1
+    assert "publication_id" in shown.stderr or "stands at" in shown.stderr
+    assert "replay: penstock storm --streams --seed " in shown.stderr
+    assert "storms kept every invariant" in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("values", "share", "expected"),
     [([], 0.5, None), ([3.0], 0.99, 3.0), ([1.0, 2.0, 3.0, 4.0], 0.5, 2.0), (list(range(1, 101)), 0.99, 99)],
