@@ -24,6 +24,7 @@ USERS = ("postgres", "nobody")  # if we are root, whom PostgreSQL refuses
 
 CONFIG = """
 listen_addresses = '127.0.0.1'
+dynamic_shared_memory_type = mmap
 unix_socket_directories = ''
 shared_buffers = '16MB'
 max_connections = 20
