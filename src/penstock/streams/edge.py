@@ -319,13 +319,17 @@ class Edge:
         places = {} if readers is None else readers.before(relay.newest)
         if readers and relay.horizon:
             places[relay.horizon, 0] = None
+        known = relay.known
+        ahead = known.fits() // max(1, len(places))
+        if relay.at_source:
+            ahead = min(ahead, AHEAD_MAX)
         for position, since in places:
             last = min(relay.newest, position + window)
-            if position < last:
-                for first, upto in relay.known.unknown(position + 1, last, since, WANTED_MAX):
-                    if relay.at_source and relay.known.between(position, first) > AHEAD_MAX:
-                        break  # it is read when it is nearer: in the cache it would drive out what comes before it
-                    wanted.add(first, upto)
+            unknown = known.unknown(position + 1, last, since, WANTED_MAX) if position < last else []
+            for count, (first, upto) in enumerate(unknown):
+                if count and count + known.between(position, first) > ahead:
+                    break  # it is asked for when it is nearer: in the cache it would drive out what comes before it
+                wanted.add(first, upto)
         return wanted
 
     def progress(self, pubend: str, *, now: float) -> list[Effect]:

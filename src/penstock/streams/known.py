@@ -287,6 +287,12 @@ class Known:
             holes.append((first, last))
         return holes
 
+    def fits(self) -> int:
+        """About how many messages like those that are kept fit half of the cache."""
+        if not self.size_bytes:
+            return self._bytes_max
+        return self._bytes_max * len(self._messages) // (2 * self.size_bytes)
+
     def between(self, first: Tick, last: Tick) -> int:
         """About how many messages are known from `first` to `last`: perhaps a few that are kept no longer."""
         return bisect_right(self._ticks, last) - bisect_left(self._ticks, first)
