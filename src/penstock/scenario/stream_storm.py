@@ -78,7 +78,7 @@ def _settings(random: Random) -> StreamsConfig:
     """Mostly the defaults."""
     changed: dict[str, Any] = {}
     if random.random() < 0.4:
-        changed |= {"cache_bytes": random.choice((1_500, 2_000, 2_900)), "answer_bytes": random.choice((600, 4_000))}
+        changed |= {"cache_bytes": random.choice((500, 1_500, 2_900)), "answer_bytes": random.choice((600, 4_000))}
     if random.random() < 0.3:
         changed |= {"nack_window": random.choice((0.2, 1.0)), "receive_window": random.choice((1.0, 3.0))}
     if random.random() < 0.2:
