@@ -147,7 +147,8 @@ def options(given: Mapping[str, Any], kind: type[Struct] | None = None) -> Any:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         raise InvalidOption(path.removesuffix("`"), f"{problem[:1].lower()}{problem[1:]}") from None
-    declared = "publication_options" if kind is publication_options() else "subscription_options"
+    # By its name: a command line that was made before a service was installed has an older struct of the same.
+    declared = "publication_options" if kind.__name__ == "PublicationOptions" else "subscription_options"
     asked = {service.name: names for service in services() if (names := service.asked_by(chosen, declared))}
     if len(asked) > 1:
         listed = " and ".join(f"'{names[0]}' of {service}" for service, names in asked.items())
