@@ -86,7 +86,7 @@ def asked(store: PostgresSchema, *operations: Operation, area: str = "toy") -> l
     group = [Ask(ticket, area, operation) for ticket, operation in enumerate(operations)]
     answers = store.carry_out(group)
     while len(answers) < len(group):
-        time.sleep(store.retry_after or 0.0)
+        time.sleep(store.retry_after or 0.0)  # as its thread does: before that it does not try again
         answers += store.settle()
     assert [ticket for ticket, _ in answers] == list(range(len(group)))
     return [result for _, result in answers]

@@ -131,5 +131,7 @@ def show(scenario: Scenario, result: RunResult) -> None:
 
 def checkers_say(scenario: Scenario, result: RunResult) -> str:
     """What came of the checks that the file names; for simulated runs alone."""
+    from penstock.scenario.checkers import check_names
+
     verdict = "[red]failed[/]" if result.problems else "[green]all hold[/]"
-    return f"checks {', '.join(scenario.check)}: {verdict}"
+    return f"checks {', '.join(check_names(scenario))}: {verdict}"

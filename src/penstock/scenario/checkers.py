@@ -26,7 +26,7 @@ from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.checker import Checker
-from penstock.scenario.spec import Scenario
+from penstock.scenario.spec import DEFAULT_CHECKS, STREAM_CHECKS, Scenario
 from penstock.scenario.stream_checkers import STREAM_CHECKERS
 
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time
@@ -183,10 +183,17 @@ def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
     return {**CHECKERS, **STREAM_CHECKERS, **services.checkers()}
 
 
+def check_names(scenario: Scenario) -> tuple[str, ...]:
+    """What is checked: what the scenario names; those of streams go with the default, where there are any."""
+    streams = scenario.stream and scenario.check == DEFAULT_CHECKS
+    return scenario.check + STREAM_CHECKS if streams else scenario.check
+
+
 def make_checkers(scenario: Scenario) -> list[Checker]:
-    """The checkers that the scenario names."""
+    """The checkers of a scenario."""
     known = all_checkers()
-    for index, name in enumerate(scenario.check):
+    names = check_names(scenario)
+    for index, name in enumerate(names):
         if name not in known:
             raise InvalidScenario(f"check[{index}]", f"there is no checker '{name}'; {choose_one(name, known)}")
-    return [known[name](scenario) for name in scenario.check]
+    return [known[name](scenario) for name in names]

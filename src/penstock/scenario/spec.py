@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from penstock.scenario.workload import PublisherSpec
 
+DEFAULT_CHECKS = ("at-most-once", "only-wanted", "sets-split", "nothing-silent")
+STREAM_CHECKS = ("stream-once", "stream-true", "stream-in-force", "stream-ticks", "stream-kept", "stream-positions")
+
 
 class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A broker. With several workers, or random service times, messages may overtake each other inside it."""
@@ -175,4 +178,4 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     client: tuple[ClientSpec, ...] = ()
     tcp: tuple[TcpSpec, ...] = ()
     fault: tuple[FaultSpec, ...] = ()
-    check: tuple[str, ...] = ("at-most-once", "only-wanted", "sets-split", "nothing-silent")
+    check: tuple[str, ...] = DEFAULT_CHECKS  # and, if there are streams, STREAM_CHECKS

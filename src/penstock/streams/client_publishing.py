@@ -193,7 +193,7 @@ class StreamPublisher:
         if not publication.attempts:
             return self._failed(publication, f"there was no connection to send it over {waited}", now)
         last = f"; the last problem was: {publication.problem}" if publication.problem else ""
-        return self._failed(publication, f"not confirmed {waited}{last}", now, certain=False)
+        return self._failed(publication, f"not confirmed {waited}{last}", now)
 
     def _fill(self, stream: str, now: float) -> list[Effect]:
         """Send what has its turn."""

@@ -248,12 +248,8 @@ class Edge:
             return [] if packet.again else self._end(reader, packet.problem, now)
         if cursor.walked and cursor.epoch != packet.epoch:
             return self._end(reader, f"the stream '{reader.stream}' was removed and made again", now)
-        cursor.session, cursor.epoch, cursor.state, cursor.problem = (
-            packet.session,
-            packet.epoch,
-            CursorState.ACTIVE,
-            "",
-        )
+        cursor.session, cursor.epoch = packet.session, packet.epoch
+        cursor.state, cursor.problem = CursorState.ACTIVE, ""
         self._sessions[packet.pubend, packet.session] = (reader, cursor)
         if not cursor.walked:
             cursor.walked = True
@@ -340,7 +336,7 @@ class Edge:
             cursor = reader.cursors[pubend]
             tick = cursor.progress()
             if cursor.session and tick > cursor.stored:
-                cursor.progress_sent, cursor.sent_at = tick, now
+                cursor.progress_sent = tick
                 done.setdefault(cursor.epoch, []).append((reader.name, cursor.session, tick))
         if host is None:
             return []

@@ -44,20 +44,8 @@ class Cursor:
     """One reader's place in one pubend."""
 
     __slots__ = (
-        *("confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem"),
-        *(
-            "progress_sent",
-            "pubend",
-            "reached",
-            "request",
-            "sent_at",
-            "session",
-            "since",
-            "state",
-            "stored",
-            "told",
-            "walked",
-        ),
+        *("confirmed", "done", "epoch", "floor", "last_item", "position", "presented", "problem", "progress_sent"),
+        *("pubend", "reached", "request", "session", "since", "state", "stored", "told", "walked"),
     )
 
     def __init__(self, pubend: str, since: int, presented: Tick) -> None:
@@ -78,7 +66,6 @@ class Cursor:
         self.floor = tick  # it does not walk again over what is before this
         self.position = self.told = self.done = self.stored = self.progress_sent = self.confirmed = tick
         self.last_item: Tick = tick
-        self.sent_at = 0.0
 
     def progress(self) -> Tick:
         """Up to where the pubend need not keep anything for this reader."""

@@ -19,9 +19,11 @@ from penstock.scenario.checkers import (
     NothingSilent,
     OnlyWanted,
     SetsSplit,
+    check_names,
     make_checkers,
 )
-from penstock.scenario.spec import BrokerSpec, Scenario
+from penstock.scenario.spec import DEFAULT_CHECKS, STREAM_CHECKS, BrokerSpec, Scenario, StreamSpec
+from penstock.scenario.stream_checkers import STREAM_CHECKERS
 from penstock.testing import a_message
 
 SCENARIO = Scenario(name="s", duration=10.0, broker=(BrokerSpec(name="a"),), settled_after=5.0, settle=1.0)
@@ -176,3 +178,12 @@ def test_nothing_missed_takes_a_subscription_made_twice_as_two_spans() -> None:
     assert problems(checker) == []
     checker.published(7.0, "p", a_message(2, {"n": 1}))
     assert len(problems(checker)) == 1
+
+
+def test_the_checkers_of_streams_go_with_the_default_where_there_are_streams() -> None:
+    plain = Scenario(name="a", broker=(BrokerSpec(name="b"),))
+    streams = replace(plain, stream=(StreamSpec(name="orders", at=("b",)),))
+    assert check_names(plain) == DEFAULT_CHECKS
+    assert check_names(streams) == DEFAULT_CHECKS + STREAM_CHECKS
+    assert set(STREAM_CHECKS) < set(STREAM_CHECKERS)
+    assert check_names(replace(streams, check=("at-most-once",))) == ("at-most-once",)

@@ -103,6 +103,17 @@ def test_it_is_given_up_with_an_outcome_that_says_nobody_knows() -> None:
     assert home.sent == []
 
 
+def test_given_up_after_nothing_but_refusals_it_is_certainly_not_stored() -> None:
+    home = connected(give_up_after=3.0)
+    (ticket,) = home.publish(a_message())
+    while ticket not in home.done:
+        for packet in sent(home):
+            home.say(StreamPublished(packet.request, problem="the disk is full", again=True))
+        home.wait(0.5)
+    assert type(home.done[ticket]) is Refused
+    assert "the disk is full; the message was not stored" in home.done[ticket].problem
+
+
 def test_what_never_left_is_certainly_not_stored() -> None:
     home = ScriptedHome(give_up_after=3.0)
     (ticket,) = home.publish(a_message())

@@ -34,7 +34,7 @@ from penstock.overlay.packets import BROKER_ID_MAX
 from penstock.services import codec
 
 MAGIC = b"PENSTOCK"
-VERSION = 3
+VERSION = 4
 HEAD_BYTES = 4
 CREDENTIALS_BYTES_MAX = 4096
 HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
