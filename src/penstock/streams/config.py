@@ -37,6 +37,24 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nack_retry_min: float = 0.2  # 001 errata: max(2 round trips, 200 ms), doubled each time
     nack_retry_max: float = 5.0
     outstanding_max: int = 64  # ranges that are asked for, for each pubend
+    # Congestion control (001 section 3, Table 1): the pubend's (PDCC) and the edge's (SDCC), each by itself.
+    pubend_control: bool = True
+    edge_control: bool = True
+    query_interval: float = 1.0  # between two queries of a pubend
+    quiet: float = 2.0  # without alerts, before the rate is raised
+    rate_step: float = 2.0  # messages/s that it is raised by at least
+    rate_floor: float = 1.0  # messages/s that it is never below
+    increase: float = 0.05
+    decrease: float = 0.5
+    keep_of_increase: float = 0.25  # of the last increase, when the rate falls for the first time after it
+    smoothing: float = 0.1  # of the pace of the doubt horizon
+    alert_below: float = 0.05  # seconds of ticks per second less than real time
+    recovery_gain: float = 1.0  # and more than real time, for edges that recover
+    lag_max: float = 4.0  # seconds of ticks behind the pubend
+    nack_window_first: float = 0.1  # seconds of ticks that are asked for at first; `nack_window` is the most
+    nack_window_step: float = 0.1
+    nack_gain: float = 0.1
+    nack_loss: float = 0.3
     readers_max: int = 10_000  # durable subscriptions of one broker's clients
 
     def __post_init__(self) -> None:

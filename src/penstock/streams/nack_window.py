@@ -1,0 +1,39 @@
+"""How much an edge asks for at once: SDCC (001 section 3.2, equations 9 and 10).
+
+The NACK window is a length of ticks. Each round trip while the edge is recovering, the rate window / round trip is
+compared with that of the decision before: a gain of at least 10 % opens the window by a step, a loss of at least 30 %
+closes it by one, never below one step. The first decision counts as a gain. While the round trip is constant growth
+stops by itself, at about ten steps.
+
+State: a window, a rate and a time.
+"""
+
+from __future__ import annotations
+
+from penstock.streams.config import StreamsConfig
+from penstock.streams.packets import Tick
+
+SECOND = 1_000_000  # ticks
+
+
+class NackWindow:
+    """The NACK window of one pubend at one edge."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        self.ticks: Tick = int(config.nack_window_first * SECOND)
+        self._step = int(config.nack_window_step * SECOND)
+        self._max = int(config.nack_window * SECOND)
+        self._gain = config.nack_gain
+        self._loss = config.nack_loss
+        self._rate: float | None = None
+        self._decided_at = 0.0
+
+    def answered(self, round_trip: float | None, *, now: float) -> None:
+        """Something that was asked for has come; decide again, if a round trip has passed."""
+        if round_trip is None or round_trip <= 0.0 or 0.0 <= now - self._decided_at < round_trip:
+            return
+        before, self._rate, self._decided_at = self._rate, self.ticks / round_trip, now
+        if before is None or self._rate >= (1.0 + self._gain) * before:
+            self.ticks = min(self.ticks + self._step, max(self._max, self._step))
+        elif self._rate <= (1.0 - self._loss) * before:
+            self.ticks = max(self.ticks - self._step, self._step)
