@@ -29,6 +29,7 @@ from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
 from penstock.streams.commands import Commands
 from penstock.streams.config import StreamsConfig
+from penstock.streams.controls import Controls
 from penstock.streams.directory import Directory
 from penstock.streams.edge import Edge
 from penstock.streams.hosting import Hosting, Made
@@ -113,6 +114,7 @@ class StreamBroker:
             self._routing.exits,
         )
         self._edge = self._relays.edge = Edge(self, self._config, context.timers)
+        self._controls = Controls(self._config, context.timers, self._relays, self._hosting.pubends)
         self._publishing = Publishing(self)
         self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
@@ -121,6 +123,7 @@ class StreamBroker:
             AdvertsWanted: self._adverts_wanted,
             Routed: self._routed,
             **self._relays.handlers,
+            **self._controls.handlers,
         }
 
     # Inputs.
@@ -171,6 +174,8 @@ class StreamBroker:
                 effects += self._greet(now)
             case StreamTimer.JOIN | StreamTimer.NACK | StreamTimer.PUBEND_SILENCE:
                 effects += self._relays.expired(timer, pubend, now=now)
+            case StreamTimer.PUBEND_QUERY:
+                effects += self._controls.expired(pubend, now=now)
             case StreamTimer.PROGRESS:
                 effects += self._edge.progress(pubend, now=now)
             case StreamTimer.COMMAND:
@@ -323,6 +328,7 @@ class StreamBroker:
         effects = self._directory.refresh(self._neighbours(), now=now)
         effects += self._relays.renew(pubend.name, pubend.epoch, now=now)
         self._relays.need(pubend.name)
+        self._controls.begin(pubend.name, now=now)
         self._refresh_soon(now)
         return effects + self._hosting.ready(pubend, now=now)
 

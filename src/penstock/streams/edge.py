@@ -310,7 +310,8 @@ class Edge:
     def wanted(self, relay: Relay) -> TickRanges:
         """The unknown ticks that cursors stand before, within their NACK windows."""
         wanted = TickRanges()
-        window = int(self._config.nack_window * TICKS_PER_SECOND)
+        adapted = self._config.edge_control and not relay.at_source
+        window = relay.window.ticks if adapted else int(self._config.nack_window * TICKS_PER_SECOND)
         readers = self._by_pubend.get(relay.pubend)
         places = {} if readers is None else readers.before(relay.newest)
         if readers and relay.horizon:

@@ -1,4 +1,4 @@
-"""An edge's part of PDCC: does our doubt horizon keep up with the pubend (001 section 3.1, equations 4 to 8, corrected)?
+"""An edge's part of PDCC: does our doubt horizon keep up (001 section 3.1, equations 4 to 8, as corrected)?
 
 At each query the progress of the doubt horizon since the one before, in seconds of ticks, is divided by the time that
 passed: 1 is the pace of real time (erratum G1). The quotient is smoothed. An edge that keeps up alerts if it falls

@@ -14,13 +14,15 @@ from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import Tick
 
 SECOND = 1_000_000  # ticks
+FORGET_AFTER = 5.0  # seconds without an answer: what was learnt of the way is old
 
 
 class NackWindow:
     """The NACK window of one pubend at one edge."""
 
     def __init__(self, config: StreamsConfig) -> None:
-        self.ticks: Tick = int(config.nack_window_first * SECOND)
+        self._first: Tick = int(config.nack_window_first * SECOND)
+        self.ticks: Tick = self._first
         self._step = int(config.nack_window_step * SECOND)
         self._max = int(config.nack_window * SECOND)
         self._gain = config.nack_gain
@@ -30,8 +32,11 @@ class NackWindow:
 
     def answered(self, round_trip: float | None, *, now: float) -> None:
         """Something that was asked for has come; decide again, if a round trip has passed."""
-        if round_trip is None or round_trip <= 0.0 or 0.0 <= now - self._decided_at < round_trip:
+        passed = now - self._decided_at
+        if round_trip is None or round_trip <= 0.0 or 0.0 <= passed < round_trip:
             return
+        if passed > max(FORGET_AFTER, 10 * round_trip):  # another recovery
+            self.ticks, self._rate = self._first, None
         before, self._rate, self._decided_at = self._rate, self.ticks / round_trip, now
         if before is None or self._rate >= (1.0 + self._gain) * before:
             self.ticks = min(self.ticks + self._step, max(self._max, self._step))

@@ -83,14 +83,15 @@ class NackSchedule:
                 ranges.append((one.first, one.last))
         return ranges
 
-    def answered(self, first: Tick, last: Tick, now: float) -> None:
-        """Knowledge of these ticks came, and it counts for whoever wanted it."""
+    def answered(self, first: Tick, last: Tick, now: float) -> bool:
+        """Knowledge of these ticks came, and it counts for whoever wanted it; says whether it was asked for."""
         left: list[_Waiting] = []
-        sampled = False
+        sampled = asked = False
         for one in self._waiting:
             if one.last < first or one.first > last:
                 left.append(one)
                 continue
+            asked = asked or one.asked_at is not None
             if one.measures and one.asked_at is not None and not sampled:
                 self._measure(now - one.asked_at)
                 sampled = True
@@ -101,6 +102,7 @@ class NackSchedule:
             if one.last > last:
                 left.append(self._rest(one, last + 1, now))
         self._waiting = left
+        return asked
 
     def again(self, first: Tick) -> None:
         """An answer was cut before this tick: what was asked for together with it, from there on, is due at once."""

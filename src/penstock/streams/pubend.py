@@ -214,6 +214,8 @@ class Pubend:
                 return self._opening.retry(now)
             case StreamTimer.PUBEND_LEASE:
                 return self._renew_lease(now) if self._core.ticks.lease_is_low(now) else []
+            case StreamTimer.PUBEND_SHAPE:
+                return self._queue.write(now)
             case StreamTimer.PUBEND_RETENTION:
                 return self._retention.expired(now)
             case StreamTimer.PUBEND_SESSIONS:
@@ -255,6 +257,18 @@ class Pubend:
         if self._core.ready and not self._lease_asked and self._core.ticks.lease_is_low(now):
             self._core.set_timer(StreamTimer.PUBEND_LEASE, now)
         return self._core.ticks.horizon(now)
+
+    def limit(self, rate: float | None, *, now: float) -> list[Effect]:
+        """Congestion control: so many publications per second; None: as many as come."""
+        return self._queue.limit(rate, now)
+
+    def offered(self, now: float) -> float:
+        """Publications per second that publishers would send."""
+        return self._queue.offered(now)
+
+    def arrivals(self, now: float) -> float:
+        """Publications per second that came lately."""
+        return self._queue.arrivals(now)
 
     def _renew_lease(self, now: float) -> list[Effect]:
         if self._lease_asked:

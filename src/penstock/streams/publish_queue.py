@@ -8,6 +8,9 @@ publication to all who asked for it under its id, and then the outlet learns of 
 A write that fails leaves nothing: its ticks are silence, and its publishers may try again. If the lease does not reach
 for a tick the queue waits until it is renewed, and is refused if it cannot be.
 
+Congestion control may limit how many are written per second (`limit`): the others wait, and so do their publishers,
+because nothing is acknowledged before it is on disk (001 section 3.1: acknowledgements are withheld).
+
 Bounds: `pending_bytes_max` for all that waits and is being written, `BATCH_MAX` and `BATCH_BYTES_MAX` for one write,
 `ASKERS_MAX` who wait for one publication.
 """
@@ -16,20 +19,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 
 from msgspec import Struct
 
 from penstock.content.message import Message
 from penstock.kernel.machine import Effect
+from penstock.kernel.rate_estimator import RateEstimator
 from penstock.kernel.storage import ENTRY_BYTES_MAX, Append, StorageFailed, StorageResult
+from penstock.kernel.token_bucket import TokenBucket
 from penstock.overlay.packets import BrokerId
 from penstock.streams.log_codec import VERSION, LogEntry, encode
 from penstock.streams.packets import PublishAnswer, PublishRequest, Tick
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.publication_ids import PublicationIds, content_digest
 from penstock.streams.records import committed_record
+from penstock.streams.timers import StreamTimer
 
 BATCH_MAX = 1_000
+BURST_SECONDS = 0.1  # of the rate that may be written at once after a quiet moment
+ARRIVALS_WINDOW = 1.0  # seconds over which arrivals are counted
 BATCH_BYTES_MAX = 4 << 20
 ASKERS_MAX = 16
 ENTRY_OVERHEAD = 100  # what a waiting publication takes besides its entry
@@ -70,6 +79,8 @@ class PublishQueue:
         self._batch: Sequence[tuple[Tick, PendingPublication]] = ()
         self._by_id: dict[str, PendingPublication] = {}  # of both
         self.size_bytes = 0  # of both
+        self._allowance: TokenBucket | None = None  # None: no limit
+        self._arrivals = RateEstimator(ARRIVALS_WINDOW)
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._batch)
@@ -94,6 +105,7 @@ class PublishQueue:
             return self._refuse(asker, f"{busy}; the limit pending_bytes_max is {limit}", True, now)
         publication = PendingPublication(packet.publication_id, digest, packet.message, entry, [asker])
         self._waiting.append(publication)
+        self._arrivals.add(now)
         self._by_id[publication.publication_id] = publication
         self.size_bytes += publication.size_bytes
         return self.write(now) if write else []
@@ -102,12 +114,45 @@ class PublishQueue:
         """Begin the next write, if there is none and something waits."""
         if self._batch or not self._waiting or not self._core.ready:
             return []
-        ticks = self._core.ticks.give(self._batch_length(), now=now)
+        count = self._allowed(self._batch_length(), now)
+        if not count:
+            return []
+        ticks = self._core.ticks.give(count, now=now)
         if not ticks:
             return self._renew_lease(now)
+        if self._allowance is not None:
+            self._allowance.take(now, len(ticks))
         self._batch = [(tick, self._waiting.popleft()) for tick in ticks]
         entries = tuple((tick, publication.entry) for tick, publication in self._batch)
         return self._core.disk.ask(Append(entries), self._written)
+
+    def limit(self, rate: float | None, now: float) -> list[Effect]:
+        """From now on so many publications per second are written; the others wait. None: as many as come."""
+        if rate is None:
+            self._allowance = None
+        elif self._allowance is None:
+            self._allowance = TokenBucket(rate, max(1.0, BURST_SECONDS * rate), now)
+        else:
+            self._allowance.set_rate(rate, now, max(1.0, BURST_SECONDS * rate))
+        return self.write(now)
+
+    def offered(self, now: float) -> float:
+        """Publications per second that publishers would send; infinite if some wait for the limit."""
+        limited = self._allowance is not None and bool(self._waiting)
+        return inf if limited else self._arrivals.rate(now)
+
+    def arrivals(self, now: float) -> float:
+        """Publications per second that came lately."""
+        return self._arrivals.rate(now)
+
+    def _allowed(self, count: int, now: float) -> int:
+        """How many of these may be written now; if none may, the timer says when."""
+        if self._allowance is None:
+            return count
+        tokens = int(self._allowance.tokens(now))
+        if not tokens:
+            self._core.set_timer(StreamTimer.PUBEND_SHAPE, self._allowance.ready_at())
+        return min(count, tokens)
 
     def refuse_waiting(self, problem: str, again: bool, now: float) -> list[Effect]:
         """Nothing that waits will be written; what is being written is not touched."""

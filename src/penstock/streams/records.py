@@ -123,6 +123,34 @@ class GapNoticed(Record, frozen=True):
     last: int
 
 
+class AlertReceived(Record, frozen=True):
+    """An alert reached a pubend: the lowest pace of edges, in seconds of ticks per second; -1: none of the class."""
+
+    pubend: str
+    sequence: int
+    keeping_up: float
+    recovering: float
+
+
+class PublishRateChanged(Record, frozen=True):
+    """A pubend takes so many publications per second from now on; -1: as many as come."""
+
+    pubend: str
+    rate: float
+    cause: str
+
+
+class HorizonMeasured(Record, frozen=True):
+    """How far an edge knows a pubend without a gap, and how fast that grows, in seconds of ticks per second."""
+
+    pubend: str
+    horizon: int
+    newest: int
+    pace: float
+    recovering: bool
+    nack_window: int  # ticks
+
+
 RECORDS: tuple[type[Record], ...] = (
     StreamRequested,
     StreamConfirmed,
@@ -134,6 +162,9 @@ RECORDS: tuple[type[Record], ...] = (
     DurableStopped,
     StreamDelivered,
     GapNoticed,
+    AlertReceived,
+    PublishRateChanged,
+    HorizonMeasured,
 )
 
 

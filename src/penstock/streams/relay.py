@@ -29,6 +29,7 @@ from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
 from penstock.streams.interest import PubendInterest, read_filters
 from penstock.streams.known import Known, KnownSpan
+from penstock.streams.nack_window import NackWindow
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import (
     ITEMS_MAX,
@@ -84,6 +85,8 @@ class Relay:
         self.has_readers = False  # of our own
         self.ignored = 0  # packets beyond the receive window
         self.silence_at = 0.0  # when everybody was last told how far the silence goes
+        self.recovering = False  # some were, and the horizon has not come near the newest tick since
+        self.window = NackWindow(config)
         self._life = life
         self._config = config
         self._joined = 0  # the version that upstream was told last
@@ -180,6 +183,7 @@ class Relay:
             self.horizon = packet.first - 1
         if self.has_readers and packet.first > self.horizon + self._config.receive_window * TICKS_PER_SECOND:
             self.ignored += 1
+            self.recovering = True
             asked = any(down.asked.overlap(packet.first, packet.last) for down in self.downstream.values())
             if not asked:
                 return []
@@ -187,7 +191,8 @@ class Relay:
         version = packet.version if valid else -1
         if valid:
             self.known.learn(packet.first, packet.last, version, packet.data)
-            self.nacks.answered(packet.first, packet.last, now)
+            if self.nacks.answered(packet.first, packet.last, now):
+                self.window.answered(self.nacks.round_trip, now=now)
         else:
             self.known.learn_data(packet.data)
         if packet.cut:
@@ -231,6 +236,8 @@ class Relay:
         missing = known.unknown(self.horizon + 1, known.head, 0, 1) if known.head > self.horizon else []
         reached = missing[0][0] - 1 if missing else known.head
         self.horizon = max(self.horizon, reached, known.gone)
+        if self.newest - self.horizon <= self._config.receive_window * TICKS_PER_SECOND:
+            self.recovering = False
 
     # Knowledge goes.
 

@@ -14,6 +14,8 @@ class StreamTimer(IntEnum):
     PUBEND_RETENTION = 2  # (pubend): look for what need not be kept any more
     PUBEND_SESSIONS = 3  # (pubend): look for readers that are gone
     PUBEND_NAMES = 4  # (pubend): write the positions of durable names
+    PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
+    PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now

@@ -4,6 +4,7 @@ Between neighbours, hop by hop, each about one pubend:
     Join, JoinRefresh, JoinWanted, Leave   downstream tells upstream what it wants, as a set of filters with a version
     Knowledge    downstream: what every tick of a range is, as far as the receiver's filters select it
     Nack         upstream: ranges of ticks that the sender knows nothing of
+    Dcq, Uca     downstream: can you keep up? upstream: we cannot (congestion control)
     Advert       flooded: who a broker is, and which pubends it hosts
     AdvertsWanted   of a new neighbour: tell me all adverts that you know
 
@@ -67,12 +68,14 @@ from penstock.streams.packets.common import (
 from penstock.streams.packets.neighbours import (
     Advert,
     AdvertsWanted,
+    Dcq,
     Join,
     JoinRefresh,
     JoinWanted,
     Knowledge,
     Leave,
     Nack,
+    Uca,
 )
 from penstock.streams.packets.routed import (
     Command,
@@ -100,6 +103,8 @@ BROKER_PACKETS: tuple[type[Packet], ...] = (
     Leave,
     Knowledge,
     Nack,
+    Dcq,
+    Uca,
     Routed,
 )
 FROM_CLIENT: tuple[type[Packet], ...] = (
@@ -143,6 +148,7 @@ __all__ = [
     "AdvertsWanted",
     "Command",
     "CommandAnswer",
+    "Dcq",
     "DurableAnswer",
     "DurableEnded",
     "DurableLeave",
@@ -175,6 +181,7 @@ __all__ = [
     "StreamReport",
     "Take",
     "Tick",
+    "Uca",
     "Unregister",
     "name_problem",
     "pubend_name",

@@ -167,3 +167,35 @@ class Nack(Packet, frozen=True):
         require(all(0 < first <= last <= TICK_MAX for first, last in self.ranges), "a range that ends before it begins")
         require(increasing(tuple(tick for both in self.ranges for tick in dict.fromkeys(both))), "ranges must increase")
         return self
+
+
+class Dcq(Packet, frozen=True):
+    """A pubend asks whether all can keep up with it: downstream congestion query (001 section 3.1)."""
+
+    sent_by = (BROKER,)
+
+    pubend: str
+    epoch: int
+    sequence: int
+    newest: Tick
+
+    def checked(self, limits: MessageLimits) -> Self:
+        return about_pubend(self, self.pubend)
+
+
+class Uca(Packet, frozen=True):
+    """Somebody cannot: upstream congestion alert. The lowest pace of those that are not recovering, and of those that
+    are, in seconds of ticks per second; None: nobody alerts."""
+
+    sent_by = (BROKER,)
+
+    pubend: str
+    epoch: int
+    sequence: int
+    keeping_up: float | None
+    recovering: float | None
+
+    def checked(self, limits: MessageLimits) -> Self:
+        paces = [pace for pace in (self.keeping_up, self.recovering) if pace is not None]
+        require(all(0.0 <= pace < 1e9 for pace in paces) and bool(paces), "a pace that cannot be")
+        return about_pubend(self, self.pubend)

@@ -1,0 +1,114 @@
+"""PDCC joined: queries go down, alerts come up, and the pubend takes publications no faster than all can keep up.
+
+At the pubend's broker (`PubendControl`): every `query_interval` a numbered query goes to all who have joined; an alert
+may lower the rate, quiet raises it (`publish_rate`). On the way (`RelayControl`): queries are passed on, and alerts
+gathered into one (`alert_minima`). At an edge (`RelayControl` too): a query is answered with an alert if the doubt
+horizon does not keep up (`horizon_watch`). Queries and alerts travel as control, so they overtake data.
+
+State: a few numbers for each pubend. Nothing waits for an answer: feedback that is missing never throttles anybody.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane
+from penstock.streams.alert_minima import Alert, AlertMinima
+from penstock.streams.config import StreamsConfig
+from penstock.streams.horizon_watch import HorizonWatch
+from penstock.streams.packets import Dcq, Tick, Uca
+from penstock.streams.publish_rate import PublishRate
+from penstock.streams.records import AlertReceived, HorizonMeasured, PublishRateChanged
+from penstock.streams.relay import Relay
+
+
+class RelayControl:
+    """The part of a relay, and of an edge."""
+
+    def __init__(self, relay: Relay, config: StreamsConfig) -> None:
+        self.relay = relay
+        self._watch = HorizonWatch(config)
+        self._minima = AlertMinima()
+
+    def queried(self, packet: Dcq, *, now: float) -> list[Effect]:
+        """Pass a query on, and answer it for our own readers."""
+        relay = self.relay
+        effects: list[Effect] = []
+        if relay.downstream:
+            effects.append(Send(tuple(relay.downstream), packet, Lane.CONTROL))
+        if relay.has_readers:
+            behind = relay.recovering
+            alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
+            if self._watch.pace is not None:
+                window = relay.window.ticks
+                effects.append(
+                    HorizonMeasured(relay.pubend, relay.horizon, packet.newest, self._watch.pace, behind, window)
+                )
+            if alert is not None:
+                effects += self.alerted(alert)
+        return effects
+
+    def alerted(self, alert: Alert) -> list[Effect]:
+        """One from below, or of our own."""
+        up = self._minima.add(alert)
+        if up is None or self.relay.upstream is None:
+            return []
+        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, _told(up.keeping_up), _told(up.recovering))
+        return [Send((self.relay.upstream,), packet, Lane.CONTROL)]
+
+
+class PubendControl:
+    """The part of a pubend."""
+
+    def __init__(self, pubend: str, epoch: int, config: StreamsConfig) -> None:
+        self.epoch = epoch
+        self._rate = PublishRate(config)
+        self._pubend = pubend
+        self._sequence = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Publications per second that it takes; None: as many as come."""
+        return self._rate.rate
+
+    def query(self, newest: Tick) -> Dcq:
+        """The next query."""
+        self._sequence += 1
+        return Dcq(self._pubend, self.epoch, self._sequence, newest)
+
+    def alerted(self, packet: Uca, *, offered: float, now: float) -> list[Effect]:
+        """An alert has come up."""
+        if packet.sequence > self._sequence:
+            return []
+        values = {"keeping up": packet.keeping_up, "recovering": packet.recovering}
+        alerts = {name: value for name, value in values.items() if value is not None}
+        lowered = self._rate.alerted(packet.sequence, alerts, offered=offered, next_query=self._sequence + 1, now=now)
+        effects: list[Effect] = [
+            AlertReceived(self._pubend, packet.sequence, _shown(packet.keeping_up), _shown(packet.recovering))
+        ]
+        return [*effects, self._changed("alert")] if lowered else effects
+
+    def looked(self, *, offered: float, now: float) -> list[Effect]:
+        """Time has passed: the rate may rise."""
+        return [self._changed("quiet")] if self._rate.raise_if_quiet(offered=offered, now=now) else []
+
+    def _changed(self, cause: str) -> PublishRateChanged:
+        return PublishRateChanged(self._pubend, -1.0 if self.rate is None else self.rate, cause)
+
+
+def read_alert(packet: Uca) -> Alert:
+    """An alert as it came over a link."""
+    return Alert(packet.sequence, _meant(packet.keeping_up), _meant(packet.recovering))
+
+
+def _told(pace: float) -> float | None:
+    return None if pace == inf else max(0.0, pace)
+
+
+def _meant(pace: float | None) -> float:
+    return inf if pace is None else pace
+
+
+def _shown(pace: float | None) -> float:
+    return -1.0 if pace is None else pace
