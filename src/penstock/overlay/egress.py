@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.kernel.link import Link, LinkInfo, LinkKind
 from penstock.kernel.machine import Effect, Send
-from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.packet import DATA_LANES, Lane, Packet
 from penstock.kernel.queue import LaneQueue, QueueConfig
 from penstock.kernel.trace import Dropped, dropped_record
 from penstock.overlay.packets import Delivery
@@ -119,6 +119,11 @@ class Egress:
         """How many packets wait for this link."""
         waiting = self._up.get(link)
         return len(waiting.queue) if waiting is not None else 0
+
+    def waiting_bytes(self, link: Link) -> int:
+        """How many bytes of data wait for this link, in all lanes."""
+        waiting = self._up.get(link)
+        return sum(waiting.queue.lane_bytes(lane) for lane in DATA_LANES) if waiting is not None else 0
 
     def next_round(self) -> int:
         """From now on packets begin to wait in a new round; returns the number of the one before."""

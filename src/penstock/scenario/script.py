@@ -25,6 +25,7 @@ class Line(NamedTuple):
     body: bytes
     options: dict[str, Any]  # what it asks of services
     repeats: float = 0.0  # how likely it is to be published once more, if it is for a stream
+    unanswered_max: int | None = None  # it is not published if so many that the client has published are not stored yet
 
 
 def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
@@ -40,7 +41,7 @@ def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
     while due:
         at, number = heappop(due)
         times, draw, body, publisher = flows[number]
-        yield Line(at, draw(), body, publisher.options, publisher.repeats)
+        yield Line(at, draw(), body, publisher.options, publisher.repeats, publisher.unanswered_max)
         following = next(times, None)
         if following is not None:
             heappush(due, (following, number))

@@ -57,6 +57,7 @@ class PublisherSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     options: dict[str, Any] = {}  # what it asks of services; in a file these stand beside `attributes`
     body_bytes: int = 0
     repeats: float = 0.0  # share of messages for a stream that are published again under the same publication_id
+    unanswered_max: int | None = None  # of messages for a stream: with so many the application waits, and says nothing
     spike_rate_messages_per_s: float | None = None  # none: no spikes
     spike_every: float = 10.0  # mean seconds from the end of a spike to the next one
     spike_lasts: tuple[float, float] = (0.5, 3.0)

@@ -103,7 +103,8 @@ class Application:
 
     def _publish_line(self, line: Line) -> None:
         if self._host.machine is not None:
-            self.publish(line.attributes, line.body, line.options, line.repeats)
+            if line.unanswered_max is None or self.streams.unanswered < line.unanswered_max:
+                self.publish(line.attributes, line.body, line.options, line.repeats)
             self._schedule(self._script)
 
     def _subscribe(self, number: int) -> None:

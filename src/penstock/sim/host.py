@@ -251,16 +251,16 @@ class Host:
         """The node's own time."""
         return self.clock.local(self._engine.now)
 
-    def waiting(self) -> Iterator[tuple[str, int]]:
-        """What waits here: packets for each neighbour, and, under no name, packets for a worker; nothing where none."""
+    def waiting(self) -> Iterator[tuple[str, int, int]]:
+        """What waits here for each neighbour, in packets and bytes of data, and, under no name, for a worker."""
         if self.machine is None:
             return
         for link, port in self.ports.items():
             packets = self.machine.egress.waiting_packets(link)
             if packets:
-                yield port.peer, packets
+                yield port.peer, packets, self.machine.egress.waiting_bytes(link)
         if len(self._ingress):
-            yield "", len(self._ingress)
+            yield "", len(self._ingress), 0
 
     # Service.
 

@@ -225,8 +225,10 @@ def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Cal
                     watch.record(name, Counted(f"tcp {what}", "", value - before))
                     tcp_counted[name, what] = value
         for host in network.hosts.values():
-            for peer, packets in host.waiting():
+            for peer, packets, size_bytes in host.waiting():
                 watch.record(host.name, Counted("queue packets", peer, packets))
+                if size_bytes:
+                    watch.record(host.name, Counted("queue bytes", peer, size_bytes))
         engine.at(engine.now + COUNT_INTERVAL, count, None)
 
     engine.at(COUNT_INTERVAL, count, None)

@@ -97,6 +97,7 @@ class StreamApplication:
         self._tell = tell
         self._notebook = notebook
         self._random = generator(seed, spec.name, "streams")
+        self.unanswered = 0  # publications
         self._answers: dict[int, Callable[[Outcome], None]] = {}
         self._readers = {
             number: _Reader(number, subscription)
@@ -119,6 +120,7 @@ class StreamApplication:
     def crashed(self) -> None:
         """The client is gone, with all that was under way; what it has kept is in the notebook."""
         self._answers.clear()
+        self.unanswered = 0
         self._tell(PublisherCrashed(self._name))
         for reader in self._readers.values():
             if reader.live:
@@ -141,6 +143,7 @@ class StreamApplication:
         if self._host.machine is None:
             return
         ticket, options = self._next_ticket(), publication.options
+        self.unanswered += 1
         self._answers[ticket] = partial(self._stored, publication)
         self._tell(StoreAsked(options["stream"], options["publication_id"], publication.message))
         chosen = services.options(options, services.publication_options())
@@ -149,6 +152,7 @@ class StreamApplication:
 
     def _stored(self, publication: _Publication, outcome: Outcome) -> None:
         identity, chosen = publication.message.identity, publication.options["publication_id"]
+        self.unanswered -= 1
         if isinstance(outcome, Reported):
             self._tell(StoreConfirmed(identity, outcome.report["pubend"], outcome.report["tick"]))
             if chosen and self._random.random() < publication.repeats:

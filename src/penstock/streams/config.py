@@ -27,6 +27,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache_bytes: int = 8 << 20  # of messages, for each pubend
     runs_max: int = 10_000  # ranges of ticks that are known, for each pubend
     answer_bytes: int = 64 << 10  # what one Nack is answered with at most
+    packet_items: int = 512  # messages of one Knowledge packet at most; 1 in 001, where each travels alone
     refresh_interval: float = 1.0  # Joins, sessions and adverts are told again
     expire_after: float = 5.0  # a Join that was not
     reads_max: int = 4  # reads of the log at once, for each pubend
@@ -61,6 +62,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         positive = [
             *("silence_first", "silence_interval", "lease", "history", "retain", "retain_bytes", "ids_window"),
             *("ids_max", "pending_bytes_max", "names_max", "session_lease", "cache_bytes", "runs_max", "answer_bytes"),
+            "packet_items",
             *("refresh_interval", "expire_after", "reads_max", "receive_window", "nack_window", "nack_retry_min"),
             *("nack_retry_max", "outstanding_max", "readers_max"),
         ]

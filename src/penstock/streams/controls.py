@@ -56,6 +56,7 @@ class Controls:
         if effects:
             effects += here.limit(control.rate, now=now)
         if relay.downstream:
+            effects += self._relays.silence(relay, now)  # so that a pubend which says little does not seem slow
             effects.append(Send(tuple(relay.downstream), control.query(relay.newest), Lane.CONTROL))
         return effects
 

@@ -276,7 +276,7 @@ class Relay:
     ) -> list[Effect]:
         """As many packets as it takes."""
         to, effects = (down.link,), []
-        for part, upto in _packets(items, last):
+        for part, upto in _packets(items, last, min(ITEMS_MAX, self._config.packet_items)):
             over = cut and upto == last
             packet = Knowledge(
                 self.pubend, self.epoch, down.life, down.version, first, upto, part, self.known.gone, over
@@ -391,12 +391,12 @@ class Relay:
         ]
 
 
-def _packets(items: Sequence[Item], last: Tick) -> list[tuple[tuple[Item, ...], Tick]]:
+def _packets(items: Sequence[Item], last: Tick, items_max: int) -> list[tuple[tuple[Item, ...], Tick]]:
     """Data in portions that fit a packet, each with the tick up to which it tells everything."""
     portions: list[tuple[tuple[Item, ...], Tick]] = []
     begin = size_bytes = 0
     for at, (_, message) in enumerate(items):
-        if at > begin and (size_bytes + message.size_bytes > PACKET_BYTES or at - begin >= ITEMS_MAX):
+        if at > begin and (size_bytes + message.size_bytes > PACKET_BYTES or at - begin >= items_max):
             portions.append((tuple(items[begin:at]), items[at - 1][0]))
             begin, size_bytes = at, 0
         size_bytes += message.size_bytes

@@ -131,6 +131,8 @@ class Actor:
         """Publish what the script says, when it says so."""
         for line in self._lines:
             await until_time(start + line.time)
+            if line.unanswered_max is not None and len(self._storing) >= line.unanswered_max:
+                continue
             self.tally.published += 1
             if line.options.get("stream"):
                 task = asyncio.get_running_loop().create_task(self._store(line))
