@@ -49,14 +49,14 @@ class Controls:
         self._timers.set(StreamTimer.PUBEND_QUERY, now + self._config.query_interval, pubend)
         if relay is None or not here.ready:
             return []
+        effects = self._relays.silence(relay, now) if relay.downstream else []  # who says little must not seem slow
         control = self._at_source.get(pubend)
         if control is None or control.epoch != relay.epoch:
-            control = self._at_source[pubend] = PubendControl(pubend, relay.epoch, self._config)
-        effects = control.looked(offered=here.offered(now), now=now)
-        if effects:
-            effects += here.limit(control.rate, now=now)
+            control = self._at_source[pubend] = PubendControl(pubend, relay.epoch, self._config, relay.newest)
+        changed = control.looked(offered=here.offered(now), now=now)
+        if changed:
+            effects += changed + here.limit(control.rate, now=now)
         if relay.downstream:
-            effects += self._relays.silence(relay, now)  # so that a pubend which says little does not seem slow
             effects.append(Send(tuple(relay.downstream), control.query(relay.newest), Lane.CONTROL))
         return effects
 

@@ -22,6 +22,8 @@ from penstock.streams.publish_rate import PublishRate
 from penstock.streams.records import AlertReceived, HorizonMeasured, PublishRateChanged
 from penstock.streams.relay import Relay
 
+TICKS_PER_MILLISECOND = 1_000
+
 
 class RelayControl:
     """The part of a relay, and of an edge."""
@@ -59,13 +61,17 @@ class RelayControl:
 
 
 class PubendControl:
-    """The part of a pubend."""
+    """The part of a pubend.
 
-    def __init__(self, pubend: str, epoch: int, config: StreamsConfig) -> None:
+    Its queries are numbered from the newest tick on, in milliseconds: so a pubend that was started again goes on above
+    the numbers of its life before, which relays remember.
+    """
+
+    def __init__(self, pubend: str, epoch: int, config: StreamsConfig, newest: Tick) -> None:
         self.epoch = epoch
         self._rate = PublishRate(config)
         self._pubend = pubend
-        self._sequence = 0
+        self._sequence = newest // TICKS_PER_MILLISECOND
 
     @property
     def rate(self) -> float | None:

@@ -38,12 +38,9 @@ class PublishRate:
     def alerted(self, sequence: int, values: dict[str, float], *, offered: float, next_query: int, now: float) -> bool:
         """An alert has come; says whether the rate was lowered. `offered`: what publishers send now."""
         self._alerted_at = now
-        if sequence < self._counts_from:
-            return False
         worse = [name for name, value in values.items() if value <= self._last[name]]
-        for name, value in values.items():
-            self._last[name] = value
-        if not worse:
+        self._last.update(values)
+        if sequence < self._counts_from or not worse:
             return False
         self._lower(offered, now)
         self._counts_from = next_query
@@ -62,11 +59,11 @@ class PublishRate:
 
     def raise_if_quiet(self, *, offered: float, now: float) -> bool:
         """Raise the rate, if there is one and no alert has come for a while; says whether it was raised."""
-        if self.rate is None or now < max(self._alerted_at, self._raised_at) + self._config.quiet:
-            if now < min(self._alerted_at, self._raised_at):  # the clock was set back
-                self._alerted_at = self._raised_at = now
+        config, last_change = self._config, max(self._alerted_at, self._raised_at)
+        if now < last_change:  # the clock was set back
+            self._alerted_at = self._raised_at = now
+        if self.rate is None or now < last_change + config.quiet:
             return False
-        config = self._config
         self._raised_at = now
         self.rate = max(self.rate + config.rate_step, self.rate + config.increase * (self.rate - self._decreased))
         self._last = dict.fromkeys(self._last, inf)
