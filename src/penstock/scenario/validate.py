@@ -218,9 +218,7 @@ def _validate_flow(where: str, publisher: PublisherSpec) -> None:
     _span(where, publisher.start, publisher.stop)
     if publisher.repeats and not publisher.options.get("stream"):
         raise InvalidScenario(f"{where}.repeats", "is for messages of a stream; name it, as in stream = 'orders'")
-    if publisher.unanswered_max is not None and (
-        publisher.unanswered_max < 1 or not publisher.options.get("stream")
-    ):
+    if publisher.unanswered_max is not None and (publisher.unanswered_max < 1 or not publisher.options.get("stream")):
         raise InvalidScenario(f"{where}.unanswered_max", "is at least 1, and for messages of a stream")
     if publisher.options.get("publication_id"):
         raise InvalidScenario(f"{where}.publication_id", "would be that of every message; each has one of its own")

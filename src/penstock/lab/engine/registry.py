@@ -19,9 +19,9 @@ def families() -> dict[str, list[str]]:
 
 
 def _families() -> dict[str, Sequence[Experiment]]:
-    from penstock.lab.papers import congestion, delays, detection, ordering, recovery, throughput
+    from penstock.lab.papers import congestion, delays, detection, gryphon, ordering, recovery, throughput
 
-    found = (throughput, delays, ordering, detection, recovery, congestion)
+    found = (throughput, delays, ordering, detection, recovery, congestion, gryphon)
     return {family.__name__.rpartition(".")[2]: family.EXPERIMENTS for family in found}
 
 

@@ -118,6 +118,22 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "the covered one": (ORANGE, "square"),
     "feedback": (ORANGE, "square"),
     "flows": (PURPLE, "diamond"),
+    "PB": (GREY, "circle"),
+    "SB1": (ORANGE, "square"),
+    "SB2": (BLUE, "circle"),
+    "SB3": (GREEN, "diamond"),
+    "SB4": (SKY, "triangle-up"),
+    "SB5": (RED, "cross"),
+    "IB to SB1": (ORANGE, "square"),
+    "PB to IB": (BLUE, "circle"),
+    "edges that keep up": (BLUE, "circle"),
+    "edges that recover": (ORANGE, "square"),
+    "orders/0": (BLUE, "circle"),
+    "orders/1": (ORANGE, "square"),
+    "orders/2": (GREEN, "diamond"),
+    "orders/3": (RED, "triangle-up"),
+    "recovery": (BLUE, "circle"),
+    "outage over threshold": (GREY, "triangle-up"),
 }
 
 HEIGHT = 300

@@ -90,7 +90,7 @@ def simple_network(
 ) -> Scenario:
     """Figure 1: PB, IB, SB1, SB2."""
     pairs = [("PB", "IB"), ("IB", "SB1"), ("IB", "SB2")]
-    wants = {edge: [f"part = {number}" for number in range(READERS)] for edge in ("SB1", "SB2")}
+    wants = {edge: [f"part = {part}" for part in parts_of(edge, False)] for edge in ("SB1", "SB2")}
     return _network(name, ["PB", "IB", "SB1", "SB2"], pairs, wants, duration, drain, control, rates, faults, fewer)
 
 
@@ -108,11 +108,17 @@ def complex_network(
     pairs = [("PB", "IB1"), ("IB1", "SB1"), ("IB1", "IB2"), ("IB2", "SB2"), ("IB2", "SB3"), ("IB2", "IB3")]
     pairs += [("IB3", "SB4"), ("IB3", "SB5")]
     edges = [f"SB{number}" for number in range(1, 6)]
-    wants = {
-        edge: [f"part = {(2 * place + of) % READERS}" for of in range(2)] for place, edge in enumerate(edges)
-    }
+    wants = {edge: [f"part = {part}" for part in parts_of(edge, True)] for edge in edges}
     brokers = ["PB", "IB1", "IB2", "IB3", *edges]
     return _network(name, brokers, pairs, wants, duration, drain, control, rates, faults, fewer)
+
+
+def parts_of(edge: str, complex_network: bool) -> list[int]:
+    """What the readers of an edge want: all parts, or two of the five."""
+    if not complex_network:
+        return list(range(READERS))
+    place = int(edge.removeprefix("SB")) - 1
+    return [(2 * place + number) % READERS for number in range(2)]
 
 
 def rate_fault(at: float, link: tuple[str, str], kilobytes_per_s: float) -> FaultSpec:
