@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -57,7 +58,7 @@ def test_equation_1_the_rate_grows_by_the_larger_of_a_step_and_a_share_of_what_i
         expected = max(expected + 2.0, expected + 0.05 * (expected - 62.5))
         grown.append(expected)
         assert rate.rate == pytest.approx(expected)
-    steps = [b - a for a, b in zip(grown, grown[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(grown)]
     assert steps[0] == 2.0
     assert steps[-1] > 2.5  # it has become multiplicative
 

@@ -91,10 +91,9 @@ def test_a_clock_that_is_set_back_does_not_keep_the_limit_for_ever():
 @pytest.mark.parametrize("seed", range(20))
 def test_random_alerts_keep_the_invariants_of_the_rate(seed):
     random, rate = Random(seed), a_rate()
-    sequence, now, decreased_before = 0, 0.0, -1
-    for _ in range(400):
+    now, decreased_before = 0.0, -1
+    for sequence in range(1, 400):
         now += random.choice((0.3, 1.0, 2.5))
-        sequence += 1
         before = rate.rate
         if random.random() < 0.6:
             value = random.uniform(0.0, 2.0)

@@ -25,8 +25,8 @@ from penstock.streams.config import StreamsConfig
 
 LINK = ("IB", "SB1")
 STEPS = (60.0, 150.0, 60.0)  # KB/s
-PHASE = {"paper": 120.0, "smoke": 25.0}
-FEWER = {"paper": 1, "smoke": 10}
+PHASE = {"paper": 120.0, "smoke": 15.0}
+FEWER = {"paper": 1, "smoke": 20}
 STARTED = 30.0  # seconds after which start-up is over
 MOSTLY = (0.85, 0.95)
 

@@ -29,15 +29,15 @@ EDGE_LINK, FAILING = ("IB", "SB1"), ("IB", "SB2")
 SLOW, NARROW = 60.0, 250.0  # KB/s
 
 # Slow edge: seconds before, and after; messages fewer.
-CALM = {"paper": 60.0, "smoke": 10.0}
+CALM = {"paper": 60.0, "smoke": 6.0}
 SLOWED = {"paper": 240.0, "smoke": 140.0}
 LAST = {"paper": 60.0, "smoke": 10.0}
-FEWER = {"paper": 1, "smoke": 10}
+FEWER = {"paper": 1, "smoke": 20}
 
 # Link failure.
-DOWN = {"paper": 120.0, "smoke": 30.0}
-AFTER = {"paper": 400.0, "smoke": 60.0}
-LAST_AFTER = {"paper": 100.0, "smoke": 20.0}
+DOWN = {"paper": 120.0, "smoke": 20.0}
+AFTER = {"paper": 400.0, "smoke": 30.0}
+LAST_AFTER = {"paper": 100.0, "smoke": 10.0}
 
 
 def slow_edge(scale: Scale) -> Scenario:
@@ -162,7 +162,7 @@ EXPERIMENTS = (
         name="gryphon-collapse-after-link-failure",
         title="Collapse after a link failure",
         source="001 section 2, Figure 4",
-        about="The link to SB2 is down for two minutes. When it is back, SB2 asks for all it has missed at once, the link"
+        about="The link to SB2 is down for two minutes. When it is back, SB2 asks for all that it missed, the link"
         " from the pubends overflows, and neither edge recovers.",
         plans=failure_plans,
         measure=measure_failure,

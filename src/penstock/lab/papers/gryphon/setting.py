@@ -6,8 +6,8 @@ its doubt horizon is behind the pubend, its *pace* how fast that moves, in secon
 at each query, so there are none while a link is down. An edge has *recovered* when its lag is at most RECOVERED_LAG for
 all pubends and stays so.
 
-A delivery is *missed* if it was due, and a later one of the same pubend came; *repeated* if it came before; *disordered*
-if a later one of the same pubend came before it. With `fewer` messages (see the set-up) rates are given as if there
+A delivery is *missed* if it was due, and a later one of its pubend came; *repeated* if it came before; *disordered*
+if a later one of the pubend came before it. With `fewer` messages (see the set-up) rates are given as if there
 were as many as in the paper.
 """
 
@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.lab.engine.experiment import Figure, Scale
 from penstock.lab.engine.view import Columns, Floats, View
@@ -191,8 +192,7 @@ class StreamCounts:
 
     def _per_second(self, times: Floats) -> Floats:
         counts = np.bincount(times.astype(int), minlength=self.seconds)[: self.seconds]
-        rates: Floats = counts * self.fewer
-        return rates
+        return counts.astype(np.float64) * self.fewer
 
 
 def _columns(frame: object) -> Columns:
@@ -211,7 +211,7 @@ def smoothed(rates: Floats, width: int = 5) -> Floats:
     return np.convolve(rates, np.ones(width) / width, mode="same")
 
 
-def first_second(holds: Floats, start: float) -> float:
+def first_second(holds: NDArray[np.bool_], start: float) -> float:
     """Seconds from `start` to the first second that is true; NaN if there is none."""
     found = np.flatnonzero(holds[int(start) :])
     return float(found[0]) if len(found) else NAN

@@ -7,6 +7,7 @@ the pubends leave to it. A threshold of 0 or less may never let it arrive.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec.structs import replace
@@ -56,7 +57,7 @@ def measure(views: Views) -> Mapping[str, float]:
     """Whether a higher threshold is faster."""
     found = recoveries(views)
     positive = [seconds for threshold, seconds in sorted(found.items()) if 0.2 <= threshold <= 1.8]
-    rises = [later / earlier for earlier, later in zip(positive, positive[1:], strict=False)]
+    rises = [later / earlier for earlier, later in pairwise(positive)]
     measured = {
         "largest rise from one threshold to the next": float(np.max(rises)) if rises else NAN,
         "time at 0.2 over time at 1.8": found[0.2] / found[1.8],
@@ -88,8 +89,8 @@ EXPERIMENTS = (
         name="pdcc-recovery-time-vs-threshold",
         title="How fast an edge wants to recover",
         source="001 section 5, E4, Figure 16",
-        about="The recovery of E1 for twelve thresholds: the more an edge asks for, the sooner it is back, until the link"
-        " from the pubends is full.",
+        about="The recovery of E1 for twelve thresholds: the more an edge asks for, the sooner it is back, until the"
+        " link from the pubends is full.",
         plans=plans,
         measure=measure,
         draw=_draw,

@@ -6,6 +6,7 @@ The recovery threshold is 0.5 here: an edge that recovers must be half again as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 from msgspec.structs import replace
@@ -30,11 +31,11 @@ from penstock.scenario.spec import Scenario
 EDGE, FAILING = "SB5", ("IB3", "SB5")
 EDGES = tuple(f"SB{number}" for number in range(1, 6))
 CONTROL = replace(PAPER_CONTROL, recovery_gain=0.5)
-LIMITED = {"paper": 120.0, "smoke": 20.0}  # when PB - IB1 becomes narrow
-FAILS = {"paper": 240.0, "smoke": 40.0}
-BACK = {"paper": 360.0, "smoke": 65.0}
-END = {"paper": 530.0, "smoke": 110.0}
-FEWER = {"paper": 1, "smoke": 10}
+LIMITED = {"paper": 120.0, "smoke": 12.0}  # when PB - IB1 becomes narrow
+FAILS = {"paper": 240.0, "smoke": 20.0}
+BACK = {"paper": 360.0, "smoke": 35.0}
+END = {"paper": 530.0, "smoke": 60.0}
+FEWER = {"paper": 1, "smoke": 20}
 
 
 def network(scale: Scale) -> Scenario:
@@ -107,8 +108,8 @@ def measure_pace(views: Views) -> Mapping[str, float]:
         progress += float(np.ptp(horizon[down])) if down.sum() > 1 else 0.0
         flags = one["recovering"].astype(bool)
         exact.append(float((np.diff(flags.astype(int)) == 1).sum()))  # how often it began
-    values = (np.mean(before), progress / SECOND, np.mean(during), max(peaks), max(exact), start - back)
-    return dict(zip(PACES, map(float, values), strict=True))
+    values = (fmean(before), progress / SECOND, fmean(during), max(peaks), max(exact), start - back)
+    return dict(zip(PACES, values, strict=True))
 
 
 PACES = (
@@ -163,7 +164,7 @@ def _draw_classes(views: Views) -> Sequence[Figure]:
 
 
 ABOUT = (
-    "Nine brokers; the link from the pubends becomes narrow, then the link to the fifth edge is down for two minutes."
+    "Nine brokers: the link from the pubends becomes narrow, then the one to the fifth edge is down for two minutes."
 )
 NETWORK = {
     "network": "PB - IB1; IB1 - SB1, IB2; IB2 - SB2, SB3, IB3; IB3 - SB4, SB5 (the paper's graph is not printed)",
