@@ -51,6 +51,7 @@ FAST = 12_500 * KB  # 100 Mbit/s: never a bottleneck
 READING_STARTS = 1.0  # by then every broker knows of the stream
 PUBLISHING_STARTS = 3.0
 STREAM = "orders"
+DRAIN = 5.0  # seconds after the last publication
 
 # Table 1, and what it leaves open.
 PAPER_CONTROL = StreamsConfig(
@@ -82,7 +83,7 @@ def simple_network(
     name: str,
     *,
     duration: float,
-    drain: float = 0.0,
+    drain: float = DRAIN,
     control: StreamsConfig = PAPER_CONTROL,
     rates: Sequence[tuple[str, str, float]] = (),  # links with fewer KB/s, from the beginning
     faults: Sequence[FaultSpec] = (),
@@ -98,7 +99,7 @@ def complex_network(
     name: str,
     *,
     duration: float,
-    drain: float = 0.0,
+    drain: float = DRAIN,
     control: StreamsConfig = PAPER_CONTROL,
     rates: Sequence[tuple[str, str, float]] = (),
     faults: Sequence[FaultSpec] = (),

@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.papers.gryphon.bandwidth import LINK, PHASE, STEPS, steps
-from penstock.lab.papers.gryphon.link_failure import CALM, DOWN, EDGE, failure, recovery
+from penstock.lab.papers.gryphon.link_failure import CALM, DOWN, EDGE, FEWER, failure, recovery
 from penstock.lab.papers.gryphon.setting import PAPER, PARAMETERS, PUBEND_NAMES, between, counted, rates_figure
 from penstock.lab.setups.gryphon import PAPER_CONTROL, link_messages_per_s
 
 FLOOR = 18.0  # messages/s
-OURS = replace(PAPER_CONTROL, rate_floor=FLOOR)
 FAILURE, BANDWIDTH, FAIR = "link failure", "bandwidth steps", "threshold 1.0"
 
 
 def plans(scale: Scale) -> Mapping[str, Plan]:
     """E1, E2, and E4 with the threshold at which the paper saw its pubends fare differently."""
+    ours = replace(PAPER_CONTROL, rate_floor=FLOOR / FEWER[scale])
     return {
-        FAILURE: Plan(scenario=failure(scale, 250.0, "pdcc-beyond-failure", OURS)),
-        BANDWIDTH: Plan(scenario=steps(scale, "pdcc-beyond-steps", OURS)),
-        FAIR: Plan(scenario=failure(scale, 500.0, "pdcc-beyond-fair", OURS)),
+        FAILURE: Plan(scenario=failure(scale, 250.0, "pdcc-beyond-failure", ours)),
+        BANDWIDTH: Plan(scenario=steps(scale, "pdcc-beyond-steps", ours)),
+        FAIR: Plan(scenario=failure(scale, 500.0, "pdcc-beyond-fair", ours)),
     }
 
 
