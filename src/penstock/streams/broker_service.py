@@ -50,6 +50,7 @@ from penstock.streams.packets import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishWaits,
     Register,
     Registered,
     Renew,
@@ -114,7 +115,14 @@ class StreamBroker:
             self._routing.exits,
         )
         self._edge = self._relays.edge = Edge(self, self._config, context.timers)
-        self._controls = Controls(self._config, context.timers, self._relays, self._hosting.pubends)
+        self._controls = Controls(
+            self._config,
+            context.timers,
+            self._relays,
+            self._hosting.pubends,
+            broker=self._broker,
+            name_of=self._directory.name_of,
+        )
         self._publishing = Publishing(self)
         self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
@@ -248,6 +256,8 @@ class StreamBroker:
         match payload:
             case PublishAnswer():
                 return self._publishing.answered(payload)
+            case PublishWaits():
+                return self._publishing.waits(payload)
             case PublishRequest():
                 return self._for_pubend(payload, origin, now)
             case Registered():

@@ -1,8 +1,9 @@
 """What can be done with one pubend by command: info, trim, rm, verify. Arguments and answers are JSON.
 
-    info     {"durable": NAME}: its state, and the durable names (one, or those furthest behind), each with its lag in
-             messages that match. They are counted in the log, from the newest position down, so that whoever is nearly
-             up to date has an exact count; beyond `LAG_ENTRIES_MAX` entries a lag is "at least".
+    info     {"durable": NAME}: its state, what waits to be written and why, and the durable names (one, or those
+             furthest behind), each with its lag in messages that match. They are counted in the log, from the newest
+             position down, so that whoever is nearly up to date has an exact count; beyond `LAG_ENTRIES_MAX` entries
+             a lag is "at least".
     trim     {"tick": N} or {"time": SECONDS} or {"age": SECONDS}, "force": forget everything up to there. Refused
              without force if a durable name still needs it.
     rm       {"durable": NAME, "force"}: forget the name; refused without force while somebody reads under it.
@@ -66,6 +67,7 @@ class PubendCommands:
         readers: DurableReaders,
         retention: Retention,
         *,
+        waiting: Callable[[], dict[str, Any]],
         removed: Callable[[str, float], list[Effect]],
         reopen: Callable[[float], list[Effect]],
     ) -> None:
@@ -73,6 +75,7 @@ class PubendCommands:
         self._names = names
         self._readers = readers
         self._retention = retention
+        self._waiting = waiting
         self._removed = removed
         self._reopen = reopen
         self._scans: list[LogScan] = []
@@ -107,6 +110,7 @@ class PubendCommands:
             "gone": core.gone,
             "entries": extent.entries,
             "bytes": extent.bytes,
+            **self._waiting(),
             "names_in_all": len(self._names),
             "names": [],
         }
