@@ -30,7 +30,7 @@ from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.durable_names import DurableName, DurableNames
 from penstock.streams.log_codec import LogEntry
 from penstock.streams.log_scan import LogScan
-from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick
+from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick, client_of
 from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.registration import DurableReaders
@@ -212,7 +212,7 @@ class PubendCommands:
         if name.removed_by is not None:
             return answer({}, f"'{name.name}' is being removed", now)
         if name.session is not None and not arguments.force:
-            reader = f"{name.session.reader} at broker {name.session.broker}"
+            reader = f"client '{client_of(name.session.reader)}' at broker {name.session.broker}"
             return answer({}, f"'{name.name}' is being read by {reader}; with force it is removed all the same", now)
 
         def removed(problem: str, now: float) -> list[Effect]:

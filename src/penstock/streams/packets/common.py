@@ -67,6 +67,11 @@ def stream_of(pubend: str) -> str:
     return pubend.rpartition("/")[0]
 
 
+def client_of(reader: str) -> str:
+    """The name of the client that reads: a reader is one subscription of one of its lives (`client/life/number`)."""
+    return reader.rsplit("/", 2)[0]
+
+
 def name_problem(name: str, what: str, bytes_max: int) -> str:
     """Why this is no name for a stream or a durable subscription; empty if it is one."""
     if not name:
