@@ -64,7 +64,7 @@ from penstock.streams.packets import (
     Unregister,
     stream_of,
 )
-from penstock.streams.pubend import Pubend
+from penstock.streams.pubend import Forgotten, Pubend
 from penstock.streams.publishing import Publishing
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
@@ -343,13 +343,14 @@ class StreamBroker:
         return effects + self._hosting.ready(pubend, now=now)
 
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        if not pubend.ready:
-            effects = self._edge.pubend_replaced(pubend.name, now=now) + self._hosting.forget(pubend)
-            self._relays.drop(pubend.name)
-            self._directory.host(self._hosting.hosted())
-            return effects + self._directory.refresh(self._neighbours(), now=now)
         self._relays.gone(pubend)
         return []
+
+    def pubend_removed(self, pubend: Pubend, then: Forgotten, *, now: float) -> list[Effect]:
+        effects = self._edge.pubend_replaced(pubend.name, now=now) + self._hosting.forget(pubend, then)
+        self._relays.drop(pubend.name)
+        self._directory.host(self._hosting.hosted())
+        return effects + self._directory.refresh(self._neighbours(), now=now)
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float

@@ -18,7 +18,7 @@ A pubend whose log is damaged stops: `problem` says why, publishers and readers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -52,6 +52,8 @@ from penstock.streams.publish_queue import PublishQueue
 from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import Retention
 from penstock.streams.timers import StreamTimer
+
+Forgotten = Callable[[str, float], list[Effect]]  # (problem, now)
 
 DEFERRED_MAX = 1_000  # registrations that wait while a trim is decided
 
@@ -90,7 +92,10 @@ class Outlet(Protocol):
         """It is open, and serves."""
 
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        """Its `gone` has moved, or it was removed."""
+        """Its `gone` has moved."""
+
+    def pubend_removed(self, pubend: Pubend, then: Forgotten, *, now: float) -> list[Effect]:
+        """All that it had is deleted; call `then` when the broker will not open it again."""
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
@@ -195,7 +200,7 @@ class Pubend:
         self._core.doing = "is opening"
         return [] if self._core.problem else self._opening.begin(create=False, now=now)
 
-    def _removed(self, problem: str, now: float) -> list[Effect]:
+    def _removed(self, problem: str, then: Forgotten, now: float) -> list[Effect]:
         """A command has deleted all that was on disk."""
         self._removed_for_good = True
         self._core.problem = problem
@@ -203,7 +208,7 @@ class Pubend:
         effects = self._refuse_all(now)
         for name in self._names:
             effects += self._readers.end(name, problem, now)
-        return effects + self._core.gone_moved(now)
+        return effects + self._outlet.pubend_removed(self, then, now=now)
 
     def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect] | None:
         then = self._core.disk.answered(ticket)

@@ -68,7 +68,7 @@ class PubendCommands:
         retention: Retention,
         *,
         waiting: Callable[[], dict[str, Any]],
-        removed: Callable[[str, float], list[Effect]],
+        removed: Callable[[str, Callable[[str, float], list[Effect]], float], list[Effect]],
         reopen: Callable[[float], list[Effect]],
     ) -> None:
         self._core = core
@@ -231,7 +231,10 @@ class PubendCommands:
                 problem = f"{core.name} could not be deleted: {result.problem}"
                 return [*answer({}, problem, now), *self._reopen(now)]
             core.disk.closed = True
-            return [*self._removed(f"{core.name} was removed", now), *answer(report, "", now)]
+            return self._removed(f"{core.name} was removed", forgotten, now)
+
+        def forgotten(problem: str, now: float) -> list[Effect]:
+            return answer(report, problem, now)
 
         core.ready = False
         core.doing = "is being removed"
