@@ -30,17 +30,20 @@ class RelayControl:
 
     def __init__(self, relay: Relay, config: StreamsConfig) -> None:
         self.relay = relay
+        self._config = config
+        self._lane = control_lane(config)
         self._watch = HorizonWatch(config)
         self._minima = AlertMinima()
+        self._nacked = 0  # how often we had asked for something by the last query
 
     def queried(self, packet: Dcq, *, now: float) -> list[Effect]:
         """Pass a query on, and answer it for our own readers."""
         relay = self.relay
         effects: list[Effect] = []
         if relay.downstream:
-            effects.append(Send(tuple(relay.downstream), packet, Lane.CONTROL))
+            effects.append(Send(tuple(relay.downstream), packet, self._lane))
         if relay.has_readers:
-            behind = relay.recovering
+            behind = self._recovering()
             alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
             if self._watch.pace is not None:
                 window = relay.window.ticks
@@ -51,13 +54,19 @@ class RelayControl:
                 effects += self.alerted(alert)
         return effects
 
+    def _recovering(self) -> bool:
+        if not self._config.recovering_by_nacks:
+            return self.relay.recovering
+        before, self._nacked = self._nacked, self.relay.nacked
+        return self._nacked > before
+
     def alerted(self, alert: Alert) -> list[Effect]:
         """One from below, or of our own."""
         up = self._minima.add(alert)
         if up is None or self.relay.upstream is None:
             return []
         packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, _told(up.keeping_up), _told(up.recovering))
-        return [Send((self.relay.upstream,), packet, Lane.CONTROL)]
+        return [Send((self.relay.upstream,), packet, self._lane)]
 
 
 class PubendControl:
@@ -101,6 +110,11 @@ class PubendControl:
 
     def _changed(self, cause: str) -> PublishRateChanged:
         return PublishRateChanged(self._pubend, -1.0 if self.rate is None else self.rate, cause)
+
+
+def control_lane(config: StreamsConfig) -> Lane:
+    """Where queries and alerts travel."""
+    return Lane.CONTROL if config.control_first else Lane.STREAM
 
 
 def read_alert(packet: Uca) -> Alert:
