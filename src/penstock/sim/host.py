@@ -6,7 +6,7 @@ ends; that is how messages overtake each other. Each copy handed to a client kee
 packet with several messages of a stream takes the time of all of them. To put a message of a stream on a link may take
 the processor's time too, whatever made the node send it: that time is over before the next packet is served.
 
-Control packets do not wait, but for Nacks: to answer one is work, so it needs a worker, and gets the next one.
+Control packets do not wait, but for Nacks: to answer one is work, so they stand in line with data.
 
 A crash throws the machine away, and with it whatever it held; the packets among that are recorded as dropped. A
 restart makes a new machine with the next incarnation. The node's disk outlives both.
@@ -207,7 +207,10 @@ class Host:
         """A packet has come in: serve it, or let it wait for a worker."""
         if self.machine is None:
             self.note(dropped("ingress", "node down", self.ports[link].peer, lane, packet))
-        elif not self._works or (lane is Lane.CONTROL and type(packet) is not Nack):
+            return
+        if type(packet) is Nack:
+            lane = Lane.STREAM
+        if not self._works or lane is Lane.CONTROL:
             self._handle(link, packet)
         elif self._free_workers:
             self._serve(link, packet, lane)
@@ -275,7 +278,8 @@ class Host:
     def _serve(self, link: Link, packet: Packet, lane: Lane) -> None:
         self._free_workers -= 1
         begins = max(self._engine.now, self._busy_until) if self._send_cost else self._engine.now
-        ends = begins + sum(self._random.expovariate(1.0) for _ in range(_messages_in(packet))) * self._service_mean
+        messages = max(1, len(packet.data)) if isinstance(packet, Knowledge) else 1
+        ends = begins + sum(self._random.expovariate(1.0) for _ in range(messages)) * self._service_mean
         if not self._free_workers:
             self._busy_until = max(self._busy_until, ends)
         self._engine.at(ends, self._served, (self.incarnation, link, packet, lane))
@@ -316,7 +320,8 @@ class Host:
         self.packets_sent += 1
         self._deliveries += type(packet) is Delivery
         if self._send_cost and isinstance(packet, Knowledge | StreamDelivery):
-            cost = _messages_in(packet) * self._send_cost / self._workers
+            messages = packet.data if isinstance(packet, Knowledge) else packet.items
+            cost = len(messages) * self._send_cost / self._workers
             self._busy_until = max(self._busy_until, self._engine.now) + cost
         if self._watched:
             self._observer.sent(packet)
@@ -353,10 +358,3 @@ class Host:
     def _stored(self, ticket: Ticket, result: StorageResult) -> None:
         if self.machine is not None:
             self.apply(self.machine.completed(ticket, result, now=self.now()))
-
-
-def _messages_in(packet: Packet) -> int:
-    """How many messages must be worked on; a packet without any is work too."""
-    if isinstance(packet, Knowledge):
-        return max(1, len(packet.data))
-    return max(1, len(packet.items)) if isinstance(packet, StreamDelivery) else 1

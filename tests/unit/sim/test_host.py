@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -252,12 +253,13 @@ def test_a_packet_takes_the_time_of_all_its_messages() -> None:
     assert bench.watch.handled_at[-1][0] == pytest.approx(50.0, rel=0.3)
 
 
-def test_a_nack_needs_a_worker_and_gets_the_next_one() -> None:
+def test_a_nack_needs_a_worker_and_stands_in_line_with_data() -> None:
     bench = Bench(workers=1, service_mean=1.0)
-    bench.arrive_at(0.0, 1)
-    bench.arrive_at(0.0, 2)
     nack = Nack("orders/0", 1, 1, ((1, 2),))
-    bench.at(0.0, lambda: bench.port.arrive((nack, Lane.CONTROL)))
+    for packet, lane in ((a_knowledge(1), Lane.STREAM), (nack, Lane.CONTROL), (a_knowledge(1), Lane.STREAM)):
+        bench.at(0.0, partial(bench.port.arrive, (packet, lane)))
+    bench.engine.run(0.0)
+    assert not bench.watch.handled_at
     bench.engine.run(100.0)
     assert [packet is nack for _, _, packet in bench.watch.handled_at] == [False, True, False]
 

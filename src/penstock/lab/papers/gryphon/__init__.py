@@ -2,8 +2,9 @@
 
 `collapse` shows what happens without it (Figures 2 to 4). `link_failure` is E1 (Figures 7 and 8), `bandwidth` E2
 (Figures 9 to 11), `topology` E3 (Figures 12 to 15), `threshold` E4 (Figure 16). `parts` has each of the two protocols
-alone, `beyond` our own goals. `ablations`, `feedback` and `clocks` try what the paper says in words only. `setting`
-says what all of them look at in a run, `outcome` what came of one in any network.
+alone, `beyond` our own goals. `ablations`, `feedback` and `clocks` try what the paper says in words only,
+`processor` congestion by processor time. `setting` says what all of them look at in a run, `outcome` what came of one
+in any network.
 """
 
 from penstock.lab.papers.gryphon import (
@@ -15,6 +16,7 @@ from penstock.lab.papers.gryphon import (
     feedback,
     link_failure,
     parts,
+    processor,
     threshold,
     topology,
 )
@@ -30,4 +32,5 @@ EXPERIMENTS = (
     *ablations.EXPERIMENTS,
     *feedback.EXPERIMENTS,
     *clocks.EXPERIMENTS,
+    *processor.EXPERIMENTS,
 )

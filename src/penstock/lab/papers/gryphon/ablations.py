@@ -72,6 +72,7 @@ def measure_steps(views: Views) -> Mapping[str, float]:
             f"{name}: seconds until 300 messages/s": first_second(rate >= 300.0, 2 * phase),
             f"{name}: largest queue (MB)": float(queue.max()) / 1e6,
             f"{name}: seconds with more than 0.5 MB": float((queue > 5e5).sum()),
+            f"{name}: all of the phase with 150 KB/s (messages/s)": between(counts.published, 2 * phase, 3 * phase),
             f"{name}: share of 60 KB/s, first": first,
             f"{name}: share of 150 KB/s": second,
             f"{name}: share of 60 KB/s, second": third,
@@ -81,6 +82,7 @@ def measure_steps(views: Views) -> Mapping[str, float]:
         "largest queue": "largest queue (MB)",
         "seconds until 60 KB/s is enough": "seconds until 60 KB/s is enough",
         "seconds until 300 messages/s": "seconds until 300 messages/s",
+        "all of the phase with 150 KB/s": "all of the phase with 150 KB/s (messages/s)",
         "share of 150 KB/s": "share of 150 KB/s",
     }
     ratios = {f"{word}, changed over 001": _ratio(values, what) for word, what in pairs.items()}
@@ -188,7 +190,19 @@ EXPERIMENTS = (
                 low=1.0,
                 scales=PAPER,
             ),
-            Criterion(name="share of 150 KB/s, changed over 001", paper="a lower throughput", high=1.0, scales=PAPER),
+            Criterion(
+                name="all of the phase with 150 KB/s, changed over 001",
+                paper="a lower throughput",
+                high=1.0,
+                scales=PAPER,
+            ),
+            Criterion(
+                name="share of 150 KB/s, changed over 001",
+                paper="-",
+                kind="goal",
+                scales=PAPER,
+                note="reported: the second half of the phase, after the rise",
+            ),
             *ONCE,
         ),
     ),
