@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
-from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.packet import Packet
 from penstock.kernel.timers import ServiceTimers
 from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import Dcq, Uca
-from penstock.streams.pdcc import PubendControl, RelayControl, read_alert
+from penstock.streams.pdcc import PubendControl, RelayControl, control_lane, read_alert
 from penstock.streams.pubend import Pubend
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
@@ -67,7 +67,7 @@ class Controls:
         if changed:
             effects += changed + here.limit(control.limit(self._name_of), now=now)
         if relay.downstream:
-            effects.append(Send(tuple(relay.downstream), control.query(relay.newest), Lane.CONTROL))
+            effects.append(Send(tuple(relay.downstream), control.query(relay.newest), control_lane(self._config)))
         return effects
 
     def rate_of(self, pubend: str) -> float | None:

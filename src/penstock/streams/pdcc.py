@@ -34,17 +34,20 @@ class RelayControl:
     def __init__(self, relay: Relay, config: StreamsConfig, broker: BrokerId = NOBODY) -> None:
         self.relay = relay
         self._broker = broker  # this one, as our alerts name it
+        self._config = config
+        self._lane = control_lane(config)
         self._watch = HorizonWatch(config)
         self._minima = AlertMinima()
+        self._nacked = 0  # how often we had asked for something by the last query
 
     def queried(self, packet: Dcq, *, now: float) -> list[Effect]:
         """Pass a query on, and answer it for our own readers."""
         relay = self.relay
         effects: list[Effect] = []
         if relay.downstream:
-            effects.append(Send(tuple(relay.downstream), packet, Lane.CONTROL))
+            effects.append(Send(tuple(relay.downstream), packet, self._lane))
         if relay.has_readers:
-            behind = relay.recovering
+            behind = self._recovering()
             alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
             if self._watch.pace is not None:
                 window = relay.window.ticks
@@ -55,6 +58,12 @@ class RelayControl:
                 effects += self.alerted(alert._replace(keeping_up_edge=self._broker, recovering_edge=self._broker))
         return effects
 
+    def _recovering(self) -> bool:
+        if not self._config.recovering_by_nacks:
+            return self.relay.recovering
+        before, self._nacked = self._nacked, self.relay.nacked
+        return self._nacked > before
+
     def alerted(self, alert: Alert) -> list[Effect]:
         """One from below, or of our own."""
         up = self._minima.add(alert)
@@ -63,7 +72,7 @@ class RelayControl:
         paces = (_told(up.keeping_up), _told(up.recovering))
         edges = (_named(up.keeping_up, up.keeping_up_edge), _named(up.recovering, up.recovering_edge))
         packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, *paces, *edges)
-        return [Send((self.relay.upstream,), packet, Lane.CONTROL)]
+        return [Send((self.relay.upstream,), packet, self._lane)]
 
 
 class PubendControl:
@@ -120,6 +129,11 @@ class PubendControl:
 
     def _changed(self, cause: str) -> PublishRateChanged:
         return PublishRateChanged(self._pubend, -1.0 if self.rate is None else self.rate, cause)
+
+
+def control_lane(config: StreamsConfig) -> Lane:
+    """Where queries and alerts travel."""
+    return Lane.CONTROL if config.control_first else Lane.STREAM
 
 
 def read_alert(packet: Uca) -> Alert:
