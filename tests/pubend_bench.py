@@ -31,7 +31,7 @@ from penstock.streams.packets import (
     Tick,
     Unregister,
 )
-from penstock.streams.pubend import Pubend
+from penstock.streams.pubend import Forgotten, Pubend
 from penstock.streams.timers import StreamTimer
 from penstock.testing.pump import a_message
 
@@ -106,6 +106,9 @@ class PubendBench:
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
         self.gone_told.append(pubend.gone)
         return []
+
+    def pubend_removed(self, pubend: Pubend, then: Forgotten, *, now: float) -> list[Effect]:
+        return [*self.pubend_gone(pubend, now=now), *then("", now)]
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float

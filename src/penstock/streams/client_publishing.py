@@ -5,6 +5,10 @@ own or one made of its identity, and is sent again under that id when no answer 
 when the connection is back: the pubend stores it once. `age` tells the pubend how long it has been tried, so that a
 repeat is not taken for new after its id was forgotten.
 
+A pubend that has a message but may not write it yet says so (StreamWaits): its rate is limited, because a broker cannot
+keep up. Then the message is not sent again before the next notice is overdue, and is not given up: `give_up_after`
+counts from the last that was heard of it. `report` says what slows us down.
+
 Outcomes: stored (the tick is reported), refused (it is not stored and never will be), or unknown: the time is up, or
 the application waits no longer, and an attempt was not answered. An answer with a problem is about one attempt; while
 another is open, a refusal is not certain either.
@@ -27,6 +31,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import zip_longest
 
+from msgspec import Struct
+
 from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Done, Effect, Outcome, Refused, Reported, Send, Unknown
@@ -34,12 +40,14 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
+from penstock.streams.client_slowdowns import Slowdowns, StreamSlowdown
 from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig
 from penstock.streams.packets import (
     PUBLICATION_ID_BYTES_MAX,
     STREAM_NAME_BYTES_MAX,
     StreamPublish,
     StreamPublished,
+    StreamWaits,
     name_problem,
     stream_of,
 )
@@ -53,12 +61,21 @@ UNANSWERED_BYTES_MAX = 64 << 20
 KEY_CHARACTERS_MAX = 256
 
 
+class PublisherReport(Struct, frozen=True, kw_only=True):
+    """How publishing to one stream fares."""
+
+    stream: str
+    unanswered: int  # messages that were published and are not known to be on disk
+    waiting_since: float | None  # when the one of them was published that has waited longest, by our clock
+    slowed: tuple[StreamSlowdown, ...]  # pubends that take them slowly, and why
+
+
 class _Publication:
     """One message that is not answered yet."""
 
     __slots__ = (
         *("attempts", "began", "deadline", "delay", "first_sent", "key", "message", "number", "open", "problem"),
-        *("publication_id", "stream", "ticket"),
+        *("publication_id", "stream", "ticket", "waits"),
     )
 
     def __init__(self, number: int, stream: str, key: str, publication_id: str, message: Message) -> None:
@@ -70,6 +87,7 @@ class _Publication:
         self.ticket: Ticket = 0
         self.began = self.deadline = self.first_sent = self.delay = 0.0
         self.attempts = 0
+        self.waits = False  # the pubend has the last attempt, and says that it waits there
         self.open: dict[int, None] = {}  # requests that were sent and not answered
         self.problem = ""  # the last that a broker named
 
@@ -101,6 +119,7 @@ class StreamPublisher:
         self._requests: dict[int, int] = {}  # request -> publication
         self._tickets: dict[Ticket, int] = {}
         self._flows: dict[str, _Flow] = {}
+        self._slowdowns = Slowdowns()
 
     # The application.
 
@@ -132,6 +151,12 @@ class StreamPublisher:
             return []
         publication = self._unanswered[number]
         return self._failed(publication, "the application waits no longer", now)
+
+    def report(self, stream: str, *, now: float) -> PublisherReport:
+        """How publishing to this stream fares."""
+        began = [one.began for one in self._unanswered.values() if one.stream == stream]
+        oldest, slowed = min(began, default=None), self._slowdowns.of(stream, now=now)
+        return PublisherReport(stream=stream, unanswered=len(began), waiting_since=oldest, slowed=slowed)
 
     def _full(self, message: Message) -> str:
         size = self._unanswered_bytes + message.size_bytes
@@ -190,6 +215,11 @@ class StreamPublisher:
         if now < publication.deadline:
             return self._send(publication, now)
         waited = f"within {self._config.give_up_after:g} s"
+        if not publication.attempts and self._home is not None:
+            if self._slowdowns.of(publication.stream, now=now):  # its turn comes when those before it are stored
+                self._wait_on(publication, 0.0, now)
+                return []
+            return self._failed(publication, f"those published before it were not stored {waited}", now)
         if not publication.attempts:
             return self._failed(publication, f"there was no connection to send it over {waited}", now)
         last = f"; the last problem was: {publication.problem}" if publication.problem else ""
@@ -218,6 +248,7 @@ class StreamPublisher:
         if not publication.attempts:
             publication.first_sent = now
         publication.attempts += 1
+        publication.waits = False
         publication.delay = min(self._config.retry_max, 2 * publication.delay or self._config.retry_min)
         at = min(publication.deadline, now + publication.delay)
         self._timers.set(StreamTimer.CLIENT_RETRY, at, publication.number)
@@ -240,7 +271,11 @@ class StreamPublisher:
             del self._requests[packet.request]
             del publication.open[packet.request]
             publication.problem = packet.problem
-            return [] if packet.again else self._failed(publication, packet.problem, now, certain=not packet.unknown)
+            if not packet.again:
+                return self._failed(publication, packet.problem, now, certain=not packet.unknown)
+            if publication.waits:  # there was no room for it: try again as if nothing had been heard
+                self._timers.set(StreamTimer.CLIENT_RETRY, now + publication.delay, number)
+            return []
         if stream_of(packet.pubend) != publication.stream or packet.tick < 1:
             return [InputRefused("broker", f"a publication to '{publication.stream}' stored nowhere")]
         waited = max(0.0, now - publication.began)
@@ -251,6 +286,23 @@ class StreamPublisher:
             name = (publication.stream, packet.pubend, packet.tick, who.publisher, who.incarnation, who.count)
             effects.insert(0, StreamConfirmed(*name, waited, publication.attempts))
         return effects
+
+    def waits(self, packet: StreamWaits, *, now: float) -> list[Effect]:
+        """A pubend has these and may not write them yet."""
+        for request in packet.requests:
+            number = self._requests.get(request)
+            if number is not None:
+                publication = self._unanswered[number]
+                publication.waits = True
+                publication.first_sent = now  # it is not stored yet: ids need not be remembered from before
+                self._wait_on(publication, packet.notice.again_in, now)
+        return self._slowdowns.hear(packet.notice, now=now)
+
+    def _wait_on(self, publication: _Publication, again_in: float, now: float) -> None:
+        """It is in good hands, and more will be heard in so many seconds."""
+        publication.deadline = now + again_in + self._config.give_up_after
+        at = min(publication.deadline, now + 2 * again_in) if again_in else publication.deadline
+        self._timers.set(StreamTimer.CLIENT_RETRY, at, publication.number)
 
     def _failed(self, publication: _Publication, problem: str, now: float, *, certain: bool = True) -> list[Effect]:
         """It is not stored; or, if an attempt may still succeed, nobody knows."""

@@ -16,6 +16,7 @@ class StreamTimer(IntEnum):
     PUBEND_NAMES = 4  # (pubend): write the positions of durable names
     PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
     PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
+    PUBEND_WAITING = 8  # (pubend): tell publishers that their messages wait for the rate
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now

@@ -17,7 +17,7 @@ from penstock.kernel.machine import Effect, Refused, Unknown
 from penstock.live.client.home_link import HomeLink
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.live.client.tickets import Tickets
-from penstock.streams.client_publishing import chosen_id
+from penstock.streams.client_publishing import PublisherReport, chosen_id
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.packets import Position, Tick
@@ -124,6 +124,11 @@ class StreamVerbs:
     def positions(self, number: int) -> tuple[Position, ...]:
         """Up to where messages have come, whether they were taken or not."""
         return () if self._link is None else self._machine.positions(number)
+
+    def publishing(self, stream: str) -> PublisherReport:
+        """How publishing to this stream fares."""
+        link = self._open_link()
+        return self._machine.publishing(stream, now=link.host.now())
 
     def present(self, number: int, positions: Sequence[Position]) -> None:
         """What the application has kept of an earlier subscription; before it subscribes."""

@@ -11,6 +11,7 @@ Between neighbours, hop by hop, each about one pubend:
 Between any two brokers, carried along the shortest path (`Routed`), lost like everything else, asked again by whoever
 waits for the answer:
     PublishRequest, PublishAnswer                  a message for a pubend; the tick under which it is on disk
+    PublishWaits                                   it is there and waits: the rate is limited
     Register, Registered, Unregister, Renew        a reader begins, ends, and lives on under a durable name
     SessionEnded                                   the pubend knows no such session, or another reader took over
     Progress, ProgressStored                       a reader has acknowledged up to a tick; that is on disk
@@ -18,7 +19,7 @@ waits for the answer:
 
 Between a client and its home broker:
     StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, StreamCommand   from the client
-    StreamPublished, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded, StreamReport  from the broker
+    StreamPublished, StreamWaits, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded, StreamReport   to it
 
 A pubend is named `stream/number`. Its *epoch* is drawn when it is made and tells it from one of the same name that was
 removed before: ticks of another epoch mean nothing. Ranges of ticks include both ends. A version of interest counts
@@ -41,6 +42,7 @@ from penstock.streams.packets.clients import (
     StreamPublish,
     StreamPublished,
     StreamReport,
+    StreamWaits,
     Take,
 )
 from penstock.streams.packets.common import (
@@ -56,11 +58,14 @@ from penstock.streams.packets.common import (
     RANGES_MAX,
     STREAM_NAME_BYTES_MAX,
     TICK_MAX,
+    WAITING_MAX,
     WHERE_BYTES_MAX,
     Item,
     Position,
     Range,
     Tick,
+    WaitNotice,
+    client_of,
     name_problem,
     pubend_name,
     stream_of,
@@ -86,6 +91,7 @@ from penstock.streams.packets.routed import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishWaits,
     Register,
     Registered,
     Renew,
@@ -118,6 +124,7 @@ FROM_CLIENT: tuple[type[Packet], ...] = (
 )
 TO_CLIENT: tuple[type[Packet], ...] = (
     StreamPublished,
+    StreamWaits,
     DurableAnswer,
     StreamDelivery,
     Acknowledged,
@@ -141,6 +148,7 @@ __all__ = [
     "STREAM_NAME_BYTES_MAX",
     "TICK_MAX",
     "TO_CLIENT",
+    "WAITING_MAX",
     "WHERE_BYTES_MAX",
     "Acknowledge",
     "Acknowledged",
@@ -167,6 +175,7 @@ __all__ = [
     "ProgressStored",
     "PublishAnswer",
     "PublishRequest",
+    "PublishWaits",
     "Range",
     "Register",
     "Registered",
@@ -179,10 +188,13 @@ __all__ = [
     "StreamPublish",
     "StreamPublished",
     "StreamReport",
+    "StreamWaits",
     "Take",
     "Tick",
     "Uca",
     "Unregister",
+    "WaitNotice",
+    "client_of",
     "name_problem",
     "pubend_name",
     "stream_of",

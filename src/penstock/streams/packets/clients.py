@@ -17,8 +17,10 @@ from penstock.streams.packets.common import (
     Item,
     Position,
     Tick,
+    WaitNotice,
     about_pubend,
     check_pubend,
+    check_waiting,
     checked_items,
     fits,
 )
@@ -78,6 +80,19 @@ class StreamPublished(Packet, frozen=True, gc=False):
 
     def size_bytes(self) -> int:
         return 40 + len(self.pubend) + len(self.problem)
+
+
+class StreamWaits(Packet, frozen=True):
+    """These wait at a pubend, because its rate is limited: they will be stored when their turn comes."""
+
+    sent_by = (BROKER,)
+
+    requests: tuple[int, ...]
+    notice: WaitNotice
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_waiting(self.requests, self.notice)
+        return self
 
 
 class DurableSubscribe(Packet, frozen=True):

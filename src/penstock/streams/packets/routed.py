@@ -16,8 +16,10 @@ from penstock.streams.packets.common import (
     TICK_MAX,
     WHERE_BYTES_MAX,
     Tick,
+    WaitNotice,
     about_pubend,
     check_pubend,
+    check_waiting,
     fits,
 )
 
@@ -65,6 +67,17 @@ class PublishAnswer(Packet, frozen=True, gc=False):
 
     def checked(self, limits: MessageLimits) -> Self:
         return about_pubend(self, self.pubend)
+
+
+class PublishWaits(Packet, frozen=True):
+    """These wait at the pubend, because its rate is limited."""
+
+    requests: tuple[int, ...]
+    notice: WaitNotice
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_waiting(self.requests, self.notice)
+        return self
 
 
 class Register(Packet, frozen=True):
@@ -201,7 +214,9 @@ class CommandAnswer(Packet, frozen=True):
 
 
 ForPubend = PublishRequest | Register | Unregister | Renew | Progress
-Payload = ForPubend | PublishAnswer | Registered | SessionEnded | ProgressStored | Command | CommandAnswer
+Payload = (
+    ForPubend | PublishAnswer | PublishWaits | Registered | SessionEnded | ProgressStored | Command | CommandAnswer
+)
 
 
 class Routed(Packet, frozen=True, gc=False):
