@@ -5,7 +5,7 @@ upstream broker [...] However, CPU congestion at a PHB due to the overhead of pr
 queue buildup [...] We want to control all three kinds of congestion." The paper shows no figure of it. The network is
 that of Figure 1 with fast links. A slow broker needs 1/CAPACITY seconds for each message that it takes in; the pubends'
 broker needs 1/SENDS seconds for each message that it sends, new or again, and so has too little time when SB2 asks for
-two minutes of messages. What waits for a processor is bounded as what waits for a link, by 5 MB; beyond that it is
+a minute of messages. What waits for a processor is bounded as what waits for a link, by 5 MB; beyond that it is
 dropped, and asked for again. Each run stands beside one without control.
 """
 
@@ -37,9 +37,9 @@ SENDS = 700.0  # messages/s that a slow pubend's broker sends
 SECONDS = {"paper": 240.0, "smoke": 60.0}
 FEWER = {"paper": 1, "smoke": 20}
 PUBEND_FEWER = {"paper": 1, "smoke": 8}
-CALM = {"paper": 40.0, "smoke": 8.0}
-DOWN = {"paper": 120.0, "smoke": 15.0}
-AFTER = {"paper": 340.0, "smoke": 40.0}
+CALM = {"paper": 30.0, "smoke": 8.0}
+DOWN = {"paper": 60.0, "smoke": 15.0}
+AFTER = {"paper": 180.0, "smoke": 40.0}
 EDGES = ("SB1", "SB2")
 
 
@@ -73,7 +73,7 @@ def _slow_plans(name: str, broker: str) -> Callable[[Scale], Mapping[str, Plan]]
 
 
 def pubend_plans(scale: Scale) -> Mapping[str, Plan]:
-    """IB - SB2 fails for two minutes, and the pubends' broker must send all of that again."""
+    """IB - SB2 fails for a minute, and the pubends' broker must send all of that again."""
     back = CALM[scale] + DOWN[scale]
     faults = outage(CALM[scale], back, ("IB", "SB2"))
 
@@ -222,7 +222,7 @@ EXPERIMENTS = (
         name="pdcc-slow-pubend",
         title="A pubend whose broker has too little time for NACKs",
         source="001 section 2, kind (3) of congestion",
-        about="PB can send 700 messages/s, new or again, and SB2 asks for two minutes of them. With control the pubends"
+        about="PB can send 700 messages/s, new or again, and SB2 asks for a minute of them. With control the pubends"
         " leave time for that, and SB1 goes on.",
         plans=pubend_plans,
         measure=measure_pubend,
@@ -230,7 +230,7 @@ EXPERIMENTS = (
         parameters={
             **PARAMETERS,
             "processor": f"PB sends {SENDS:g} messages/s, new or again; 5 MB may wait for it",
-            "link": "all links are fast; IB - SB2 down for 120 s",
+            "link": "all links are fast; IB - SB2 down for 60 s",
         },
         criteria=(
             Criterion(name=f"{WITH}: recovery (s)", paper="eventually successful", low=0.0, scales=PAPER),
