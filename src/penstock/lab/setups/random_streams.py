@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp, log
 from random import Random
 from typing import Any
@@ -159,6 +160,7 @@ def _where(random: Random) -> str:
     )
 
 
+@cache
 def _samples() -> list[Attributes]:
     """Messages as publishers draw them."""
     random = generator(1, "random streams", "samples")
