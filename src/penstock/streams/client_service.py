@@ -237,9 +237,9 @@ class StreamClient:
             del self._readers[ended[0]]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
-        number = int(key[0])
         if timer == StreamTimer.CLIENT_RETRY:
-            return self._publisher.expired(number, now=now)
+            return self._publisher.expired(now=now)
+        number = int(key[0])
         if timer == StreamTimer.CLIENT_COMMAND:
             return self._commands.expired(number)
         reader = self._readers[number]
