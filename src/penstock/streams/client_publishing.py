@@ -50,7 +50,9 @@ from penstock.streams.packets import (
     STREAM_NAME_BYTES_MAX,
     StreamPublish,
     StreamPublished,
+    StreamStored,
     StreamWaits,
+    Tick,
     name_problem,
     stream_of,
 )
@@ -299,13 +301,26 @@ class StreamPublisher:
             if publication.waits:  # there was no room for it: try again as if nothing had been heard
                 self._due(publication, now + publication.delay)
             return []
-        if stream_of(packet.pubend) != publication.stream or packet.tick < 1:
+        effects = self._confirmed(publication, packet.pubend, packet.tick, now)
+        return effects + self._fill(publication.stream, now)
+
+    def stored(self, packet: StreamStored, *, now: float) -> list[Effect]:
+        """Several are on disk."""
+        effects: list[Effect] = []
+        for request, tick in packet.stored:
+            publication = self._requests.get(request)
+            if publication is not None:
+                effects += self._confirmed(publication, packet.pubend, tick, now)
+        return effects + self._fill(stream_of(packet.pubend), now)
+
+    def _confirmed(self, publication: _Publication, pubend: str, tick: Tick, now: float) -> list[Effect]:
+        if stream_of(pubend) != publication.stream or tick < 1:
             return [InputRefused("broker", f"a publication to '{publication.stream}' stored nowhere")]
-        place = {"stream": publication.stream, "pubend": packet.pubend, "tick": packet.tick}
-        effects = self._finished(publication, Reported({**place, "publication_id": publication.publication_id}), now)
+        place = {"stream": publication.stream, "pubend": pubend, "tick": tick}
+        effects = self._finished(publication, Reported({**place, "publication_id": publication.publication_id}))
         if self._traced:
             who = publication.message.identity
-            name = (publication.stream, packet.pubend, packet.tick, who.publisher, who.incarnation, who.count)
+            name = (publication.stream, pubend, tick, who.publisher, who.incarnation, who.count)
             waited = max(0.0, now - publication.began)
             effects.insert(0, StreamConfirmed(*name, waited, publication.attempts))
         return effects
@@ -341,9 +356,9 @@ class StreamPublisher:
         waited = max(0.0, now - publication.began)
         record = StreamFailed(*name, problem, unknown, waited, publication.attempts)
         outcome = Unknown(told) if unknown else Refused(told)
-        return [record, *self._finished(publication, outcome, now)]
+        return [record, *self._finished(publication, outcome), *self._fill(publication.stream, now)]
 
-    def _finished(self, publication: _Publication, outcome: Outcome, now: float) -> list[Effect]:
+    def _finished(self, publication: _Publication, outcome: Outcome) -> list[Effect]:
         flow, size = self._flows[publication.stream], publication.message.size_bytes
         del self._unanswered[publication.number]
         self._unanswered_bytes -= size
@@ -354,13 +369,10 @@ class StreamPublisher:
             flow.in_flight_bytes -= size
         else:
             flow.waiting.remove(publication)
-        effects: list[Effect] = []
-        if publication.ticket:
-            del self._tickets[publication.ticket]
-            effects.append(Done(publication.ticket, outcome))
-        if flow.waiting or not flow.in_flight:
-            effects += self._fill(publication.stream, now)
-        return effects
+        if not publication.ticket:
+            return []
+        del self._tickets[publication.ticket]
+        return [Done(publication.ticket, outcome)]
 
 
 def chosen_id(options: StreamPublicationOptions, message: Message) -> str:

@@ -37,6 +37,7 @@ from penstock.streams.packets import (
     StreamDelivery,
     StreamPublished,
     StreamReport,
+    StreamStored,
     StreamWaits,
     Tick,
 )
@@ -211,6 +212,8 @@ class StreamClient:
     def _received(self, packet: Packet, now: float) -> list[Effect]:
         if isinstance(packet, StreamPublished):
             return self._publisher.answered(packet, now=now)
+        if isinstance(packet, StreamStored):
+            return self._publisher.stored(packet, now=now)
         if isinstance(packet, StreamWaits):
             return self._publisher.waits(packet, now=now)
         if isinstance(packet, StreamReport):

@@ -12,8 +12,8 @@ A commit whose sync fails leaves its group in doubt (`transactions`), because wh
 crash. A later commit overwrites it; then its operations fail.
 
 The write-ahead log is copied into the file and begun anew when it has `CHECKPOINT_PAGES`. If that cannot be done and it
-reaches `WAL_PAGES_MAX`, changes are refused. `tidy` does this, deletes what was trimmed, in slices, and keeps room in the
-log (`wal_room`): between groups.
+reaches `WAL_PAGES_MAX`, changes are refused. `tidy` does this, deletes what was trimmed, in slices, and keeps room in
+the log (`wal_room`): between groups.
 """
 
 from __future__ import annotations
