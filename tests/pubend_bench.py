@@ -25,6 +25,7 @@ from penstock.streams.packets import (
     Progress,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
     Register,
     Registered,
     Renew,
@@ -91,7 +92,11 @@ class PubendBench:
     # The broker around it.
 
     def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]:
-        self.sent.append((broker, payload))
+        if isinstance(payload, PublishStored):  # answers like any other
+            answers = [PublishAnswer(request, payload.pubend, tick) for request, tick in payload.stored]
+            self.sent += [(broker, answer) for answer in answers]
+        else:
+            self.sent.append((broker, payload))
         return []
 
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:

@@ -32,6 +32,7 @@ from penstock.streams.packets import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
     PublishWaits,
     Register,
     Registered,
@@ -44,6 +45,7 @@ from penstock.streams.packets import (
     StreamPublish,
     StreamPublished,
     StreamReport,
+    StreamStored,
     StreamWaits,
     Take,
     Uca,
@@ -92,6 +94,7 @@ def payloads(messages: st.SearchStrategy[Message]) -> Strategy:
     return st.one_of(
         st.builds(PublishRequest, counts, pubends, words, ages, messages),
         st.builds(PublishAnswer, counts, pubends, ticks, texts, flags, flags),
+        st.builds(PublishStored, pubends, tuples(counts, ticks).filter(bool)),
         st.builds(PublishWaits, requests, notices),
         st.builds(
             Register, counts, pubends, words, texts, texts, counts, st.integers(-1, TICK_MAX), words, flags, flags
@@ -155,6 +158,7 @@ def stream_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet], S
         Resume: st.builds(Resume, counts, pubends, counts, ticks, counts),
         StreamCommand: st.builds(StreamCommand, counts, st.sampled_from(["ls", "info"]), texts, data),
         StreamPublished: st.builds(StreamPublished, counts, texts, ticks, texts, flags, flags),
+        StreamStored: st.builds(StreamStored, pubends, tuples(counts, ticks).filter(bool)),
         StreamWaits: st.builds(StreamWaits, requests, notices),
         DurableAnswer: st.builds(DurableAnswer, counts, counts, positions, texts, flags),
         StreamDelivery: st.builds(

@@ -50,6 +50,7 @@ from penstock.streams.packets import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
     PublishWaits,
     Register,
     Registered,
@@ -256,6 +257,8 @@ class StreamBroker:
         match payload:
             case PublishAnswer():
                 return self._publishing.answered(payload)
+            case PublishStored():
+                return self._publishing.stored(payload)
             case PublishWaits():
                 return self._publishing.waits(payload)
             case PublishRequest():

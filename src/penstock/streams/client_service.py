@@ -37,6 +37,7 @@ from penstock.streams.packets import (
     StreamDelivery,
     StreamPublished,
     StreamReport,
+    StreamStored,
     StreamWaits,
     Tick,
 )
@@ -211,6 +212,8 @@ class StreamClient:
     def _received(self, packet: Packet, now: float) -> list[Effect]:
         if isinstance(packet, StreamPublished):
             return self._publisher.answered(packet, now=now)
+        if isinstance(packet, StreamStored):
+            return self._publisher.stored(packet, now=now)
         if isinstance(packet, StreamWaits):
             return self._publisher.waits(packet, now=now)
         if isinstance(packet, StreamReport):
@@ -237,9 +240,9 @@ class StreamClient:
             del self._readers[ended[0]]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
-        number = int(key[0])
         if timer == StreamTimer.CLIENT_RETRY:
-            return self._publisher.expired(number, now=now)
+            return self._publisher.expired(now=now)
+        number = int(key[0])
         if timer == StreamTimer.CLIENT_COMMAND:
             return self._commands.expired(number)
         reader = self._readers[number]

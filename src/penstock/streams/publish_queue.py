@@ -29,7 +29,7 @@ from penstock.kernel.storage import ENTRY_BYTES_MAX, Append, StorageFailed, Stor
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.overlay.packets import BrokerId
 from penstock.streams.log_codec import VERSION, LogEntry, encode
-from penstock.streams.packets import PublishAnswer, PublishRequest, Tick
+from penstock.streams.packets import STORED_MAX, PublishAnswer, PublishRequest, PublishStored, Tick
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.publication_ids import PublicationIds, content_digest
 from penstock.streams.publish_limit import PublishLimit
@@ -215,10 +215,15 @@ class PublishQueue:
         for tick, publication in batch:
             self._ids.add(publication.publication_id, publication.digest, tick, core.ticks.clock.elapsed)
         effects = self.write(now)
+        told: dict[BrokerId, list[tuple[int, Tick]]] = {}
         for tick, publication in batch:
             if core.traced:
                 effects.append(committed_record(core.name, core.epoch, tick, publication.message))
-            effects += self._end(publication, PublishAnswer(0, core.name, tick), now)
+            self._forget(publication)
+            for broker, request in publication.askers:
+                told.setdefault(broker, []).append((request, tick))
+        for broker, stored in told.items():
+            effects += self._tell_stored(broker, stored, now)
         size_bytes = sum(len(publication.entry) for _, publication in batch)
         effects += self._appended(batch[0][0], len(batch), size_bytes, now)
         items = [(tick, publication.message) for tick, publication in batch]
@@ -236,14 +241,28 @@ class PublishQueue:
 
     def _end(self, publication: PendingPublication, answer: PublishAnswer, now: float) -> list[Effect]:
         """It does not wait any more; all who asked get the answer."""
-        self.size_bytes -= publication.size_bytes
-        if self._by_id.get(publication.publication_id) is publication:
-            del self._by_id[publication.publication_id]
+        self._forget(publication)
         effects: list[Effect] = []
         for broker, request in publication.askers:
             told = PublishAnswer(request, answer.pubend, answer.tick, answer.problem, answer.again)
             effects += self._core.send(broker, told, now)
         return effects
+
+    def _forget(self, publication: PendingPublication) -> None:
+        self.size_bytes -= publication.size_bytes
+        if self._by_id.get(publication.publication_id) is publication:
+            del self._by_id[publication.publication_id]
+
+    def _tell_stored(self, broker: BrokerId, stored: Sequence[tuple[int, Tick]], now: float) -> list[Effect]:
+        """What was written together is answered together."""
+        core = self._core
+        if len(stored) == 1:
+            return core.send(broker, PublishAnswer(stored[0][0], core.name, stored[0][1]), now)
+        return [
+            effect
+            for at in range(0, len(stored), STORED_MAX)
+            for effect in core.send(broker, PublishStored(core.name, tuple(stored[at : at + STORED_MAX])), now)
+        ]
 
     def _refuse(self, asker: Asker, problem: str, again: bool, now: float) -> list[Effect]:
         return self._core.send(asker[0], PublishAnswer(asker[1], self._core.name, 0, problem, again), now)

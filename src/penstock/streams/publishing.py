@@ -20,10 +20,13 @@ from penstock.streams.edge import HomeBroker
 from penstock.streams.packets import (
     PublishAnswer,
     PublishRequest,
+    PublishStored,
     PublishWaits,
     StreamPublish,
     StreamPublished,
+    StreamStored,
     StreamWaits,
+    Tick,
     pubend_name,
 )
 
@@ -80,6 +83,19 @@ class Publishing:
             return []
         answer = StreamPublished(request, packet.pubend, packet.tick, packet.problem, packet.again, packet.unknown)
         return [Send((link,), answer, Lane.CONTROL)]
+
+    def stored(self, packet: PublishStored) -> list[Effect]:
+        """The pubend has several on disk."""
+        stored: dict[Link, list[tuple[int, Tick]]] = {}
+        waiting = self._waiting.pop
+        for number, tick in packet.stored:
+            link, request = waiting(number, (None, 0))
+            if link is not None:
+                stored.setdefault(link, []).append((request, tick))
+        return [
+            Send((link,), StreamStored(packet.pubend, tuple(requests)), Lane.CONTROL)
+            for link, requests in stored.items()
+        ]
 
     def waits(self, packet: PublishWaits) -> list[Effect]:
         """The pubend has them, and takes its time."""

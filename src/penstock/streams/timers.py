@@ -29,7 +29,7 @@ class StreamTimer(IntEnum):
     REGISTER = 17  # (pubend, durable name): the pubend has not answered
     PUBLISH = 18  # (request): the pubend has not answered
     # Of a client.
-    CLIENT_RETRY = 20  # (request): a publication has not been answered
+    CLIENT_RETRY = 20  # a publication may not have been answered in time
     CLIENT_SUBSCRIBE = 21  # (subscription): DurableSubscribe has not been answered, or is to be tried again
     CLIENT_ACKNOWLEDGE = 22  # (subscription): send what the application has acknowledged
     CLIENT_RESUME = 23  # (subscription, pubend): a hole has not closed

@@ -57,6 +57,7 @@ class Stream:
     def __init__(self, verbs: StreamVerbs, name: str) -> None:
         self.name = _checked_name(name)
         self._verbs = verbs
+        self._plain = StreamPublicationOptions(stream=self.name)
 
     async def publish(
         self, attributes: Attributes, body: bytes = b"", *, key: str = "", publication_id: str | None = None
@@ -77,7 +78,8 @@ class Stream:
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
     ) -> tuple[Receipt, Identity]:
-        options = _publication(self.name, key, publication_id or "")
+        plain = key == "" and publication_id is None  # nearly all are
+        options = self._plain if plain else _publication(self.name, key, publication_id or "")
         place, identity = await self._verbs.publish(attributes, body, options)
         return Receipt(**place), identity
 

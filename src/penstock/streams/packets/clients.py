@@ -20,6 +20,7 @@ from penstock.streams.packets.common import (
     WaitNotice,
     about_pubend,
     check_pubend,
+    check_stored,
     check_waiting,
     checked_items,
     fits,
@@ -80,6 +81,22 @@ class StreamPublished(Packet, frozen=True, gc=False):
 
     def size_bytes(self) -> int:
         return 40 + len(self.pubend) + len(self.problem)
+
+
+class StreamStored(Packet, frozen=True, gc=False):
+    """Several are on disk at this pubend: (request, tick)."""
+
+    sent_by = (BROKER,)
+
+    pubend: str
+    stored: tuple[tuple[int, Tick], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_stored(self.pubend, self.stored)
+        return self
+
+    def size_bytes(self) -> int:
+        return 20 + len(self.pubend) + 19 * len(self.stored)
 
 
 class StreamWaits(Packet, frozen=True):

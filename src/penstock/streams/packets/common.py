@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from penstock.content.message import Message, MessageLimits
+from penstock.content.message import INTEGER_MAX, Message, MessageLimits
 from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, Packet, check_integers, increasing, measured, require
 
 P = TypeVar("P", bound=Packet)
@@ -25,6 +25,7 @@ FILTER_BYTES_MAX = 48 << 10  # all of them together
 RANGES_MAX = 64  # of one Nack
 ITEMS_MAX = 512  # messages of one Knowledge or StreamDelivery
 NAMES_MAX = 256  # durable names of one Renew, Progress or ProgressStored
+STORED_MAX = 1_024  # publications of one answer
 WAITING_MAX = 512  # publications of one PublishWaits
 COMMAND_BYTES_MAX = 1 << 18
 
@@ -81,6 +82,15 @@ def name_problem(name: str, what: str, bytes_max: int) -> str:
     if not name.isalnum() and not all(letter.isalnum() or letter in "-_.:" for letter in name):
         return f"{what} '{name}' may have letters, digits, and - _ . : only"
     return ""
+
+
+def check_stored(pubend: str, stored: tuple[tuple[int, Tick], ...]) -> None:
+    """Requests, each with the tick under which it is on disk."""
+    check_pubend(pubend)
+    require(0 < len(stored) <= STORED_MAX, f"{len(stored)} publications in one answer")
+    requests, ticks = zip(*stored, strict=True)
+    require(min(requests) >= 0 and max(requests) <= INTEGER_MAX, "the number of a request")
+    require(min(ticks) > 0 and max(ticks) <= TICK_MAX, "a tick")
 
 
 def fits(text: str, bytes_max: int) -> bool:

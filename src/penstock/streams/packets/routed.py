@@ -19,6 +19,7 @@ from penstock.streams.packets.common import (
     WaitNotice,
     about_pubend,
     check_pubend,
+    check_stored,
     check_waiting,
     fits,
 )
@@ -67,6 +68,20 @@ class PublishAnswer(Packet, frozen=True, gc=False):
 
     def checked(self, limits: MessageLimits) -> Self:
         return about_pubend(self, self.pubend)
+
+
+class PublishStored(Packet, frozen=True, gc=False):
+    """Several are on disk since the same write: (request, tick)."""
+
+    pubend: str
+    stored: tuple[tuple[int, Tick], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_stored(self.pubend, self.stored)
+        return self
+
+    def size_bytes(self) -> int:
+        return 20 + len(self.pubend) + 19 * len(self.stored)
 
 
 class PublishWaits(Packet, frozen=True):
@@ -215,7 +230,15 @@ class CommandAnswer(Packet, frozen=True):
 
 ForPubend = PublishRequest | Register | Unregister | Renew | Progress
 Payload = (
-    ForPubend | PublishAnswer | PublishWaits | Registered | SessionEnded | ProgressStored | Command | CommandAnswer
+    ForPubend
+    | PublishAnswer
+    | PublishStored
+    | PublishWaits
+    | Registered
+    | SessionEnded
+    | ProgressStored
+    | Command
+    | CommandAnswer
 )
 
 
