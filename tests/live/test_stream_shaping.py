@@ -96,6 +96,8 @@ def _shown(url: str) -> str:
     assert pubend["limit"]["edge"] == "edge"
     assert pubend["waiting"] > 0
     assert pubend["waiting_since"] > pubend["limit"]["since"]
+    pub = CliRunner().invoke(app, ["pub", "--stream", "orders", "-a", "n=4", "--url", url, "--report"])
+    assert "orders/0 takes 40 messages/s of all publishers: broker 'edge' cannot keep up" in pub.stderr
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["report", "--url", url, "--listen", "0"]).stdout
 
 
