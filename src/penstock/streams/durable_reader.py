@@ -60,8 +60,8 @@ from penstock.streams.records import DurableBegan, DurableDelayed, DurableStoppe
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
-REPORT_MESSAGES = 64  # that have come before the broker is told of it
-REPORT_BYTES = 64 << 10
+REPORT_MESSAGES = 512  # that have come before the broker is told of it
+REPORT_BYTES = 128 << 10
 QUIET_AFTER = 10.0  # seconds in which a broker that serves us would have said something
 
 

@@ -302,6 +302,10 @@ class Edge:
 
     # Knowledge and time.
 
+    def read_by_several(self, relay: Relay) -> bool:
+        """Whether more than one reads it: a reader here and another one, or a neighbour."""
+        return len(self._by_pubend.get(relay.pubend, ())) + len(relay.downstream) > 1
+
     def advance(self, relay: Relay) -> list[Effect]:
         """More is known of a pubend."""
         readers = self._by_pubend.get(relay.pubend)

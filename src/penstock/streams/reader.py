@@ -28,9 +28,9 @@ from penstock.streams.known import Known, KnownSpan
 from penstock.streams.packets import Item, Position, StreamDelivery, Tick
 
 DELIVERY_BYTES = 64 << 10  # of one delivery, or one message
-DELIVERY_ITEMS = 256
-FLIGHT_MESSAGES = 512  # that may be on their way to the client, besides one delivery
-FLIGHT_BYTES = 256 << 10
+DELIVERY_ITEMS = 512
+FLIGHT_MESSAGES = 2_048  # that may be on their way to the client, besides one delivery
+FLIGHT_BYTES = 512 << 10
 
 
 class CursorState(Enum):
@@ -95,6 +95,7 @@ class Reader:
         self.name = name
         self.where = where
         self.predicate = predicate
+        self._wants_all = any(not selected.constraints for selected in predicate.filters)
         self.filters = filters
         self.start = start
         self.takeover = takeover
@@ -154,9 +155,14 @@ class Reader:
             span = next_span(known, cursor.position, cursor.since)
             if span is None:
                 break
-            matches = self.predicate.matches
-            effects += self.walk(cursor, span.last, [item for item in span.items if matches(item[1].attributes)])
+            effects += self.walk(cursor, span.last, self._matching(span.items))
         return effects
+
+    def _matching(self, items: list[Item]) -> list[Item]:
+        if self._wants_all:
+            return items
+        matches = self.predicate.matches
+        return [item for item in items if matches(item[1].attributes)]
 
     def walk(self, cursor: Cursor, upto: Tick, items: list[Item]) -> list[Effect]:
         """Deliver these, which are all that it wants up to this tick; fewer if the credit does not reach."""

@@ -31,7 +31,9 @@ from penstock.streams.timers import StreamTimer
 JOIN_DELAY = 0.002  # seconds for which changes of interest are gathered
 READ_AGAIN = 0.2  # seconds after the log could not be read
 READ_ENTRIES = ITEMS_MAX // 2
-OWN_SLICES = 2  # of the log, for readers of our own; more at once would keep live messages waiting
+OWN_SLICES = 2  # of the log at once, for readers of our own
+LIVE_SLICES = 8  # into so many parts a slice is cut while live messages come, which would otherwise wait for it
+LIVE_WITHIN = 0.1  # seconds since the last live message
 
 OnPacket = Callable[..., list[Effect]]
 
@@ -159,6 +161,7 @@ class Relays:
         relay = self.need(pubend.name)
         if relay is None:
             return []
+        relay.live_at = now
         effects = relay.committed(data, data[-1][0])
         self._silence_after(relay, self._config.silence_first, now)
         return effects + self.settle(relay, now)
@@ -181,7 +184,7 @@ class Relays:
             relay.gone(pubend.gone)
             return []
         inside = [item for item in items if item[0] <= asked[1]]
-        kept = _fitting(inside, self._slices(relay, *asked) * self._config.answer_bytes)
+        kept = _fitting(inside, self._slice_bytes(relay, *asked, now))
         cut = kept < len(inside) or (len(items) == len(inside) and upto < asked[1])
         if kept < len(inside):
             upto = inside[kept - 1][0]
@@ -189,10 +192,16 @@ class Relays:
             upto = items[len(inside)][0] - 1
         return relay.read(first, upto, inside[:kept], cut=cut) + self.settle(relay, now)
 
-    def _slices(self, relay: Relay, first: Tick, last: Tick) -> int:
-        """How many slices may be read at once: one if a neighbour waits for it, whom it is sent to in one answer."""
+    def _slice_bytes(self, relay: Relay, first: Tick, last: Tick, now: float) -> int:
+        """How much may be read at once: one answer if a neighbour waits for it, whom it is sent to in one answer.
+
+        Little if live messages come for somebody else: they wait for the loop while it is dealt with.
+        """
+        answer_bytes = self._config.answer_bytes
+        if 0.0 <= now - relay.live_at < LIVE_WITHIN and self.edge.read_by_several(relay):
+            return answer_bytes // LIVE_SLICES
         waits = any(down.asked.overlap(first, last) for down in relay.downstream.values())
-        return 1 if waits else OWN_SLICES
+        return answer_bytes if waits else OWN_SLICES * answer_bytes
 
     def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> None:
         """The log could not be read."""
@@ -226,12 +235,12 @@ class Relays:
                 break
             self._tokens += 1
             relay.reading[self._tokens] = (first, last)
-            slices = self._slices(relay, first, last)
+            size_bytes = self._slice_bytes(relay, first, last, now)
             effects += pubend.read(
                 first,
                 relay.known.head,
-                count=slices * READ_ENTRIES,
-                bytes_wanted=slices * self._config.answer_bytes,
+                count=OWN_SLICES * READ_ENTRIES,
+                bytes_wanted=size_bytes,
                 token=self._tokens,
                 now=now,
             )
