@@ -302,9 +302,9 @@ class Edge:
 
     # Knowledge and time.
 
-    def read_by_several(self, relay: Relay) -> bool:
-        """Whether more than one reads it: a reader here and another one, or a neighbour."""
-        return len(self._by_pubend.get(relay.pubend, ())) + len(relay.downstream) > 1
+    def group_of(self, relay: Relay) -> ReaderGroup | None:
+        """Those of one pubend; None if there are none."""
+        return self._by_pubend.get(relay.pubend)
 
     def advance(self, relay: Relay) -> list[Effect]:
         """More is known of a pubend."""

@@ -18,6 +18,7 @@ State: four ticks and a session for each pubend. Bounds: `readers_max` readers o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 from penstock.content.predicate import Filter, Predicate
@@ -158,6 +159,21 @@ class Reader:
             effects += self.walk(cursor, span.last, self._matching(span.items))
         return effects
 
+    def feed(self, cursor: Cursor, span: KnownSpan) -> tuple[list[Effect], KnownSpan]:
+        """Walk over this as far as the credit allows; what is left is returned."""
+        effects: list[Effect] = []
+        items = span.items
+        while self.may_send() and self.serves(cursor) and cursor.position < span.last:
+            count = fitting(items, DELIVERY_BYTES, DELIVERY_ITEMS)
+            part, rest = self._matching(items[:count]), items[count:]
+            upto = items[count - 1][0] if rest else span.last
+            effects += self.walk(cursor, upto, part)
+            if cursor.position < upto:  # the credit has ended within
+                break
+            items = rest
+        left = [item for item in items if item[0] > cursor.position]
+        return effects, KnownSpan(cursor.position + 1, span.last, left)
+
     def _matching(self, items: list[Item]) -> list[Item]:
         if self._wants_all:
             return items
@@ -197,6 +213,15 @@ class Reader:
         cursor.reached = max(cursor.reached, upto)
         packet = StreamDelivery(self.number, cursor.pubend, cursor.epoch, after, upto, items, gap)
         return Send((self.link,), packet, Lane.STREAM)
+
+
+def fitting(items: Sequence[Item], bytes_max: int, items_max: int) -> int:
+    """How many of these have so many bytes and are so many; at least one, if there are any."""
+    for count, (_, message) in enumerate(items[:items_max]):
+        bytes_max -= message.size_bytes
+        if bytes_max < 0 and count:
+            return count
+    return min(len(items), items_max)
 
 
 def next_span(known: Known, position: Tick, since: int) -> KnownSpan | None:

@@ -220,6 +220,10 @@ class Relay:
         self.known.learn(first, upto, TRUTH, items)
         return self._answer_asked(KnownSpan(first, upto, list(items)), TRUTH, cut=cut)
 
+    def is_asked(self, first: Tick, last: Tick) -> bool:
+        """Whether a neighbour waits for any of these."""
+        return any(down.asked.overlap(first, last) for down in self.downstream.values())
+
     def gone(self, upto: Tick) -> None:
         """The pubend keeps nothing up to this tick: nobody need wait for it."""
         self.known.learn_gone(upto)

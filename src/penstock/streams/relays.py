@@ -22,9 +22,11 @@ from penstock.kernel.timers import ServiceTimers
 from penstock.streams.config import StreamsConfig
 from penstock.streams.directory import Directory
 from penstock.streams.edge import Edge
+from penstock.streams.known import KnownSpan
 from penstock.streams.packets import ITEMS_MAX, Item, Join, JoinRefresh, JoinWanted, Knowledge, Leave, Nack, Tick
 from penstock.streams.pubend import Pubend
-from penstock.streams.relay import Relay
+from penstock.streams.reader import fitting
+from penstock.streams.relay import TRUTH, Relay
 from penstock.streams.ticks import TickRanges
 from penstock.streams.timers import StreamTimer
 
@@ -184,13 +186,32 @@ class Relays:
             relay.gone(pubend.gone)
             return []
         inside = [item for item in items if item[0] <= asked[1]]
-        kept = _fitting(inside, self._slice_bytes(relay, *asked, now))
+        kept = fitting(inside, self._slice_bytes(relay, *asked, now), len(inside))
         cut = kept < len(inside) or (len(items) == len(inside) and upto < asked[1])
         if kept < len(inside):
             upto = inside[kept - 1][0]
         elif len(items) > len(inside):
             upto = items[len(inside)][0] - 1
-        return relay.read(first, upto, inside[:kept], cut=cut) + self.settle(relay, now)
+        effects = self._fed(relay, KnownSpan(first, upto, inside[:kept]))
+        if effects is None:
+            effects = relay.read(first, upto, inside[:kept], cut=cut)
+        return effects + self.settle(relay, now)
+
+    def _fed(self, relay: Relay, span: KnownSpan) -> list[Effect] | None:
+        """Give it straight to the one reader that it was read for; None if it is not for one reader alone.
+
+        Whoever reads a long log would otherwise drive out of the cache what all others are about to want.
+        """
+        readers = self.edge.group_of(relay)
+        if readers is None or relay.is_asked(span.first, span.last):
+            return None
+        fed = readers.feed(span)
+        if fed is None:
+            return None
+        effects, rest = fed
+        if rest.first <= rest.last:  # it has no room for the rest now
+            relay.known.learn(rest.first, rest.last, TRUTH, rest.items)
+        return effects
 
     def _slice_bytes(self, relay: Relay, first: Tick, last: Tick, now: float) -> int:
         """How much may be read at once: one answer if a neighbour waits for it, whom it is sent to in one answer.
@@ -198,10 +219,10 @@ class Relays:
         Little if live messages come for somebody else: they wait for the loop while it is dealt with.
         """
         answer_bytes = self._config.answer_bytes
-        if 0.0 <= now - relay.live_at < LIVE_WITHIN and self.edge.read_by_several(relay):
+        others = len(self.edge.group_of(relay) or ()) + len(relay.downstream) > 1
+        if others and 0.0 <= now - relay.live_at < LIVE_WITHIN:
             return answer_bytes // LIVE_SLICES
-        waits = any(down.asked.overlap(first, last) for down in relay.downstream.values())
-        return answer_bytes if waits else OWN_SLICES * answer_bytes
+        return answer_bytes if relay.is_asked(first, last) else OWN_SLICES * answer_bytes
 
     def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> None:
         """The log could not be read."""
@@ -305,12 +326,3 @@ class Relays:
     def _upstream(self, pubend: str) -> Link | None:
         host = self._directory.find(pubend)
         return self._exits().get(host) if host is not None else None
-
-
-def _fitting(items: Sequence[Item], room: int) -> int:
-    """How many of these have so many bytes; at least one."""
-    for count, (_, message) in enumerate(items):
-        room -= message.size_bytes
-        if room < 0 and count:
-            return count
-    return len(items)
