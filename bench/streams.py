@@ -199,17 +199,18 @@ async def catch_up(running: list[Setup], size: Size) -> list[Row]:
                 await ask(follower, do="delays")
                 publisher = await setup.publisher()
                 tell(publisher, do="trickle", rate=LIVE_RATE, seconds=size.seconds)
-                replays = 0
+                replays, replayed = 0, 0.0
                 trickled = asyncio.ensure_future(heard(publisher))
                 while when == "during" and not trickled.done():
                     replays += 1
                     name = f"late-{repetition}-{replays}"
-                    await ask(late, do="replay", name=name, count=size.replayed)
+                    found = await ask(late, do="replay", name=name, count=size.replayed)
+                    replayed = found["received"] / found["seconds"]
                 await trickled
                 delays = sorted((await ask(follower, do="delays"))["delays"])
                 row[f"{when}_p50_ms"] = delays[len(delays) // 2] * 1e3
                 row[f"{when}_p99_ms"] = delays[int(len(delays) * 0.99)] * 1e3
-            rows.append(row)
+            rows.append(row | {"replayed_per_s": replayed})
     return rows
 
 
@@ -275,6 +276,7 @@ COLUMNS = {
     "before_p99_ms": ("before p99 ms", ".2f"),
     "during_p50_ms": ("during p50 ms", ".2f"),
     "during_p99_ms": ("during p99 ms", ".2f"),
+    "replayed_per_s": ("replayed meanwhile/s", ",.0f"),
     "open_ms": ("ms to open one", ".2f"),
     "empty_mb": ("MB, empty", ".0f"),
     "full_mb": ("MB", ".0f"),

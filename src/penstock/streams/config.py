@@ -85,7 +85,7 @@ class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retry_max: float = 5.0
     give_up_after: float = 60.0  # then `publish` raises: nobody knows whether it was stored
     command_within: float = 60.0  # for the answer to a command
-    window: int = 500  # messages of a durable subscription that may wait for the application
+    window: int = 2_000  # messages of a durable subscription that may wait for the application
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -60,8 +60,8 @@ from penstock.streams.records import DurableBegan, DurableDelayed, DurableStoppe
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
-REPORT_MESSAGES = 64  # that have come before the broker is told of it
-REPORT_BYTES = 64 << 10
+REPORT_MESSAGES = 512  # that have come before the broker is told of it
+REPORT_BYTES = 128 << 10
 QUIET_AFTER = 10.0  # seconds in which a broker that serves us would have said something
 
 
@@ -299,6 +299,7 @@ class DurableReader:
 
     def _messages(self, packet: StreamDelivery, place: PubendPlace) -> list[Effect]:
         number, effects, before = self.request.number, list[Effect](), place.position
+        pubend, epoch = place.pubend, place.epoch
         for tick, message in packet.items:
             if tick <= before:
                 self._duplicates += 1
@@ -310,7 +311,7 @@ class DurableReader:
                 who = message.identity
                 at = (number, place.pubend, place.epoch, tick)
                 effects.append(StreamDelivered(*at, who.publisher, who.incarnation, who.count))
-            effects.append(Deliver(number, placed(message, place.pubend, place.epoch, tick)))
+            effects.append(Deliver(number, placed(message, pubend, epoch, tick)))
         return effects
 
     @property
@@ -345,8 +346,9 @@ class DurableReader:
 
     def taken(self, count: int) -> list[Effect]:
         """The application has taken so many."""
+        next_one = self._untaken.popleft
         for _ in range(min(count, len(self._untaken))):
-            place, tick = self._untaken.popleft()
+            place, tick = next_one()
             place.message_taken(tick)
         return self._grant()
 

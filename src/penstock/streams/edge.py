@@ -302,6 +302,10 @@ class Edge:
 
     # Knowledge and time.
 
+    def group_of(self, relay: Relay) -> ReaderGroup | None:
+        """Those of one pubend; None if there are none."""
+        return self._by_pubend.get(relay.pubend)
+
     def advance(self, relay: Relay) -> list[Effect]:
         """More is known of a pubend."""
         readers = self._by_pubend.get(relay.pubend)
