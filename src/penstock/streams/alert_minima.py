@@ -6,7 +6,7 @@ one. The printed algorithm keeps one minimum without a number, and sends a value
 may come much later. So there are two slots here, for the last number that was sent and the one before; what is older
 is left out.
 
-State: two slots of two values for each pubend. At most one alert goes up for each query.
+State: two slots of three values for each pubend. At most one alert goes up for each query.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 
 class Alert(NamedTuple):
-    """What an edge can take, in seconds of ticks per second: the lowest of those that keep up, and of those behind."""
+    """What an edge can take, in seconds of ticks per second: the lowest of those that keep up, and of those behind; and
+    the longest time that data wait on their way, if that was measured."""
 
     sequence: int
     keeping_up: float = inf
     recovering: float = inf
+    lag: float = 0.0
 
 
 class AlertMinima:
@@ -28,17 +30,22 @@ class AlertMinima:
 
     def __init__(self) -> None:
         self._sent = 0  # the highest number that went up
-        self._slots: dict[int, tuple[float, float]] = {}
+        self._slots: dict[int, Alert] = {}
 
     def add(self, alert: Alert) -> Alert | None:
         """One has come from below; returns the one that goes up for it, if any does."""
         if alert.sequence < self._sent - 1:
             return None
-        keeping_up, recovering = self._slots.get(alert.sequence, (inf, inf))
-        self._slots[alert.sequence] = (min(keeping_up, alert.keeping_up), min(recovering, alert.recovering))
+        self._slots[alert.sequence] = _worst(self._slots.get(alert.sequence, Alert(alert.sequence)), alert)
         if alert.sequence <= self._sent:
             return None
-        fresh = [self._slots[number] for number in (alert.sequence - 1, alert.sequence) if number in self._slots]
+        before, fresh = self._slots.get(alert.sequence - 1), self._slots[alert.sequence]
         self._sent = alert.sequence
-        self._slots = {alert.sequence: (inf, inf)}
-        return Alert(alert.sequence, min(one[0] for one in fresh), min(one[1] for one in fresh))
+        self._slots = {}
+        return fresh if before is None else _worst(fresh, before)
+
+
+def _worst(one: Alert, other: Alert) -> Alert:
+    """The lowest paces and the longest lag of both, under the number of the first."""
+    paces = min(one.keeping_up, other.keeping_up), min(one.recovering, other.recovering)
+    return Alert(one.sequence, *paces, max(one.lag, other.lag))

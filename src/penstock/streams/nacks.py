@@ -146,7 +146,8 @@ class NackSchedule:
                 if at < one.first:
                     self._append(matched, _Waiting(at, one.first - 1, now + self._config.nack_delay), now)
                 end = min(one.last, last)
-                self._append(matched, replace(one, first=max(at, one.first), last=end), now)
+                part = _Waiting(max(at, one.first), end, one.due_at, one.times, one.asked_at, one.measures)
+                self._append(matched, part, now)
                 at = end + 1
         return matched
 

@@ -185,7 +185,7 @@ class Dcq(Packet, frozen=True):
 
 class Uca(Packet, frozen=True):
     """Somebody cannot: upstream congestion alert. The lowest pace of those that are not recovering, and of those that
-    are, in seconds of ticks per second; None: nobody alerts."""
+    are, in seconds of ticks per second; None: nobody alerts. And the longest time that data wait, in seconds."""
 
     sent_by = (BROKER,)
 
@@ -194,8 +194,10 @@ class Uca(Packet, frozen=True):
     sequence: int
     keeping_up: float | None
     recovering: float | None
+    lag: float = 0.0
 
     def checked(self, limits: MessageLimits) -> Self:
         paces = [pace for pace in (self.keeping_up, self.recovering) if pace is not None]
         require(all(0.0 <= pace < 1e9 for pace in paces) and bool(paces), "a pace that cannot be")
+        require(0.0 <= self.lag < 1e9, "a lag that cannot be")
         return about_pubend(self, self.pubend)
