@@ -11,6 +11,7 @@ State: a window, a rate and a time.
 from __future__ import annotations
 
 from penstock.streams.config import StreamsConfig
+from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import Tick
 
 SECOND = 1_000_000  # ticks
@@ -35,8 +36,12 @@ class NackWindow:
         size = min(self._step, self.ticks // 2)
         return (position + self.ticks) // size * size
 
-    def answered(self, round_trip: float | None, horizon: Tick, *, now: float) -> None:
+    def answered(self, nacks: NackSchedule, horizon: Tick, *, now: float) -> None:
         """Something that was asked for has come; decide again, if a round trip has passed."""
+        self.decide(nacks.round_trip, now=now)
+
+    def decide(self, round_trip: float | None, *, now: float) -> None:
+        """Decide again, if a round trip has passed."""
         passed = now - self._decided_at
         if round_trip is None or round_trip <= 0.0 or 0.0 <= passed < round_trip:
             return

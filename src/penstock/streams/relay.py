@@ -27,7 +27,7 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
-from penstock.streams.delay_window import DelayWindow
+from penstock.streams.delay_window import DelayWindow, ShortestRoundTrip
 from penstock.streams.interest import PubendInterest, read_filters
 from penstock.streams.known import Known, KnownSpan
 from penstock.streams.nack_window import NackWindow
@@ -96,7 +96,8 @@ class Relay:
         self.reading: dict[int, Range] = {}  # token -> a part of the log that is being read, at the pubend's broker
 
     def _new_window(self) -> NackWindow | DelayWindow:
-        return NackWindow(self._config) if self._config.control_rule == "paper" else DelayWindow(self._config)
+        paper = self._config.control_rule == "paper"
+        return NackWindow(self._config) if paper else DelayWindow(self._config, ShortestRoundTrip())
 
     @property
     def idle(self) -> bool:
@@ -198,7 +199,7 @@ class Relay:
         if valid:
             self.known.learn(packet.first, packet.last, version, packet.data)
             if self.nacks.answered(packet.first, packet.last, now):
-                self.window.answered(self.nacks.round_trip, self.horizon, now=now)
+                self.window.answered(self.nacks, self.horizon, now=now)
         else:
             self.known.learn_data(packet.data)
         if packet.cut:

@@ -185,9 +185,9 @@ def test_the_first_query_measures_nothing_and_neither_does_one_at_the_same_momen
 def test_another_recovery_begins_with_a_small_window():
     window = NackWindow(StreamsConfig())
     for number in range(5):
-        window.answered(0.1, 0, now=100.0 + number * 0.1)
+        window.decide(0.1, now=100.0 + number * 0.1)
     assert window.ticks > 300_000
-    window.answered(0.1, 0, now=200.0)
+    window.decide(0.1, now=200.0)
     assert window.ticks == 200_000
 
 
@@ -198,7 +198,7 @@ def test_the_window_stays_within_its_bounds_and_moves_by_one_step_for_each_round
     for _ in range(500):
         now += random.uniform(0.0, 0.3)
         round_trip, before = random.uniform(0.01, 1.0), window.ticks
-        window.answered(round_trip, 0, now=now)
+        window.decide(round_trip, now=now)
         assert 100_000 <= window.ticks <= 1_000_000
         if window.ticks != before:
             assert abs(window.ticks - before) == 100_000
