@@ -12,14 +12,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.cli.data_folder import one_place
-from penstock.cli.report import plain, table
-from penstock.streams.packets import stream_of
+from penstock.cli.report import drawn_limits, plain, several, table
+from penstock.streams.packets import client_of, stream_of
 from penstock.streams.start_times import start_on_wire
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def add_command(
     Example: penstock stream add orders --at bank --at market
     """
     found = _asked(url, lambda network: network.add_stream(stream, at=at))
-    _tell(found, as_json, f"the stream {stream} is there, with {len(at)} pubend{'s' * (len(at) != 1)}")
+    _tell(found, as_json, f"the stream {stream} is there, with {several(len(at), 'pubend')}")
 
 
 @app.command("ls")
@@ -77,7 +78,7 @@ def info_command(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a stream keeps, who reads it, and how many messages that match each reader has before it.
+    """Say what a stream keeps, who reads it, how many messages each reader has before it, and who slows publishers.
 
     Example: penstock stream info orders --durable billing
     """
@@ -92,12 +93,14 @@ def info_command(
         sizes = (f"{pubend['entries']:,}", f"{pubend['bytes']:,}")
         kept.add_row(plain(pubend["pubend"]), *sizes, _at(pubend["first"]), _at(pubend["last"]), state)
         for name in pubend["names"]:
-            who = (plain(name["reader"]) or "nobody", plain(name["where"], WHERE_SHOWN_MAX))
+            who = (plain(client_of(name["reader"])) or "nobody", plain(name["where"], WHERE_SHOWN_MAX))
             names.add_row(plain(name["name"]), plain(pubend["pubend"]), _lag(name), _at(name["seen"]), *who)
         left_out = pubend["names_in_all"] - len(pubend["names"])
         if left_out > 0 and not durable:
             names.add_row(f"and {left_out} more", plain(pubend["pubend"]))
     _print(kept)
+    for slowed in drawn_limits(found["pubends"], time()):
+        _print(slowed)
     _print(names if names.row_count else "nobody reads it under a durable name")
 
 
@@ -124,7 +127,7 @@ def trim_command(
 
     found = _asked(url, trim)
     entries = sum(pubend["entries"] for pubend in found["pubends"])
-    _tell(found, as_json, f"{entries:,} messages of {stream} are deleted")
+    _tell(found, as_json, f"{several(entries, 'message')} of {stream} {'is' if entries == 1 else 'are'} deleted")
 
 
 @app.command("rm")
@@ -203,7 +206,7 @@ async def _size(network: Network, stream: str) -> str:
     """The stream, and how much it is that would be deleted."""
     pubends = (await network.stream(stream).info())["pubends"]
     entries, names = sum(one["entries"] for one in pubends), max((one["names_in_all"] for one in pubends), default=0)
-    return f"the stream {stream} ({entries:,} messages, {names:,} durable names)"
+    return f"the stream {stream} ({several(entries, 'message')}, {several(names, 'durable name')})"
 
 
 def _check(yes: bool, what: str) -> None:

@@ -72,4 +72,4 @@ class LagWatch:
             return None
         keeping_up = heard_pace if waits and heard_pace is not None else inf
         recovering = inf if recovery_pace is None else recovery_pace
-        return Alert(query.sequence, keeping_up, recovering, lag if waits else 0.0)
+        return Alert(query.sequence, keeping_up, recovering, lag=lag if waits else 0.0)

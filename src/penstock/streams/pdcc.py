@@ -12,18 +12,20 @@ State: a few numbers for each pubend. Nothing waits for an answer: feedback that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from statistics import fmean
 
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
-from penstock.streams.alert_minima import Alert, AlertMinima
+from penstock.overlay.packets import BrokerId
+from penstock.streams.alert_minima import NOBODY, Alert, AlertMinima
 from penstock.streams.config import StreamsConfig
 from penstock.streams.horizon_watch import HorizonWatch
 from penstock.streams.lag_watch import LagWatch
 from penstock.streams.matched_rate import MatchedRate
 from penstock.streams.packets import Dcq, Tick, Uca
+from penstock.streams.publish_limit import PublishLimit
 from penstock.streams.publish_rate import PublishRate
 from penstock.streams.records import AlertReceived, HorizonMeasured, PublishRateChanged
 from penstock.streams.relay import Relay
@@ -34,13 +36,16 @@ TICKS_PER_MILLISECOND = 1_000
 class RelayControl:
     """The part of a relay, and of an edge."""
 
-    def __init__(self, relay: Relay, config: StreamsConfig) -> None:
+    def __init__(self, relay: Relay, config: StreamsConfig, broker: BrokerId = NOBODY) -> None:
         self.relay = relay
-        self._paper = config.control_rule == "paper"
+        self._broker = broker  # this one, as our alerts name it
+        self._config = config
+        self._lane = control_lane(config)
         self._watch = HorizonWatch(config)
         self._lag_watch = LagWatch(config)
         self._minima = AlertMinima()
         self._asked = 0  # the highest number of a query: there is no alert to a later one
+        self._nacked = 0  # how often we had asked for something by the last query
 
     @property
     def recovery_pace(self) -> float | None:
@@ -53,10 +58,10 @@ class RelayControl:
         self._asked = max(self._asked, packet.sequence)
         effects: list[Effect] = []
         if relay.downstream:
-            effects.append(Send(tuple(relay.downstream), packet, Lane.CONTROL))
+            effects.append(Send(tuple(relay.downstream), packet, self._lane))
         if not relay.has_readers:
             return effects
-        behind = relay.recovering
+        behind = self._recovering()
         alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
         self._lag_watch.queried(packet, now=now)
         if self._watch.pace is not None:
@@ -64,7 +69,7 @@ class RelayControl:
             effects.append(
                 HorizonMeasured(relay.pubend, relay.horizon, packet.newest, self._watch.pace, behind, window)
             )
-        return effects + self.alerted(alert) if self._paper and alert is not None else effects
+        return effects + self._alert(alert) if self._config.control_rule == "paper" else effects
 
     def looked(self, beside: Sequence[RelayControl], *, now: float) -> list[Effect]:
         """A while after a query; `beside`: the controls of all pubends that come over the same link, this one too."""
@@ -72,8 +77,19 @@ class RelayControl:
         heard_pace = self._lag_watch.look(relay.newest, relay.horizon, ignoring=relay.recovering, now=now)
         paces = [one.recovery_pace for one in beside if one.recovery_pace is not None]
         recovery_pace = None if self.recovery_pace is None else fmean(paces)
-        alert = self._lag_watch.alert(heard_pace, recovery_pace, now=now)
-        return [] if alert is None else self.alerted(alert)
+        return self._alert(self._lag_watch.alert(heard_pace, recovery_pace, now=now))
+
+    def _alert(self, alert: Alert | None) -> list[Effect]:
+        """One of our own, if any."""
+        if alert is None:
+            return []
+        return self.alerted(alert._replace(keeping_up_edge=self._broker, recovering_edge=self._broker))
+
+    def _recovering(self) -> bool:
+        if not self._config.recovering_by_nacks:
+            return self.relay.recovering
+        before, self._nacked = self._nacked, self.relay.nacked
+        return self._nacked > before
 
     def alerted(self, alert: Alert) -> list[Effect]:
         """One from below, or of our own."""
@@ -82,9 +98,10 @@ class RelayControl:
         up = self._minima.add(alert)
         if up is None or self.relay.upstream is None:
             return []
-        paces = _told(up.keeping_up), _told(up.recovering)
-        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, *paces, up.lag)
-        return [Send((self.relay.upstream,), packet, Lane.CONTROL)]
+        paces = (_told(up.keeping_up), _told(up.recovering))
+        edges = (_named(up.keeping_up, up.keeping_up_edge), _named(up.recovering, up.recovering_edge))
+        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, *paces, *edges, up.lag)
+        return [Send((self.relay.upstream,), packet, self._lane)]
 
 
 class PubendControl:
@@ -99,11 +116,23 @@ class PubendControl:
         self._rate = PublishRate(config) if config.control_rule == "paper" else MatchedRate(config)
         self._pubend = pubend
         self._sequence = newest // TICKS_PER_MILLISECOND
+        self._last: tuple[Uca, float] | None = None  # the last alert, and when it came
 
     @property
     def rate(self) -> float | None:
         """Publications per second that it takes; None: as many as come."""
         return self._rate.rate
+
+    def limit(self, name_of: Callable[[BrokerId], str]) -> PublishLimit | None:
+        """The same with its reason: what the last alert said, of those who keep up if any does."""
+        if self._rate.rate is None or self._last is None:
+            return None
+        alert, at = self._last
+        recovering = alert.keeping_up is None
+        pace = alert.recovering if recovering else alert.keeping_up
+        edge = alert.recovering_edge if recovering else alert.keeping_up_edge
+        name = "" if edge is None else name_of(edge)
+        return PublishLimit(self._rate.rate, self._rate.since, name, recovering, pace or 0.0, at)
 
     def query(self, newest: Tick) -> Dcq:
         """The next query."""
@@ -114,12 +143,13 @@ class PubendControl:
         """An alert has come up."""
         if packet.sequence > self._sequence:
             return []
-        alert = read_alert(packet)
-        lowered = self._rate.alerted(alert, offered=offered, next_query=self._sequence + 1, now=now)
+        self._last = (packet, now)
+        before = self.rate
+        self._rate.alerted(read_alert(packet), offered=offered, next_query=self._sequence + 1, now=now)
         effects: list[Effect] = [
             AlertReceived(self._pubend, packet.sequence, _shown(packet.keeping_up), _shown(packet.recovering))
         ]
-        return [*effects, self._changed("alert")] if lowered else effects
+        return [*effects, self._changed("alert")] if self.rate != before else effects
 
     def looked(self, *, offered: float, now: float) -> list[Effect]:
         """Time has passed: the rate may rise."""
@@ -129,13 +159,26 @@ class PubendControl:
         return PublishRateChanged(self._pubend, -1.0 if self.rate is None else self.rate, cause)
 
 
+def control_lane(config: StreamsConfig) -> Lane:
+    """Where queries and alerts travel."""
+    return Lane.CONTROL if config.control_first else Lane.STREAM
+
+
 def read_alert(packet: Uca) -> Alert:
     """An alert as it came over a link."""
-    return Alert(packet.sequence, _meant(packet.keeping_up), _meant(packet.recovering), packet.lag)
+    keeping_up_edge, recovering_edge = (
+        NOBODY if edge is None else edge for edge in (packet.keeping_up_edge, packet.recovering_edge)
+    )
+    paces = _meant(packet.keeping_up), _meant(packet.recovering)
+    return Alert(packet.sequence, *paces, keeping_up_edge, recovering_edge, packet.lag)
 
 
 def _told(pace: float) -> float | None:
     return None if pace == inf else max(0.0, pace)
+
+
+def _named(pace: float, edge: BrokerId) -> BrokerId | None:
+    return None if pace == inf or edge == NOBODY else edge
 
 
 def _meant(pace: float | None) -> float:

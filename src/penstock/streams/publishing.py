@@ -17,7 +17,18 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
 from penstock.streams.edge import HomeBroker
-from penstock.streams.packets import PublishAnswer, PublishRequest, StreamPublish, StreamPublished, pubend_name
+from penstock.streams.packets import (
+    PublishAnswer,
+    PublishRequest,
+    PublishStored,
+    PublishWaits,
+    StreamPublish,
+    StreamPublished,
+    StreamStored,
+    StreamWaits,
+    Tick,
+    pubend_name,
+)
 
 WAITING_MAX = 100_000
 
@@ -72,6 +83,31 @@ class Publishing:
             return []
         answer = StreamPublished(request, packet.pubend, packet.tick, packet.problem, packet.again, packet.unknown)
         return [Send((link,), answer, Lane.CONTROL)]
+
+    def stored(self, packet: PublishStored) -> list[Effect]:
+        """The pubend has several on disk."""
+        stored: dict[Link, list[tuple[int, Tick]]] = {}
+        waiting = self._waiting.pop
+        for number, tick in packet.stored:
+            link, request = waiting(number, (None, 0))
+            if link is not None:
+                stored.setdefault(link, []).append((request, tick))
+        return [
+            Send((link,), StreamStored(packet.pubend, tuple(requests)), Lane.CONTROL)
+            for link, requests in stored.items()
+        ]
+
+    def waits(self, packet: PublishWaits) -> list[Effect]:
+        """The pubend has them, and takes its time."""
+        requests: dict[Link, list[int]] = {}
+        for number in packet.requests:
+            link, request = self._waiting.get(number, (None, 0))
+            if link is not None:
+                requests.setdefault(link, []).append(request)
+        return [
+            Send((link,), StreamWaits(tuple(numbers), packet.notice), Lane.CONTROL)
+            for link, numbers in requests.items()
+        ]
 
     def link_down(self, link: Link) -> None:
         """A client is gone."""

@@ -89,6 +89,7 @@ class Relay:
         self.ignored = 0  # packets beyond the receive window
         self.silence_at = 0.0  # when everybody was last told how far the silence goes
         self.recovering = False  # some were, and the horizon has not come near the newest tick since
+        self.nacked = 0  # how often we have asked upstream for something
         self._life = life
         self._config = config
         self.window = self._new_window()
@@ -387,6 +388,7 @@ class Relay:
         due = self.nacks.due(list(wanted), now)
         if not due:
             return []
+        self.nacked += 1
         effects: list[Effect] = self.tell_join()
         return [*effects, *self._nacks(due)]
 

@@ -16,6 +16,7 @@ class StreamTimer(IntEnum):
     PUBEND_NAMES = 4  # (pubend): write the positions of durable names
     PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
     PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
+    PUBEND_WAITING = 8  # (pubend): tell publishers that their messages wait for the rate
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now
@@ -29,7 +30,7 @@ class StreamTimer(IntEnum):
     PUBLISH = 18  # (request): the pubend has not answered
     EDGE_LAG = 19  # (pubend): have the data come that a query spoke of?
     # Of a client.
-    CLIENT_RETRY = 20  # (request): a publication has not been answered
+    CLIENT_RETRY = 20  # a publication may not have been answered in time
     CLIENT_SUBSCRIBE = 21  # (subscription): DurableSubscribe has not been answered, or is to be tried again
     CLIENT_ACKNOWLEDGE = 22  # (subscription): send what the application has acknowledged
     CLIENT_RESUME = 23  # (subscription, pubend): a hole has not closed

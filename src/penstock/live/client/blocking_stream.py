@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from penstock.content.message import Attributes
 from penstock.live.client.stream import Receipt, Start, Stream
 from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
+from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
 
@@ -73,6 +74,10 @@ class BlockingStream:
         begins: dict[str, Any] = {"durable": durable, "start": start, "positions": positions}
         made = self._stream.subscribe(where, ack=ack, takeover=takeover, **begins)
         return BlockingStreamSubscription(self._network, made)
+
+    def report(self) -> PublisherReport:
+        """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
+        return self._network._look(self._stream.report)
 
     def info(self, *, durable: str = "") -> dict[str, Any]:
         """What the stream's pubends say of it."""
@@ -141,9 +146,13 @@ class BlockingStreamSubscription:
         """Up to where messages were given out: to be kept with what the application made of them."""
         return self._network._look(lambda: self._subscription._positions_before(self._taken))
 
+    def lag(self) -> int | None:
+        """How many messages the stream has that match and are not acknowledged; None: the pubends could not say."""
+        return self._network._do(self._subscription.lag())
+
     def report(self) -> ReaderReport:
-        """How it fares; asks the pubends for the lag, in messages that match."""
-        return self._network._do(self._subscription.report())
+        """How it fares here; `lag` asks the stream."""
+        return self._network._look(self._subscription.report)
 
     @property
     def stream(self) -> str:
