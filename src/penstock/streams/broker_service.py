@@ -185,6 +185,8 @@ class StreamBroker:
                 effects += self._relays.expired(timer, pubend, now=now)
             case StreamTimer.PUBEND_QUERY:
                 effects += self._controls.expired(pubend, now=now)
+            case StreamTimer.EDGE_LAG:
+                effects += self._controls.looked(pubend, now=now)
             case StreamTimer.PROGRESS:
                 effects += self._edge.progress(pubend, now=now)
             case StreamTimer.COMMAND:

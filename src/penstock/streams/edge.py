@@ -315,7 +315,7 @@ class Edge:
         """The unknown ticks that cursors stand before, within their NACK windows."""
         wanted = TickRanges()
         adapted = self._config.edge_control and not relay.at_source
-        window = relay.window.ticks if adapted else int(self._config.nack_window * TICKS_PER_SECOND)
+        whole = int(self._config.nack_window * TICKS_PER_SECOND)
         readers = self._by_pubend.get(relay.pubend)
         places = {} if readers is None else readers.before(relay.newest)
         if readers and relay.horizon:
@@ -325,7 +325,7 @@ class Edge:
         if relay.at_source:
             ahead = min(ahead, AHEAD_MAX)
         for position, since in places:
-            last = min(relay.newest, position + window)
+            last = min(relay.newest, relay.window.upto(position) if adapted else position + whole)
             unknown = known.unknown(position + 1, last, since, WANTED_MAX) if position < last else []
             for count, (first, upto) in enumerate(unknown):
                 if count and count + known.between(position, first) > ahead:
