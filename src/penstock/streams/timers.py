@@ -16,6 +16,7 @@ class StreamTimer(IntEnum):
     PUBEND_NAMES = 4  # (pubend): write the positions of durable names
     PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
     PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
+    PUBEND_SHARES = 8  # (pubend): look for members that are gone, and messages that are overdue
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now
