@@ -35,7 +35,8 @@ def drawn_members(
         "failed": FAILED if failed else "",
     }
     where = random.choice(wheres)
-    forgets = random.choice((0.0, 0.0, 0.05)) if options["ack_within"] else 0.0
+    forgets = random.choice((0.0, 0.0, 0.05)) if options["ack_within"] else 0.0  # more would take too long to heal
+    windows = (16, 16, 3) if forgets else (16, 16, 1, 3)
     starts = sorted(random.choice((0.0, random.uniform(0.0, until))) for _ in range(random.randint(1, 5)))
     members = []
     for turn, start in enumerate(starts):
@@ -55,7 +56,7 @@ def drawn_members(
                 name=f"m-{stream.name}-{turn}",
                 broker=random.choice(names),
                 subscribe=(subscription,),
-                services={"streams": StreamsClientConfig(share_window=random.choice((16, 16, 1, 3)))},
+                services={"streams": StreamsClientConfig(share_window=random.choice(windows))},
             )
         )
     return members, [StreamSpec(name=FAILED, at=(random.choice(names),))] if failed else []

@@ -21,7 +21,7 @@ from penstock.scenario.shared_facts import (
 )
 from penstock.scenario.stream_book import StreamPublication, Ticks
 from penstock.scenario.stream_facts import MessageCommitted, StoreAsked, StoreConfirmed, StreamFact
-from penstock.streams.packets import Range, Tick, Verdict, stream_of
+from penstock.streams.packets import Range, ShareVerdict, Tick, stream_of
 from penstock.streams.share_record import ACK_WITHIN, ATTEMPTS
 
 Life = tuple[Reader, int]  # a subscription, and the how-manieth time it was asked for
@@ -149,7 +149,7 @@ class SharedBook:
                 if said is not None and said.ended_at is None:
                     said.ended_at = time
                 found = self.message(self._lives[reader][1], pubend, tick)
-                if verdict is Verdict.DONE:
+                if verdict is ShareVerdict.DONE:
                     found.done_at = found.done_at or time
                     found.confirmed_at = found.confirmed_at or (time if confirmed else None)
             case _:

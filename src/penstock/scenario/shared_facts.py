@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from penstock.streams.message import StreamMessage
-from penstock.streams.packets import Position, Tick, Verdict
+from penstock.streams.packets import Position, ShareVerdict, Tick
 
 Reader = tuple[str, int]  # the client, and the number of its subscription; one life of it, in `SharingBegan`
 
@@ -59,7 +59,7 @@ class SharedSaid(Struct, frozen=True):
     pubend: str
     tick: Tick
     attempt: int
-    verdict: Verdict
+    verdict: ShareVerdict
     confirmed: bool
 
 

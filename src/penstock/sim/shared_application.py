@@ -30,7 +30,7 @@ from penstock.scenario.spec import SubscriptionSpec
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.streams.message import StreamMessage
-from penstock.streams.packets import Tick, Verdict
+from penstock.streams.packets import ShareVerdict, Tick
 
 TRY_AGAIN = 1.0  # seconds after a refusal
 
@@ -153,12 +153,12 @@ class SharedApplication:
         self._apply(self._machine().taken(member.number, 1, now=self._host.now()))
         chance = self._random.random()
         if chance < member.spec.rejects:
-            self._settle(member, message, Verdict.REJECTED)
+            self._settle(member, message, ShareVerdict.REJECTED)
         elif chance >= member.spec.rejects + member.spec.forgets:
-            self._settle(member, message, Verdict.DONE)
+            self._settle(member, message, ShareVerdict.DONE)
         self._take_soon(member)
 
-    def _settle(self, member: _Member, message: StreamMessage, verdict: Verdict) -> None:
+    def _settle(self, member: _Member, message: StreamMessage, verdict: ShareVerdict) -> None:
         at = ((self._name, member.number), message.pubend, message.tick, message.attempt)
         self._tell(SharedSaid(*at, verdict, False))
 

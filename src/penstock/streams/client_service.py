@@ -39,11 +39,11 @@ from penstock.streams.packets import (
     Position,
     ShareDelivery,
     ShareSettled,
+    ShareVerdict,
     StreamDelivery,
     StreamPublished,
     StreamReport,
     Tick,
-    Verdict,
 )
 from penstock.streams.shared_reader import SharedReader
 from penstock.streams.timers import StreamTimer
@@ -169,7 +169,7 @@ class StreamClient:
         return reader.acknowledge(pubend, tick, ticket=ticket, now=now)
 
     def settle(
-        self, number: int, pubend: str, handout: Handout, verdict: Verdict, *, ticket: Ticket, now: float
+        self, number: int, pubend: str, handout: Handout, verdict: ShareVerdict, *, ticket: Ticket, now: float
     ) -> list[Effect]:
         """The application is done with one message of a shared name, or rejects it; answered when that is on disk."""
         reader = self._readers.get(number)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.content.message import Identity, Message, make_message
 from penstock.errors import InvalidMessage
@@ -23,9 +23,7 @@ from penstock.kernel.storage import Entries, Read, StorageFailed, StorageResult
 from penstock.streams.log_codec import UnreadableEntry, decode_messages
 from penstock.streams.packets import PublishAnswer, Tick
 from penstock.streams.pubend_core import PubendCore
-
-if TYPE_CHECKING:
-    from penstock.streams.shared_name import SharedName
+from penstock.streams.share_window import ShareWindow
 
 PAUSE_FIRST = 0.5  # seconds, doubled each time
 PAUSE_MAX = 8.0
@@ -35,10 +33,21 @@ Answered = Callable[[PublishAnswer, float], list[Effect]]
 StoreElsewhere = Callable[[str, str, str, Message, Answered, float], list[Effect]]  # stream, key, publication_id, ...
 
 
+class Failing(Protocol):
+    """A shared name, as far as its mover needs it."""
+
+    name: str
+    failed_stream: str
+    window: ShareWindow
+
+    def pump(self, now: float) -> list[Effect]:
+        """Something is done with."""
+
+
 class FailedMover:
     """Moves the failed messages of one shared name."""
 
-    def __init__(self, core: PubendCore, shared: SharedName, store: StoreElsewhere) -> None:
+    def __init__(self, core: PubendCore, shared: Failing, store: StoreElsewhere) -> None:
         self.moved = 0
         self.problem = ""
         self._core = core

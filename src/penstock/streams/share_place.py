@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from penstock.kernel.machine import Accepted, Done, Effect, Refused
 from penstock.kernel.storage import Ticket
-from penstock.streams.packets import Handout, Tick, Verdict, VerdictItem
+from penstock.streams.packets import Handout, ShareVerdict, Tick, VerdictItem
 
 PAST_MAX = 1_024
 T = TypeVar("T")
@@ -30,7 +30,7 @@ WAITERS_MAX = 16  # for one handout
 class Settled(Struct):
     """What the application has said, until it is confirmed."""
 
-    verdict: Verdict
+    verdict: ShareVerdict
     waiters: list[Ticket]
     said_at: float
 
@@ -44,8 +44,8 @@ class SharePlace:
         self.settled: dict[Handout, Settled] = {}
         self.gap: Tick = 0  # the end of the last one that was told
         self._stale: dict[Handout, None] = {}
-        self._past: dict[Handout, Verdict] = {}
-        self._unsaid: dict[Handout, Verdict] = {}
+        self._past: dict[Handout, ShareVerdict] = {}
+        self._unsaid: dict[Handout, ShareVerdict] = {}
 
     def comes(self, handout: Handout) -> bool:
         """A handout has come; True: it is new, and for the application. What is known is said again."""
@@ -60,23 +60,23 @@ class SharePlace:
         known = handout in self.held
         if not known and len(self.held) + len(self.settled) >= 2 * self._window:
             return False
-        self._unsaid[handout] = Verdict.TAKEN if self.held.setdefault(handout, False) else Verdict.RECEIVED
+        self._unsaid[handout] = ShareVerdict.TAKEN if self.held.setdefault(handout, False) else ShareVerdict.RECEIVED
         return not known
 
     def gap_comes(self, last: Tick) -> bool:
         """A gap was told; True: it is new."""
         new = last > self.gap
         self.gap = max(self.gap, last)
-        self._unsaid[last, 0] = Verdict.RECEIVED
+        self._unsaid[last, 0] = ShareVerdict.RECEIVED
         return new
 
     def taken(self, handout: Handout) -> None:
         """The application has it."""
         if handout in self.held:
             self.held[handout] = True
-            self._unsaid[handout] = Verdict.TAKEN
+            self._unsaid[handout] = ShareVerdict.TAKEN
 
-    def settle(self, handout: Handout, verdict: Verdict, ticket: Ticket) -> list[Effect]:
+    def settle(self, handout: Handout, verdict: ShareVerdict, ticket: Ticket) -> list[Effect]:
         """The application says what became of it; the ticket is answered when that is on disk."""
         if handout in self._past:
             return [Done(ticket, Accepted())] if ticket else []
@@ -111,12 +111,12 @@ class SharePlace:
         """The member leaves: what the application has not seen was not tried."""
         for handout, taken in list(self.held.items()):
             if not taken:
-                self.settle(handout, Verdict.RETURNED, 0)
+                self.settle(handout, ShareVerdict.RETURNED, 0)
 
     def say_all(self) -> None:
         """Somebody may have forgotten what was said."""
         for handout, taken in self.held.items():
-            self._unsaid[handout] = Verdict.TAKEN if taken else Verdict.RECEIVED
+            self._unsaid[handout] = ShareVerdict.TAKEN if taken else ShareVerdict.RECEIVED
         for handout, settled in self.settled.items():
             self._unsaid[handout] = settled.verdict
 

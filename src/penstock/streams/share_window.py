@@ -13,11 +13,12 @@ is an *attempt*. It has one holder at a time:
 An attempt that may have reached the application counts, whatever became of it. One that the member returns unseen does
 not, nor one that was planned and never sent.
 
-Who gets it. A message that was never tried goes to the member that holds the fewest, in the order of ticks, as far as
-credit reaches. One that was tried is handed out alone: to a member that holds nothing else, and that gets nothing else
-until it is settled; and to another member than the last, if one is free. So a message that kills its readers fails by
-itself, and does not take those with it that happened to be in the same client. As many members as there are messages
-that wait for this get nothing new meanwhile.
+Who gets it. A message goes to the member that holds the fewest, in the order of ticks, as far as credit reaches. One
+whose last attempt ended without a word, because its member was gone or it was overdue, is a *suspect*, and is handed
+out alone: to a member that holds nothing else, and that gets nothing else until it is settled; and to another member
+than the last, if one is free. So a message that kills its readers fails by itself, and does not take those with it that
+happened to be in the same client. As many members as there are suspects that wait get nothing else meanwhile. What was
+rejected is none: its reader has survived it. It is tried again after a pause.
 
 Time. A member that is not heard of for a lease is gone. A message is overdue `ack_within` seconds after the application
 took it; before that, after the application last took or settled anything: who works through a queue is not late with
@@ -37,7 +38,7 @@ from collections.abc import Sequence
 
 from penstock.content.message import Message
 from penstock.overlay.packets import BrokerId
-from penstock.streams.packets import SETTLING, Tick, Verdict
+from penstock.streams.packets import SETTLING, ShareVerdict, Tick
 
 OPEN_MAX = 1_000
 OPEN_BYTES_MAX = 4 << 20
@@ -45,7 +46,7 @@ MEMBERS_MAX = 256
 FAILED_MAX = 1_000
 REJECTED_PAUSE = 0.1  # seconds after the first rejection of a message, doubled each time
 REJECTED_PAUSE_MAX = 10.0
-RESEND_FIRST = 1.0  # seconds without a word that it has come, doubled each time
+RESEND_FIRST = 0.5  # seconds without a word that it has come, doubled each time
 RESEND_MAX = 8.0
 
 
@@ -71,7 +72,7 @@ class Member:
 
     def room(self) -> int:
         """How many more it may be given."""
-        alone = self.stalled or any(message.attempts > 1 for message in self.holding.values())
+        alone = self.stalled or any(message.suspect for message in self.holding.values())
         return 0 if self.holding and alone else self.credit - len(self.holding)
 
     def made_progress(self, at: float) -> None:
@@ -84,7 +85,7 @@ class OpenMessage:
 
     __slots__ = (
         *("attempts", "given_at", "given_to", "holder", "last_reader", "message", "planned", "prepaid", "ready_at"),
-        *("received", "resend_at", "resend_delay", "taken_at", "tick"),
+        *("received", "resend_at", "resend_delay", "suspect", "taken_at", "tick"),
     )
 
     def __init__(self, tick: Tick, message: Message | None) -> None:
@@ -96,6 +97,7 @@ class OpenMessage:
         self.planned = False
         self.given_to: dict[int, str] = {}  # attempt -> reader, as far as this life knows
         self.last_reader = ""
+        self.suspect = False  # the last attempt ended without a word
         self.ready_at = 0.0  # not before then
         self.received = False
         self.given_at = self.resend_at = self.resend_delay = 0.0
@@ -127,8 +129,8 @@ class ShareWindow:
         self.size_bytes = 0
         self.redelivered = self.done = self.rejected = self.overdue = 0
         self._lease = lease
-        self._fresh: list[Tick] = []  # waiting, never tried
-        self._again: list[Tick] = []  # waiting, tried before
+        self._waiting: list[Tick] = []
+        self._suspects: list[Tick] = []  # waiting too
         self._stuck: list[Tick] = []  # to be failed, and there is no room
         self._planned: list[OpenMessage] = []
         self._turns = 0
@@ -145,7 +147,7 @@ class ShareWindow:
         return min(self.upto, first - 1)
 
     def waiting(self) -> int:
-        return len(self._fresh) + len(self._again) + len(self._stuck)
+        return len(self._waiting) + len(self._suspects) + len(self._stuck)
 
     def serving(self) -> bool:
         """Whether there is a member that can be sent something."""
@@ -163,6 +165,7 @@ class ShareWindow:
         self.without_content[tick] = None
         found.attempts = attempts
         if not holder:
+            found.suspect = attempts > 0
             self._tried_before(found, at)
             return
         member = self.members.setdefault(holder, Member(holder, at))
@@ -206,7 +209,7 @@ class ShareWindow:
         """A member is gone; what it holds was tried, for all we know."""
         del self.members[member.reader]
         for message in list(member.holding.values()):
-            self._end_attempt(message, at)
+            self._end_in_silence(message, at)
 
     def pass_time(self, at: float) -> None:
         """Members that were not heard of are gone; what is overdue goes to others."""
@@ -218,44 +221,49 @@ class ShareWindow:
                 if not message.planned and message.overdue_at(self.ack_within) <= at:
                     self.overdue += 1
                     member.stalled = True
-                    self._end_attempt(message, at)
+                    self._end_in_silence(message, at)
 
     # Who gets what.
 
     def plan(self, at: float) -> bool:
         """Choose members for what waits; True: something is planned, and to be written before it is sent."""
         serving = [member for member in self.members.values() if member.ready]
-        self._plan_fresh(self._plan_again(serving, at))
+        self._plan_others(self._plan_suspects(serving), at)
         return bool(self._planned)
 
-    def _plan_again(self, members: list[Member], at: float) -> list[Member]:
-        """Each message that was tried before goes to a member that holds nothing; returns who is not needed for it."""
+    def _plan_suspects(self, members: list[Member]) -> list[Member]:
+        """Each goes to a member that holds nothing; returns who is not needed for it."""
         free = list(members)
-        for tick in list(self._again):
+        for tick in list(self._suspects):
             message = self.open[tick]
             if not free:
                 break
-            if message.ready_at > at or message.message is None:
+            if message.message is None:
                 continue
             member = min(free, key=lambda one: _fitness(one, message))
             free.remove(member)
             if not member.holding:
-                self._again.remove(tick)
+                self._suspects.remove(tick)
                 self._give(message, member)
         return free
 
-    def _plan_fresh(self, members: list[Member]) -> None:
+    def _plan_others(self, members: list[Member], at: float) -> None:
         free = [member for member in members if member.room() > 0]
-        given = 0
-        for tick in self._fresh:
-            if not free or self.open[tick].message is None:
+        kept: list[Tick] = []
+        looked_at = 0
+        for tick in self._waiting:
+            if not free:
                 break
-            member = min(free, key=_load)
-            self._give(self.open[tick], member)
-            given += 1
+            looked_at += 1
+            message = self.open[tick]
+            if message.ready_at > at or message.message is None:
+                kept.append(tick)
+                continue
+            member = min(free, key=lambda one: (one.reader == message.last_reader, *_load(one)))
+            self._give(message, member)
             if member.room() <= 0:
                 free.remove(member)
-        del self._fresh[:given]
+        self._waiting[:looked_at] = kept
 
     def _give(self, message: OpenMessage, member: Member) -> None:
         message.attempts += not message.prepaid
@@ -288,9 +296,13 @@ class ShareWindow:
                 self._end_attempt(message, at)
 
     def resend(self, member: Member, at: float) -> list[OpenMessage]:
-        """What it holds and has not said to have got, and was not sent for a while."""
+        """What it has not said to have got for a while: one at a time, lest what is slow becomes slower.
+
+        After it has registered anew, all at once.
+        """
         sent = [message for message in member.holding.values() if not message.planned and message.message is not None]
-        found = [message for message in sent if member.ready and not message.received and message.resend_at <= at]
+        due = [message for message in sent if member.ready and not message.received and message.resend_at <= at]
+        found = [message for message in due if not message.resend_delay] or due[:1]
         for message in found:
             message.resend_delay = min(RESEND_MAX, 2 * message.resend_delay or RESEND_FIRST)
             message.resend_at = at + message.resend_delay
@@ -298,7 +310,7 @@ class ShareWindow:
 
     # What members say.
 
-    def judge(self, member: Member, tick: Tick, attempt: int, verdict: Verdict, at: float) -> str:
+    def judge(self, member: Member, tick: Tick, attempt: int, verdict: ShareVerdict, at: float) -> str:
         """A member says what became of a handout; returns what is wrong with that, if anything is."""
         message = self.open.get(tick) or self.failed.get(tick)
         if message is None:
@@ -307,13 +319,13 @@ class ShareWindow:
             known = attempt < message.attempts  # an earlier life may have handed it out
             return "" if known else f"tick {tick} was not handed to it in attempt {attempt}"
         current = message.holder is member and message.attempts == attempt
-        if verdict is Verdict.DONE:
+        if verdict is ShareVerdict.DONE:
             self._settle(member, message, at)
         elif current and verdict in SETTLING:
             self._give_up(member, message, verdict, at)
         elif current:
             message.received = True
-            if verdict is Verdict.TAKEN and message.taken_at is None:
+            if verdict is ShareVerdict.TAKEN and message.taken_at is None:
                 message.taken_at = at
                 member.made_progress(at)
         return ""
@@ -332,10 +344,10 @@ class ShareWindow:
             self._close(message)
         self.dirty = True
 
-    def _give_up(self, member: Member, message: OpenMessage, verdict: Verdict, at: float) -> None:
+    def _give_up(self, member: Member, message: OpenMessage, verdict: ShareVerdict, at: float) -> None:
         member.made_progress(at)
-        pause = 0.0
-        if verdict is Verdict.REJECTED:
+        pause, message.suspect = 0.0, False
+        if verdict is ShareVerdict.REJECTED:
             self.rejected += 1
             pause = min(REJECTED_PAUSE_MAX, REJECTED_PAUSE * 2.0 ** min(30, message.attempts - 1))
         else:
@@ -350,7 +362,7 @@ class ShareWindow:
         count = 0
         for tick in list(self.failed)[: OPEN_MAX - len(self.open)]:
             message = self.open[tick] = self.failed.pop(tick)
-            message.attempts = 0
+            message.attempts, message.suspect = 0, False
             message.given_to.clear()
             self.without_content[tick] = None
             self._wait(message, 0.0)
@@ -382,6 +394,10 @@ class ShareWindow:
 
     # Parts.
 
+    def _end_in_silence(self, message: OpenMessage, at: float) -> None:
+        message.suspect = message.suspect or not message.planned
+        self._end_attempt(message, at)
+
     def _end_attempt(self, message: OpenMessage, at: float, pause: float = 0.0) -> None:
         assert message.holder is not None
         del message.holder.holding[message.tick]
@@ -401,7 +417,7 @@ class ShareWindow:
 
     def _wait(self, message: OpenMessage, ready_at: float) -> None:
         message.ready_at = ready_at
-        insort(self._again if message.tried else self._fresh, message.tick)
+        insort(self._suspects if message.suspect else self._waiting, message.tick)
 
     def _close(self, message: OpenMessage) -> None:
         """It is open no longer."""
@@ -413,7 +429,7 @@ class ShareWindow:
             del message.holder.holding[message.tick]
             message.holder, message.planned = None, False
             return
-        for waiting in (self._fresh, self._again, self._stuck):
+        for waiting in (self._waiting, self._suspects, self._stuck):
             if message.tick in waiting:
                 waiting.remove(message.tick)
 
@@ -424,5 +440,5 @@ def _load(member: Member) -> tuple[bool, int, int]:
 
 
 def _fitness(member: Member, message: OpenMessage) -> tuple[bool, bool, bool, int]:
-    """For a message that was tried before: who holds nothing, and has not had it last."""
+    """For a suspect: who holds nothing, and has not had it last."""
     return member.stalled, bool(member.holding), member.reader == message.last_reader, member.turn

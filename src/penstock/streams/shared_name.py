@@ -39,8 +39,8 @@ from penstock.streams.packets import (
     SessionEnded,
     SharedHandout,
     SharedItem,
+    ShareVerdict,
     Tick,
-    Verdict,
     Verdicts,
     VerdictsStored,
 )
@@ -169,10 +169,10 @@ class SharedName:
     def verdicts(self, packet: Verdicts, member: Member, now: float) -> list[Effect]:
         """A member says what became of messages."""
         at = self._elapsed(now)
-        member.heard_at, member.ready = at, True
+        new, member.ready, member.heard_at = not member.ready, True, at
         effects: list[Effect] = []
         for tick, attempt, number in packet.verdicts:
-            verdict = Verdict(number)
+            verdict = ShareVerdict(number)
             if not attempt:
                 self._gap_heard(tick)
                 continue
@@ -183,7 +183,8 @@ class SharedName:
             over = verdict in SETTLING or not self.window.holds(member, tick, attempt)
             if over and len(self._settled) < SETTLED_MAX:
                 self._settled.append((member.reader, (tick, attempt)))
-        effects += self._send(member, self.window.resend(member, at), now)
+        if new:
+            effects += self._send(member, self.window.resend(member, at), now)
         return effects + self.pump(now)
 
     # The log.
@@ -254,11 +255,11 @@ class SharedName:
     def _tell_gap(self, now: float) -> list[Effect]:
         gap = self._gap()
         at = self._elapsed(now)
-        serving = [one for one in self.window.members.values() if one.ready and not one.stalled]
+        serving = [one for one in self.window.members.values() if one.ready]
         if gap is None or not serving or at < self._gap_told_at + GAP_AGAIN:
             return []
         self._gap_told_at = at
-        member = min(serving, key=lambda one: -one.heard_at)
+        member = min(serving, key=lambda one: (one.stalled, -one.heard_at))
         packet = SharedHandout(self._core.name, self._core.epoch, self.name, member.session, (), gap)
         return self._core.send(member.broker, packet, now)
 

@@ -29,8 +29,8 @@ from penstock.streams.packets import (
     ShareDelivery,
     ShareSettle,
     ShareSettled,
+    ShareVerdict,
     Tick,
-    Verdict,
 )
 from penstock.streams.records import GapNoticed, StreamDelivered
 from penstock.streams.share_place import SharePlace
@@ -111,7 +111,9 @@ class SharedReader(DurableReader):
         self._acknowledge_soon(now + GATHER)
         return []
 
-    def settle(self, pubend: str, handout: Handout, verdict: Verdict, *, ticket: Ticket, now: float) -> list[Effect]:
+    def settle(
+        self, pubend: str, handout: Handout, verdict: ShareVerdict, *, ticket: Ticket, now: float
+    ) -> list[Effect]:
         """The application is done with one message, or rejects it."""
         share = self._shares.get(pubend)
         if share is None or self.ended:

@@ -18,7 +18,7 @@ from penstock.errors import InvalidOption, PenstockError, StreamError, StreamRef
 from penstock.live.client.stream_subscription import CLOSE_WITHIN, Item, StreamSubscription
 from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.streams.message import StreamMessage
-from penstock.streams.packets import Handout, Position, Verdict
+from penstock.streams.packets import Handout, Position, ShareVerdict
 
 UNSETTLED_MAX = 10_000  # messages that the application has taken and said nothing of; the oldest are forgotten here
 
@@ -42,7 +42,7 @@ class SharedSubscription(StreamSubscription):
         if done and self._opened:
             with suppress(TimeoutError, PenstockError):
                 async with asyncio.timeout(CLOSE_WITHIN):
-                    await self._verbs.settle(self.number, done, Verdict.DONE)
+                    await self._verbs.settle(self.number, done, ShareVerdict.DONE)
         await super().close()
 
     # Acknowledging.
@@ -54,16 +54,16 @@ class SharedSubscription(StreamSubscription):
         meanwhile, it is done with for both. Raises InvalidOption for a message that did not come from here, or
         ReaderEnded.
         """
-        await self._settle(list(self._unsettled) if message is None else [self._place(message)], Verdict.DONE)
+        await self._settle(list(self._unsettled) if message is None else [self._place(message)], ShareVerdict.DONE)
 
     async def reject(self, message: StreamMessage) -> None:
         """This message cannot be processed, here and now: it is tried again, or goes where failed ones go.
 
         Returns when that is on disk. Raises InvalidOption for a message that did not come from here, or ReaderEnded.
         """
-        await self._settle([self._place(message)], Verdict.REJECTED)
+        await self._settle([self._place(message)], ShareVerdict.REJECTED)
 
-    async def _settle(self, places: Sequence[Place], verdict: Verdict) -> None:
+    async def _settle(self, places: Sequence[Place], verdict: ShareVerdict) -> None:
         if self._error is not None:
             raise self._error
         if self._closed or not self._opened:
@@ -118,7 +118,7 @@ class SharedSubscription(StreamSubscription):
         super()._tell()
         done, self._done_places = self._done_places, []
         if done and not self._closed:
-            self._verbs.settle_soon(self.number, done, Verdict.DONE)
+            self._verbs.settle_soon(self.number, done, ShareVerdict.DONE)
 
     # How it stands.
 

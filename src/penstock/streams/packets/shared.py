@@ -29,7 +29,7 @@ ATTEMPTS_MAX = 1_000
 SHARED_ITEMS_MAX = 256  # messages, or verdicts, of one packet
 
 
-class Verdict(IntEnum):
+class ShareVerdict(IntEnum):
     """What a member says of a message that was handed to it."""
 
     RECEIVED = 0  # its client has it
@@ -39,7 +39,7 @@ class Verdict(IntEnum):
     RETURNED = 4  # the application has not seen it: it was not tried
 
 
-SETTLING = (Verdict.DONE, Verdict.REJECTED, Verdict.RETURNED)
+SETTLING = (ShareVerdict.DONE, ShareVerdict.REJECTED, ShareVerdict.RETURNED)
 
 Handout = tuple[Tick, int]  # and the attempt
 SharedItem = tuple[Tick, int, Message]
@@ -77,7 +77,7 @@ def _check_handouts(handouts: tuple[Handout, ...]) -> None:
 
 def _check_verdicts(verdicts: tuple[VerdictItem, ...]) -> None:
     _check_handouts(tuple((tick, attempt) for tick, attempt, _ in verdicts))
-    require(all(0 <= verdict <= max(Verdict) for _, _, verdict in verdicts), "a verdict")
+    require(all(0 <= verdict <= max(ShareVerdict) for _, _, verdict in verdicts), "a verdict")
 
 
 def _check_gap(gap: Range | None) -> None:
