@@ -315,9 +315,10 @@ class ShareWindow:
         message = self.open.get(tick) or self.failed.get(tick)
         if message is None:
             return "" if tick <= self.upto else f"tick {tick} was never handed out"
-        if message.given_to.get(attempt) != member.reader or (message.planned and attempt == message.attempts):
-            known = attempt < message.attempts  # an earlier life may have handed it out
-            return "" if known else f"tick {tick} was not handed to it in attempt {attempt}"
+        earlier = attempt not in message.given_to and attempt <= message.tried  # an earlier life may have handed it out
+        ours = message.given_to.get(attempt) == member.reader and not (message.planned and attempt == message.attempts)
+        if not ours and not earlier:
+            return f"tick {tick} was not handed to it in attempt {attempt}"
         current = message.holder is member and message.attempts == attempt
         if verdict is ShareVerdict.DONE:
             self._settle(member, message, at)
