@@ -339,7 +339,7 @@ class StreamBroker:
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
         return self._relays.committed(pubend, data, now=now)
 
-    def store(
+    def store_elsewhere(
         self, stream: str, key: str, publication_id: str, message: Message, answered: Answered, *, now: float
     ) -> list[Effect]:
         effects = self._publishing.store(stream, key, publication_id, message, answered, now=now)

@@ -88,7 +88,7 @@ class Outlet(Protocol):
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
         """These are on disk, in the order of ticks; the horizon includes them."""
 
-    def store(
+    def store_elsewhere(
         self, stream: str, key: str, publication_id: str, message: Message, answered: Answered, *, now: float
     ) -> list[Effect]:
         """Publish a message of our own to any stream; an answer may get lost."""
@@ -147,7 +147,7 @@ class Pubend:
         self._shared = SharedNames(
             core,
             self._names,
-            lambda *what: outlet.store(*what[:-1], now=what[-1]),
+            lambda *what: outlet.store_elsewhere(*what[:-1], now=what[-1]),
         )
         self._readers = DurableReaders(core, self._names, self._shared)
         self._opening = Opening(core, self._names, self._ids, opened=self._opened)

@@ -227,8 +227,9 @@ class SharedName:
                 items = decode_messages(result.entries)
             except UnreadableEntry as error:
                 return self._core.stop(f"{self._core.name}: {error}")
+            loaded = first <= self.window.upto
             self._have_read(items, first, last if result.complete or not items else items[-1][0])
-            return self.pump(now)
+            return (self._send_again(now) if loaded else []) + self.pump(now)
 
         return self._core.disk.ask(Read(first, last, count), answered)
 
@@ -278,14 +279,19 @@ class SharedName:
         """Look for members that are gone, for what is overdue, and for what must be sent again."""
         at = self._elapsed(now)
         self.window.pass_time(at)
-        effects: list[Effect] = []
-        for member in list(self.window.members.values()):
-            effects += self._send(member, self.window.resend(member, at), now)
+        effects = self._send_again(now)
         stored = self._durable.stored
         passed = stored is not None and stored.share is not None and self.window.upto > stored.share.upto
         if passed and at >= self._written_at + PASSED_EVERY:
             self.window.dirty = True
         return effects + self.pump(now)
+
+    def _send_again(self, now: float) -> list[Effect]:
+        """What members have not said to have got."""
+        effects: list[Effect] = []
+        for member in self.window.members.values():
+            effects += self._send(member, self.window.resend(member, self._elapsed(now)), now)
+        return effects
 
     def busy(self) -> bool:
         """Whether time matters to it."""
