@@ -1,6 +1,7 @@
 """What must hold of shared names in every run.
 
-    shared-true       what comes was published to this stream, is unchanged, matches, and has an attempt that can be
+    shared-true       what comes was published to this stream, is unchanged, matches, and has an attempt that can be;
+                      one attempt comes to one member once
     shared-attempts   no message reaches applications more often than `attempts_max`, whatever crashes
     shared-alone      nobody gets a message while another member holds it, unless that one's time is over, or something
                       went wrong in the network since that one was last heard of
@@ -50,6 +51,7 @@ class SharedTrue(SharedChecker):
         if not isinstance(fact, SharedCame):
             return
         message, (_, name) = fact.message, self.book.of(fact.reader)
+        again = self.book.attempt(fact.reader, message.pubend, message.tick, message.attempt)
         publication = self.book.publications.get(message.identity)
         who = f"{time:.6f}: {fact.reader} of {name} got {_what(message)}"
         if publication is None or publication.stream != name.stream:
@@ -60,6 +62,8 @@ class SharedTrue(SharedChecker):
             self.problem(f"{who} with another content")
         if not name.predicate.matches(original.attributes):
             self.problem(f"{who}, which does not match")
+        if again is not None:
+            self.problem(f"{who} twice")
         if not 1 <= message.attempt <= name.attempts_max:
             self.problem(f"{who}; the limit is {name.attempts_max}")
 
@@ -100,7 +104,7 @@ class SharedAlone(SharedChecker):
     def _excused(self, time: float, other: Attempt, name: SharedBookName) -> bool:
         """Its time is over, or something went wrong within a lease before it got the message, or since."""
         since = other.came_at if other.taken_at is None else other.taken_at
-        overdue = time - since >= name.ack_within * (1.0 - CLOCKS) - 1.0
+        overdue = time - since >= name.ack_within * (1.0 - CLOCKS) - min(1.0, name.ack_within / 2.0)
         return overdue or any(other.came_at - self._lease - ON_THE_WAY <= at <= time for at in self._faults)
 
 
