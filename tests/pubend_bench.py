@@ -25,6 +25,7 @@ from penstock.streams.packets import (
     Progress,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
     Register,
     Registered,
     Renew,
@@ -32,7 +33,7 @@ from penstock.streams.packets import (
     Tick,
     Unregister,
 )
-from penstock.streams.pubend import Pubend
+from penstock.streams.pubend import Forgotten, Pubend
 from penstock.streams.share_failed import Answered
 from penstock.streams.timers import StreamTimer
 from penstock.testing.pump import a_message
@@ -94,7 +95,11 @@ class PubendBench:
     # The broker around it.
 
     def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]:
-        self.sent.append((broker, payload))
+        if isinstance(payload, PublishStored):  # answers like any other
+            answers = [PublishAnswer(request, payload.pubend, tick) for request, tick in payload.stored]
+            self.sent += [(broker, answer) for answer in answers]
+        else:
+            self.sent.append((broker, payload))
         return []
 
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
@@ -115,6 +120,9 @@ class PubendBench:
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
         self.gone_told.append(pubend.gone)
         return []
+
+    def pubend_removed(self, pubend: Pubend, then: Forgotten, *, now: float) -> list[Effect]:
+        return [*self.pubend_gone(pubend, now=now), *then("", now)]
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float

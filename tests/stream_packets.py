@@ -17,6 +17,7 @@ from penstock.streams.packets import (
     AdvertsWanted,
     Command,
     CommandAnswer,
+    Dcq,
     DurableAnswer,
     DurableEnded,
     DurableLeave,
@@ -31,6 +32,8 @@ from penstock.streams.packets import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
+    PublishWaits,
     Register,
     Registered,
     Renew,
@@ -48,10 +51,14 @@ from penstock.streams.packets import (
     StreamPublish,
     StreamPublished,
     StreamReport,
+    StreamStored,
+    StreamWaits,
     Take,
+    Uca,
     Unregister,
     Verdicts,
     VerdictsStored,
+    WaitNotice,
 )
 
 Strategy = st.SearchStrategy[Any]
@@ -67,6 +74,9 @@ flags = st.booleans()
 data = st.binary(max_size=50)
 attempts = st.integers(1, 1_000)
 shares = st.none() | st.builds(Share, st.floats(0.0, 1_000.0), st.integers(0, 1_000), st.just("") | words)
+paces = st.none() | st.floats(0.0, 1e6)
+requests = st.lists(counts, min_size=1, max_size=5).map(tuple)
+notices = st.builds(WaitNotice, pubends, ages, ages, st.just("") | words, flags, ages, st.floats(0.0, 3_600.0))
 
 
 def tuples(*parts: Strategy, size: int = 4) -> Strategy:
@@ -99,6 +109,8 @@ def payloads(messages: st.SearchStrategy[Message]) -> Strategy:
     return st.one_of(
         st.builds(PublishRequest, counts, pubends, words, ages, messages),
         st.builds(PublishAnswer, counts, pubends, ticks, texts, flags, flags),
+        st.builds(PublishStored, pubends, tuples(counts, ticks).filter(bool)),
+        st.builds(PublishWaits, requests, notices),
         st.builds(
             Register,
             *(counts, pubends, words, texts, texts, counts, st.integers(-1, TICK_MAX), words, flags, flags),
@@ -139,6 +151,10 @@ def stream_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet], S
             ticks,
             flags,
         ),
+        Dcq: st.builds(Dcq, pubends, counts, counts, ticks),
+        Uca: st.builds(
+            Uca, pubends, counts, counts, st.floats(0.0, 1e6), paces, st.none() | brokers, st.none() | brokers
+        ),
         Nack: st.builds(Nack, pubends, counts, counts, ranges()),
         Routed: st.builds(Routed, brokers, brokers, st.integers(0, HOPS_MAX), payloads(messages)),
         StreamPublish: st.builds(StreamPublish, counts, words, texts, words, ages, messages),
@@ -163,6 +179,8 @@ def stream_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet], S
         Resume: st.builds(Resume, counts, pubends, counts, ticks, counts),
         StreamCommand: st.builds(StreamCommand, counts, st.sampled_from(["ls", "info"]), texts, data),
         StreamPublished: st.builds(StreamPublished, counts, texts, ticks, texts, flags, flags),
+        StreamStored: st.builds(StreamStored, pubends, tuples(counts, ticks).filter(bool)),
+        StreamWaits: st.builds(StreamWaits, requests, notices),
         DurableAnswer: st.builds(DurableAnswer, counts, counts, positions, texts, flags),
         StreamDelivery: st.builds(
             lambda number, pubend, epoch, span, gap: StreamDelivery(

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from penstock.live.wire.addresses import Address
     from penstock.live.wire.connection import ConnectionConfig
     from penstock.overlay.config import ClientConfig
+    from penstock.streams.client_publishing import PublisherReport
+    from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.streams.config import StreamsClientConfig
     from penstock.streams.message import StreamMessage
     from penstock.transport.config import TransportConfig
@@ -82,6 +84,7 @@ __all__ = [
     "PenstockError",
     "PredicateSyntaxError",
     "PredicateTooLarge",
+    "PublisherReport",
     "ReaderEnded",
     "ReaderReport",
     "Receipt",
@@ -94,6 +97,7 @@ __all__ = [
     "StreamGap",
     "StreamMessage",
     "StreamRefused",
+    "StreamSlowdown",
     "StreamSubscription",
     "StreamsClientConfig",
     "Subscription",
@@ -128,6 +132,7 @@ _PLACES = {
     "PenstockError": "errors",
     "PredicateSyntaxError": "errors",
     "PredicateTooLarge": "errors",
+    "PublisherReport": "streams.client_publishing",
     "ReaderEnded": "errors",
     "ReaderReport": "live.client.stream_subscription",
     "Receipt": "live.client.stream",
@@ -140,6 +145,7 @@ _PLACES = {
     "StreamMessage": "streams.message",
     "StreamRefused": "errors",
     "SharedSubscription": "live.client.shared_subscription",
+    "StreamSlowdown": "streams.client_slowdowns",
     "StreamSubscription": "live.client.stream_subscription",
     "StreamsClientConfig": "streams.config",
     "Subscription": "live.client.subscription",

@@ -147,7 +147,7 @@ def test_a_report_shows_what_is_stored_and_what_passes(terminal: Terminal) -> No
     assert "orders/0" in stored
     assert "ready" in stored
     assert "streams that pass here" in passing
-    assert "1 durable subscriptions" in passing
+    assert "1 durable subscription of" in passing
     assert "streams stored here" not in passing
 
 

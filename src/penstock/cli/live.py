@@ -87,7 +87,9 @@ def as_run(scenario: Scenario, seed: int, result: LiveResult) -> RunResult:
         wall_seconds=result.seconds,
         records={},
         clients={
-            name: ClientTally(tally.published, tally.refused, tally.delivered, tally.delays, tally.per_second)
+            name: ClientTally(
+                tally.published, tally.refused, tally.delivered, tally.delays, tally.per_second, tally.streams
+            )
             for name, tally in result.clients.items()
         },
         drops=result.drops(),

@@ -31,6 +31,8 @@ BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody r
 RIGHT = (
     "cached",
     "downstream",
+    "longest",
+    "last alert",
     "lag",
     "messages",
     "names",
@@ -154,8 +156,8 @@ def _drawn(found: dict[str, Any]) -> Group:
     parts.append(
         Text.from_markup(
             f"[bold]{plain(found['broker'])}[/] at {plain(str(found['listen']))}, up for {found['uptime']:.0f} s;"
-            f" {found['brokers_reachable']} other brokers can be reached;"
-            f" {found['clients_connected']} clients; input refused {found['refused']} times",
+            f" {several(found['brokers_reachable'], 'other broker')} can be reached;"
+            f" {several(found['clients_connected'], 'client')}; input refused {several(found['refused'], 'time')}",
         )
     )
     trace = found.get("trace")
@@ -183,7 +185,7 @@ def _drawn(found: dict[str, Any]) -> Group:
         parts.append("nothing was dropped")
     for service, status in found["services"].items():
         if service == STREAMS:
-            parts += _drawn_streams(status)
+            parts += _drawn_streams(status, found.get("incarnation", 0) / 1000 + found["uptime"])
             continue
         words = ", ".join(f"{name.replace('_', ' ')} {plain(json.dumps(value))}" for name, value in status.items())
         parts.append(Text.from_markup(f"{plain(service)}: {words}"))
@@ -192,8 +194,8 @@ def _drawn(found: dict[str, Any]) -> Group:
     return Group(*parts)
 
 
-def _drawn_streams(status: dict[str, Any]) -> list[RenderableType]:
-    """What is stored here, and what passes by; nothing if no stream does either."""
+def _drawn_streams(status: dict[str, Any], now: float) -> list[RenderableType]:
+    """What is stored here, what is slowed down, and what passes by; `now` is the broker's."""
     parts: list[RenderableType] = []
     if status["pubends"]:
         rows = table("streams stored here", "pubend", "messages", "bytes", "waiting", "names", "readers", "")
@@ -203,6 +205,7 @@ def _drawn_streams(status: dict[str, Any]) -> list[RenderableType]:
             counts = [f"{pubend[name]:,}" for name in ("entries", "log_bytes", "waiting", "names", "readers")]
             rows.add_row(plain(pubend["pubend"]), *counts, state)
         parts.append(rows)
+        parts += drawn_limits(status["pubends"], now)
     if status["relays"]:
         rows = table("streams that pass here", "pubend", "downstream", "cached", "bytes", "round trip")
         for relay in status["relays"]:
@@ -211,8 +214,38 @@ def _drawn_streams(status: dict[str, Any]) -> list[RenderableType]:
             rows.add_row(plain(relay["pubend"]), *counts, "" if took is None else f"{took * 1000:.1f} ms")
         parts.append(rows)
     if status["readers"]:
-        parts.append(f"{status['readers']:,} durable subscriptions of its clients")
+        parts.append(f"{several(status['readers'], 'durable subscription')} of its clients")
     return parts
+
+
+def drawn_limits(pubends: list[dict[str, Any]], now: float) -> list[RenderableType]:
+    """Pubends that congestion control has limited, and why; nothing if there are none."""
+    limited = [pubend for pubend in pubends if pubend.get("limit")]
+    if not limited:
+        return []
+    heads = ("pubend", "takes at most", "since", "waiting", "longest", "last alert", "because")
+    rows = table("streams whose publishers are slowed down", *heads)
+    for pubend in limited:
+        limit, oldest = pubend["limit"], pubend["waiting_since"]
+        rows.add_row(
+            plain(pubend["pubend"]),
+            f"{rate_text(limit['rate'])}/s",
+            _ago(limit["since"], now),
+            f"{pubend['waiting']:,}",
+            "" if oldest is None else f"{max(0.0, now - oldest):.1f} s",
+            f"{_ago(limit['told_at'], now)} ago",
+            plain(limit["reason"]),
+        )
+    return [rows]
+
+
+def _ago(moment: float, now: float) -> str:
+    return f"{max(0.0, now - moment):.0f} s"
+
+
+def several(count: int, what: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
@@ -235,7 +268,8 @@ def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
     shown = Counter(each["publisher"] for each in slowed)
     for publisher, last in {each["publisher"]: each for each in slowed}.items():
         more, withheld = last["flows_in_all"] - shown[publisher], last["withheld"]
-        words = [f"{more:,} more flows"] * (more > 0) + [f"{withheld:,} messages withheld"] * (withheld > 0)
+        words = [several(more, "more flow")] * (more > 0)
+        words += [f"{several(withheld, 'message')} withheld"] * (withheld > 0)
         if words:
             parts.append(Text.from_markup(f"{plain(publisher)}: {', '.join(words)}"))
     return parts

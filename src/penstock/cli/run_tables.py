@@ -7,7 +7,7 @@ say. Both use the same words: *offered* is a call of publish(), *delivered* a me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.lab.pages.numbers import count, duration, some
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers, StreamNumbers
+    from penstock.scenario.stream_tally import StreamTallies
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -81,6 +82,20 @@ def streams_table(streams: Sequence[StreamNumbers]) -> Table:
         numbers = (name.stored, name.due, name.delivered, name.missed, name.waiting, name.repeated)
         delays = (duration(name.delay_median), duration(name.delay_max))
         table.add_row(name.stream, name.durable, *map(count, numbers), *delays)
+    return table
+
+
+def stream_tallies_table(
+    clients: Mapping[str, StreamTallies], percentile: Callable[[list[float], float], float | None]
+) -> Table:
+    """What clients counted themselves: a row for each stream that one publishes to, and each name it reads under."""
+    counted = ("offered", "stored", "failed", "read", "median", "99 %")
+    table = grid("what streams did", ("client", "stream", "read as"), counted)
+    for client, tallies in clients.items():
+        for (stream, durable), tally in sorted(tallies.items()):
+            numbers = (tally.offered, tally.stored, tally.not_stored, tally.read)
+            delays = (percentile(tally.delays, 0.5), percentile(tally.delays, 0.99))
+            table.add_row(client, stream, durable, *map(some, numbers), *map(duration, delays))
     return table
 
 

@@ -70,6 +70,21 @@ def summary(result: RunResult) -> dict[str, Any]:
             }
             for name, tally in result.clients.items()
         },
+        "streams": [
+            {
+                "client": name,
+                "stream": stream,
+                "durable": durable,
+                "offered": tally.offered,
+                "stored": tally.stored,
+                "not_stored": tally.not_stored,
+                "read": tally.read,
+                "delay_p50": percentile(tally.delays, 0.5),
+                "delay_p99": percentile(tally.delays, 0.99),
+            }
+            for name, client in result.clients.items()
+            for (stream, durable), tally in sorted(client.streams.items())
+        ],
         "drops": [
             {"node": node, "peer": peer, "place": place, "cause": cause, "packets": packets}
             for (node, peer, place, cause), packets in result.drops.items()
@@ -91,7 +106,7 @@ def show(scenario: Scenario, result: RunResult) -> None:
     from rich.console import Console
 
     from penstock.cli.drawing import draw_network
-    from penstock.cli.run_tables import drops_table, grid, sparkline
+    from penstock.cli.run_tables import drops_table, grid, sparkline, stream_tallies_table
     from penstock.lab.pages.numbers import duration, some
 
     console = Console()
@@ -117,6 +132,9 @@ def show(scenario: Scenario, result: RunResult) -> None:
             sparkline(rates) if tally.delivered else "",
         )
     console.print(clients)
+    streams = stream_tallies_table({name: tally.streams for name, tally in result.clients.items()}, percentile)
+    if streams.row_count:
+        console.print(streams)
     console.print(drops_table([(place, (packets,)) for place, packets in result.drops.items()], ("packets",)))
     if not result.digest:
         console.print(f"{result.wall_seconds:.0f} s in real time: {result.link_packets:,} packets on links")

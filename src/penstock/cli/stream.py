@@ -12,13 +12,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.cli.data_folder import one_place
-from penstock.cli.report import plain, table
+from penstock.cli.report import drawn_limits, plain, several, table
 from penstock.streams.packets import stream_of
 from penstock.streams.start_times import start_on_wire
 
@@ -49,7 +50,7 @@ def add_command(
     Example: penstock stream add orders --at bank --at market
     """
     found = _asked(url, lambda network: network.add_stream(stream, at=at))
-    _tell(found, as_json, f"the stream {stream} is there, with {len(at)} pubend{'s' * (len(at) != 1)}")
+    _tell(found, as_json, f"the stream {stream} is there, with {several(len(at), 'pubend')}")
 
 
 @app.command("ls")
@@ -77,7 +78,7 @@ def info_command(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a stream keeps, who reads it, and how many messages that match each reader has before it.
+    """Say what a stream keeps, who reads it, how many messages each reader has before it, and who slows publishers.
 
     Example: penstock stream info orders --durable billing
     """
@@ -101,6 +102,8 @@ def info_command(
         if left_out > 0 and not durable:
             names.add_row(f"and {left_out} more", plain(pubend["pubend"]))
     _print(kept)
+    for slowed in drawn_limits(found["pubends"], time()):
+        _print(slowed)
     _print(names if names.row_count else "nobody reads it under a durable name")
     if shares.row_count:
         _print(shares)
@@ -163,7 +166,7 @@ def trim_command(
 
     found = _asked(url, trim)
     entries = sum(pubend["entries"] for pubend in found["pubends"])
-    _tell(found, as_json, f"{entries:,} messages of {stream} are deleted")
+    _tell(found, as_json, f"{several(entries, 'message')} of {stream} {'is' if entries == 1 else 'are'} deleted")
 
 
 @app.command("rm")
@@ -242,7 +245,7 @@ async def _size(network: Network, stream: str) -> str:
     """The stream, and how much it is that would be deleted."""
     pubends = (await network.stream(stream).info())["pubends"]
     entries, names = sum(one["entries"] for one in pubends), max((one["names_in_all"] for one in pubends), default=0)
-    return f"the stream {stream} ({entries:,} messages, {names:,} durable names)"
+    return f"the stream {stream} ({several(entries, 'message')}, {several(names, 'durable name')})"
 
 
 def _check(yes: bool, what: str) -> None:
@@ -292,7 +295,7 @@ def _readers(name: dict[str, Any]) -> str:
     """Who reads under a durable name."""
     share = name.get("share")
     if share is None:
-        return plain(name["reader"]) or "nobody"
+        return plain(client_of(name["reader"])) or "nobody"
     return f"{share['members_in_all']} members" if share["members_in_all"] else "nobody"
 
 
@@ -308,7 +311,7 @@ def _share_rows(name: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
     rows = [("all", f"{share['outstanding']:,}", f"{share['redelivered']:,}", failed, words)]
     for member in share["members"]:
         state = "[yellow]stalled[/]" if member["stalled"] else ""
-        rows.append((plain(member["reader"]), f"{member['outstanding']:,}", "", "", state))
+        rows.append((plain(client_of(member["reader"])), f"{member['outstanding']:,}", "", "", state))
     return rows
 
 

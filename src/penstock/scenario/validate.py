@@ -103,6 +103,7 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _count(f"{where}.ingress_packets", broker.ingress_packets, 1, 10_000_000)
     _number(f"{where}.service_mean", broker.service_mean, low=0.0, high=60.0)
     _number(f"{where}.delivery_cost", broker.delivery_cost, low=0.0, high=60.0)
+    _number(f"{where}.send_cost", broker.send_cost, low=0.0, high=60.0)
     _number(f"{where}.disk_delay", broker.disk_delay, low=0.0, high=60.0)
     _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
     _validate_clock(where, broker.clock_offset, broker.clock_drift)
@@ -158,6 +159,9 @@ def _validate_streams(scenario: Scenario, brokers: dict[str, None]) -> None:
     declared = settings.get("declared") if isinstance(settings, Mapping) else getattr(settings, "declared", None)
     if declared:
         raise InvalidScenario("services.streams.declared", "declare each stream in a table of its own: [[stream]]")
+    first = settings.get("control_first") if isinstance(settings, Mapping) else getattr(settings, "control_first", None)
+    if first is False and "stream" in scenario.lanes and scenario.lanes["stream"].overflow == "hold":
+        raise InvalidScenario("services.streams.control_first", "needs a stream lane that drops, not one that holds")
 
 
 def _validate_stream(where: str, stream: StreamSpec, brokers: dict[str, None]) -> None:

@@ -7,7 +7,7 @@ the machine gets readings, as in real time. What it does with streams stands in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from penstock import services
@@ -41,6 +41,7 @@ class Application:
         tell: Tell,  # the checkers
         publishes: Callable[[Identity], None],  # called before each publication
         notebook: Notebook,
+        published_at: Mapping[Identity, float],  # of every message of the run
     ) -> None:
         self.refused = 0
         self._spec = spec
@@ -56,7 +57,7 @@ class Application:
         self._refused_now = False
         host.answered = self._answered
         self.streams = StreamApplication(
-            spec, seed, engine, host, verbs, self._identity, self._next, self._tell_fact, notebook
+            spec, seed, engine, host, verbs, self._identity, self._next, self._tell_fact, notebook, published_at
         )
 
     def begin(self) -> None:

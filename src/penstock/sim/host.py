@@ -2,8 +2,11 @@
 
 The host gives the machine one input at a time and applies the effects in order. What a broker does in parallel
 belongs here: a data packet waits for a free worker and is handed to the machine when its service, of random length,
-ends; that is how messages overtake each other. Each copy handed to a client keeps the worker busy a little longer.
-Control packets do not wait.
+ends; that is how messages overtake each other. Each copy handed to a client keeps the worker busy a little longer. A
+packet with several messages of a stream takes the time of all of them. To put a message of a stream on a link may take
+the processor's time too, whatever made the node send it: that time is over before the next packet is served.
+
+Control packets do not wait, but for Nacks: to answer one is work, so they stand in line with data.
 
 A crash throws the machine away, and with it whatever it held; the packets among that are recorded as dropped. A
 restart makes a new machine with the next incarnation. The node's disk outlives both.
@@ -30,6 +33,7 @@ from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
 from penstock.streams.message import StreamMessage
+from penstock.streams.packets import Knowledge, Nack, StreamDelivery
 
 UNLIMITED_ROOM_BYTES = 1 << 62
 
@@ -119,6 +123,7 @@ class Host:
         workers: int = 1,
         service_mean: float = 0.0,
         delivery_cost: float = 0.0,
+        send_cost: float = 0.0,
         ingress_packets: int = 10_000,
         disk_random: Random | None = None,  # no disk without it
         disk_delay: float = 0.0,
@@ -139,8 +144,11 @@ class Host:
         self._free_workers = workers
         self._workers = workers
         self._service_mean = service_mean
+        self._works = service_mean > 0.0 or send_cost > 0.0
         self._delivery_cost = delivery_cost
         self._deliveries = 0  # copies handed to clients so far
+        self._send_cost = send_cost
+        self._busy_until = 0.0  # with what it has sent, and what is being served if no worker is free
         bounds = LaneBounds(packets_max=ingress_packets, bytes_max=1 << 62)
         self._ingress: LaneQueue[tuple[Link, Packet, Lane]] = LaneQueue(QueueConfig(lanes=dict.fromkeys(Lane, bounds)))
         self._driver: Driver | None = None
@@ -155,7 +163,7 @@ class Host:
         """Begin a new life; the links are brought up by the network afterwards."""
         assert self.machine is None
         self.incarnation += 1
-        self._free_workers = self._workers
+        self._free_workers, self._busy_until = self._workers, 0.0
         self.machine = self._make_machine(self.incarnation)
         self._driver = Driver(self.machine, self)
         self.note(NodeStarted(self.role, self.incarnation))
@@ -199,7 +207,10 @@ class Host:
         """A packet has come in: serve it, or let it wait for a worker."""
         if self.machine is None:
             self.note(dropped("ingress", "node down", self.ports[link].peer, lane, packet))
-        elif lane is Lane.CONTROL or self._service_mean == 0.0:
+            return
+        if type(packet) is Nack:
+            lane = Lane.STREAM
+        if not self._works or lane is Lane.CONTROL:
             self._handle(link, packet)
         elif self._free_workers:
             self._serve(link, packet, lane)
@@ -266,7 +277,11 @@ class Host:
 
     def _serve(self, link: Link, packet: Packet, lane: Lane) -> None:
         self._free_workers -= 1
-        ends = self._engine.now + self._random.expovariate(1.0) * self._service_mean
+        begins = max(self._engine.now, self._busy_until) if self._send_cost else self._engine.now
+        messages = max(1, len(packet.data)) if isinstance(packet, Knowledge) else 1
+        ends = begins + sum(self._random.expovariate(1.0) for _ in range(messages)) * self._service_mean
+        if not self._free_workers:
+            self._busy_until = max(self._busy_until, ends)
         self._engine.at(ends, self._served, (self.incarnation, link, packet, lane))
 
     def _served(self, job: tuple[int, Link, Packet, Lane]) -> None:
@@ -304,6 +319,10 @@ class Host:
         """A packet goes out."""
         self.packets_sent += 1
         self._deliveries += type(packet) is Delivery
+        if self._send_cost and isinstance(packet, Knowledge | StreamDelivery):
+            messages = packet.data if isinstance(packet, Knowledge) else packet.items
+            cost = len(messages) * self._send_cost / self._workers
+            self._busy_until = max(self._busy_until, self._engine.now) + cost
         if self._watched:
             self._observer.sent(packet)
 

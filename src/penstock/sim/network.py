@@ -251,6 +251,7 @@ class SimulatedNetwork:
             workers=spec.workers,
             service_mean=spec.service_mean,
             delivery_cost=spec.delivery_cost,
+            send_cost=spec.send_cost,
             ingress_packets=spec.ingress_packets,
             disk_random=generator(self._seed, spec.name, "disk"),
             disk_delay=spec.disk_delay,

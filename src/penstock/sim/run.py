@@ -99,6 +99,7 @@ def simulate(
             checker.finish()
     for name, application in applications.items():
         watch.clients[name].refused = application.refused
+        watch.clients[name].streams = application.streams.tallies
     return RunResult(
         scenario=scenario.name,
         seed=seed,
@@ -166,7 +167,8 @@ def _application(
         watch.clients[client.name].published += 1
 
     host, verbs = network.hosts[client.name], lambda: network.verbs[client.name]
-    return Application(client, scenario.duration, seed, watch.engine, host, verbs, watch.tell, publishes, notebook)
+    tell, known = watch.tell, (notebook, watch.published_at)
+    return Application(client, scenario.duration, seed, watch.engine, host, verbs, tell, publishes, *known)
 
 
 def _replay(publications: Iterator[Drawn], engine: Engine, applications: dict[str, Application]) -> None:

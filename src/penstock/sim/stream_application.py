@@ -13,7 +13,7 @@ told to the checkers as facts. Members of shared names are played by `shared_app
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from penstock.scenario.stream_facts import (
     StoreRefused,
     StreamFact,
 )
+from penstock.scenario.stream_tally import StreamTallies, StreamTally, tally_of
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
 from penstock.sim.shared_application import SharedApplication
@@ -88,6 +89,7 @@ class StreamApplication:
         next_ticket: Callable[[], int],
         tell: Callable[[StreamFact], None],
         notebook: Notebook,
+        published_at: Mapping[Identity, float],  # of every message of the run
     ) -> None:
         self._name = spec.name
         self._engine = engine
@@ -99,6 +101,8 @@ class StreamApplication:
         self._notebook = notebook
         self._random = generator(seed, spec.name, "streams")
         self.unanswered = 0  # publications
+        self.tallies: StreamTallies = {}
+        self._published_at = published_at
         self._answers: dict[int, Callable[[Outcome], None]] = {}
         self._readers = {
             number: _Reader(number, subscription)
@@ -158,6 +162,7 @@ class StreamApplication:
         if self._host.machine is None:
             return
         ticket, options = self._next_ticket(), publication.options
+        self._tally(publication).offered += 1
         self.unanswered += 1
         self._answers[ticket] = partial(self._stored, publication)
         self._tell(StoreAsked(options["stream"], options["publication_id"], publication.message))
@@ -168,7 +173,10 @@ class StreamApplication:
     def _stored(self, publication: _Publication, outcome: Outcome) -> None:
         identity, chosen = publication.message.identity, publication.options["publication_id"]
         self.unanswered -= 1
+        tally = self._tally(publication)
         if isinstance(outcome, Reported):
+            tally.stored += 1
+            tally.delays.append(self._engine.now - self._published_at[identity])
             self._tell(StoreConfirmed(identity, outcome.report["pubend"], outcome.report["tick"]))
             if chosen and self._random.random() < publication.repeats:
                 delay = self._random.uniform(0.0, REPEAT_WITHIN)
@@ -176,9 +184,13 @@ class StreamApplication:
             return
         assert isinstance(outcome, Refused), f"a publication was answered with {outcome}"
         unknown = isinstance(outcome, Unknown)
+        tally.not_stored += 1
         self._tell(StoreRefused(identity, outcome.problem, unknown))
         if unknown and chosen:
             self._later(TRY_AGAIN, partial(self._again, publication, False))
+
+    def _tally(self, publication: _Publication) -> StreamTally:
+        return tally_of(self.tallies, publication.options["stream"])
 
     def _again(self, publication: _Publication, changed: bool) -> None:
         """The same under the same id, or another body, which must be refused."""
@@ -281,7 +293,10 @@ class StreamApplication:
         del reader.waiting[: len(taken)]
         if reader.spec.options.get("ack") != "manual":  # it asks for these, so it is done with those before
             self._acknowledge(reader)
+        tally = tally_of(self.tallies, *_name(reader.spec))
+        tally.read += len(taken)
         for message in taken:
+            tally.delays.append(self._engine.now - self._published_at[message.identity])
             self._tell(MessageRead((self._name, reader.number), message))
             reader.newest[message.pubend] = message.tick
         reader.taken += len(taken)

@@ -23,6 +23,7 @@ from penstock.scenario.stream_facts import (
     StreamFact,
     TicksTold,
 )
+from penstock.scenario.stream_tally import StreamTallies
 from penstock.sim.engine import Engine
 from penstock.streams.log_codec import GONE, NAME_PREFIX, NameRecord, TickMark, decode
 from penstock.streams.message import StreamMessage
@@ -39,6 +40,7 @@ class ClientTally:
     delivered: int = 0
     delays: list[float] = field(default_factory=list)  # of what it got, from publish() on
     per_second: Counter[int] = field(default_factory=Counter)  # deliveries in each second of the run
+    streams: StreamTallies = field(default_factory=dict)
 
 
 class Watch:

@@ -51,6 +51,8 @@ from penstock.streams.packets import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
+    PublishWaits,
     Register,
     Registered,
     Renew,
@@ -68,7 +70,7 @@ from penstock.streams.packets import (
     VerdictsStored,
     stream_of,
 )
-from penstock.streams.pubend import Pubend
+from penstock.streams.pubend import Forgotten, Pubend
 from penstock.streams.publishing import Publishing
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
@@ -122,7 +124,14 @@ class StreamBroker:
         )
         self._edge = self._relays.edge = Edge(self, self._config, context.timers)
         self._share_edge = ShareEdge(self, self._edge)
-        self._controls = Controls(self._config, context.timers, self._relays, self._hosting.pubends)
+        self._controls = Controls(
+            self._config,
+            context.timers,
+            self._relays,
+            self._hosting.pubends,
+            broker=self._broker,
+            name_of=self._directory.name_of,
+        )
         self._publishing = Publishing(self)
         self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
@@ -258,6 +267,10 @@ class StreamBroker:
         match payload:
             case PublishAnswer():
                 return self._publishing.answered(payload, now=now)
+            case PublishStored():
+                return self._publishing.stored(payload, now=now)
+            case PublishWaits():
+                return self._publishing.waits(payload)
             case PublishRequest():
                 return self._for_pubend(payload, origin, now)
             case Registered():
@@ -355,13 +368,14 @@ class StreamBroker:
         return effects + self._hosting.ready(pubend, now=now)
 
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        if not pubend.ready:
-            effects = self._edge.pubend_replaced(pubend.name, now=now) + self._hosting.forget(pubend)
-            self._relays.drop(pubend.name)
-            self._directory.host(self._hosting.hosted())
-            return effects + self._directory.refresh(self._neighbours(), now=now)
         self._relays.gone(pubend)
         return []
+
+    def pubend_removed(self, pubend: Pubend, then: Forgotten, *, now: float) -> list[Effect]:
+        effects = self._edge.pubend_replaced(pubend.name, now=now) + self._hosting.forget(pubend, then)
+        self._relays.drop(pubend.name)
+        self._directory.host(self._hosting.hosted())
+        return effects + self._directory.refresh(self._neighbours(), now=now)
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float

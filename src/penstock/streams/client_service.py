@@ -26,7 +26,7 @@ from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
 from penstock.kernel.trace import InputRefused
 from penstock.streams.client_commands import StreamCommands
-from penstock.streams.client_publishing import StreamPublisher
+from penstock.streams.client_publishing import PublisherReport, StreamPublisher
 from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig, StreamSubscriptionOptions
 from penstock.streams.durable_options import DurableRequest, check_positions, durable_request
 from penstock.streams.durable_reader import DurableReader, DurableReport
@@ -43,6 +43,8 @@ from penstock.streams.packets import (
     StreamDelivery,
     StreamPublished,
     StreamReport,
+    StreamStored,
+    StreamWaits,
     Tick,
 )
 from penstock.streams.shared_reader import SharedReader
@@ -101,6 +103,10 @@ class StreamClient:
             named = {"stream": options.stream, "key": options.key, "publication_id": options.publication_id}
             options = StreamPublicationOptions(**named)
         return self._publisher.publish(messages, options, tickets=tickets, now=now, began=began)
+
+    def publishing(self, stream: str, *, now: float) -> PublisherReport:
+        """How publishing to this stream fares: what waits, since when, and who slows it down."""
+        return self._publisher.report(stream, now=now)
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """Nobody waits for this message any more: it is tried no longer, and may be stored or not."""
@@ -226,6 +232,10 @@ class StreamClient:
     def _received(self, packet: Packet, now: float) -> list[Effect]:
         if isinstance(packet, StreamPublished):
             return self._publisher.answered(packet, now=now)
+        if isinstance(packet, StreamStored):
+            return self._publisher.stored(packet, now=now)
+        if isinstance(packet, StreamWaits):
+            return self._publisher.waits(packet, now=now)
         if isinstance(packet, StreamReport):
             return self._commands.answered(packet)
         assert isinstance(packet, ToReader)
@@ -259,9 +269,9 @@ class StreamClient:
             del self._readers[ended[0]]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
-        number = int(key[0])
         if timer == StreamTimer.CLIENT_RETRY:
-            return self._publisher.expired(number, now=now)
+            return self._publisher.expired(now=now)
+        number = int(key[0])
         if timer == StreamTimer.CLIENT_COMMAND:
             return self._commands.expired(number)
         reader = self._readers[number]

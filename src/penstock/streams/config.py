@@ -57,6 +57,10 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nack_gain: float = 0.1
     nack_loss: float = 0.3
     readers_max: int = 10_000  # durable subscriptions of one broker's clients
+    # What 001 argues against, for experiments.
+    decrease_step: float = 0.0  # above 0: an alert lowers the rate by so many messages/s, and never by a share of it
+    control_first: bool = True  # False: queries and alerts wait in line with data (only where that lane drops)
+    recovering_by_nacks: bool = False  # True: an edge that has sent a Nack since the last query is recovering
 
     def __post_init__(self) -> None:
         positive = [

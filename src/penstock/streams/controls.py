@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
-from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.packet import Packet
 from penstock.kernel.timers import ServiceTimers
+from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import Dcq, Uca
-from penstock.streams.pdcc import PubendControl, RelayControl, read_alert
+from penstock.streams.pdcc import PubendControl, RelayControl, control_lane, read_alert
 from penstock.streams.pubend import Pubend
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
@@ -25,9 +26,18 @@ class Controls:
     """PDCC in one broker."""
 
     def __init__(
-        self, config: StreamsConfig, timers: ServiceTimers, relays: Relays, pubends: Mapping[str, Pubend]
+        self,
+        config: StreamsConfig,
+        timers: ServiceTimers,
+        relays: Relays,
+        pubends: Mapping[str, Pubend],
+        *,
+        broker: BrokerId,
+        name_of: Callable[[BrokerId], str],
     ) -> None:
         self._config = config
+        self._broker = broker
+        self._name_of = name_of
         self._timers = timers
         self._relays = relays
         self._pubends = pubends  # those of this broker
@@ -55,9 +65,9 @@ class Controls:
             control = self._at_source[pubend] = PubendControl(pubend, relay.epoch, self._config, relay.newest)
         changed = control.looked(offered=here.offered(now), now=now)
         if changed:
-            effects += changed + here.limit(control.rate, now=now)
+            effects += changed + here.limit(control.limit(self._name_of), now=now)
         if relay.downstream:
-            effects.append(Send(tuple(relay.downstream), control.query(relay.newest), Lane.CONTROL))
+            effects.append(Send(tuple(relay.downstream), control.query(relay.newest), control_lane(self._config)))
         return effects
 
     def rate_of(self, pubend: str) -> float | None:
@@ -81,11 +91,11 @@ class Controls:
         if here is None or control is None:
             return []
         effects = control.alerted(packet, offered=here.arrivals(now), now=now)
-        return effects + here.limit(control.rate, now=now)
+        return effects + here.limit(control.limit(self._name_of), now=now)
 
     def _control(self, relay: Relay) -> RelayControl:
         control = self._on_way.get(relay.pubend)
         if control is None or control.relay is not relay:
             self._on_way = {name: one for name, one in self._on_way.items() if self._relays.get(name) is one.relay}
-            control = self._on_way[relay.pubend] = RelayControl(relay, self._config)
+            control = self._on_way[relay.pubend] = RelayControl(relay, self._config, self._broker)
         return control

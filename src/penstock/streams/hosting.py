@@ -26,7 +26,7 @@ from penstock.streams.packets import (
     name_problem,
     pubend_name,
 )
-from penstock.streams.pubend import Pubend
+from penstock.streams.pubend import Forgotten, Pubend
 
 MADE = "pubends"  # the name under which the list is kept
 
@@ -53,7 +53,8 @@ class Hosting:
         self._made: Made = []
         self._listing: Ticket | None = None
         self._early: list[tuple[Command, BrokerId]] = []  # pubends to be made when the list has been read
-        self._writing: dict[Ticket, tuple[BrokerId, Command, Pubend | None]] = {}
+        self._writing: dict[Ticket, tuple[BrokerId, Command, Pubend]] = {}
+        self._forgetting: dict[Ticket, tuple[str, Forgotten]] = {}
         self._creating: dict[str, tuple[BrokerId, Command]] = {}  # pubends that somebody waits for
 
     def start(self) -> list[Effect]:
@@ -89,6 +90,8 @@ class Hosting:
         if ticket in self._writing:
             broker, command, pubend = self._writing.pop(ticket)
             return self._written(broker, command, pubend, result, now)
+        if ticket in self._forgetting:
+            return self._forgotten(*self._forgetting.pop(ticket), result, now)
         for pubend in list(self.pubends.values()):
             effects = pubend.completed(ticket, result, now=now)
             if effects is not None:
@@ -141,11 +144,13 @@ class Hosting:
         self._made.append((command.stream, number, of))
         return self._write(broker, command, self._make(command.stream, number, of))
 
-    def forget(self, pubend: Pubend) -> list[Effect]:
-        """A pubend has been removed with all it had."""
+    def forget(self, pubend: Pubend, then: Forgotten) -> list[Effect]:
+        """A pubend has been removed with all it had; `then` is called when it is not on the list on disk either."""
         self.pubends.pop(pubend.name, None)
         self._made = [one for one in self._made if pubend_name(one[0], one[1]) != pubend.name]
-        return [self._storage.ask(Put(MADE, msgspec.json.encode(self._made)))]
+        asked = self._storage.ask(Put(MADE, msgspec.json.encode(self._made)))
+        self._forgetting[asked.ticket] = (pubend.name, then)
+        return [asked]
 
     def declares(self, pubend: str) -> bool:
         """Whether the network file wants it here."""
@@ -168,15 +173,20 @@ class Hosting:
         return [asked]
 
     def _written(
-        self, broker: BrokerId, command: Command, pubend: Pubend | None, result: StorageResult, now: float
+        self, broker: BrokerId, command: Command, pubend: Pubend, result: StorageResult, now: float
     ) -> list[Effect]:
-        assert pubend is not None
         if isinstance(result, StorageFailed):
             self._made = [one for one in self._made if pubend_name(one[0], one[1]) != pubend.name]
             return self._answer(broker, CommandAnswer(command.request, b"", result.problem), now=now)
         self.pubends[pubend.name] = pubend
         self._creating[pubend.name] = (broker, command)
         return pubend.open(create=True, now=now)
+
+    def _forgotten(self, pubend: str, then: Forgotten, result: StorageResult, now: float) -> list[Effect]:
+        if not isinstance(result, StorageFailed):
+            return then("", now)
+        lasts = f"{pubend} is deleted with all it had, but not the note that it is here: {result.problem}"
+        return then(f"{lasts}; if the broker is started again it is there again, and empty: remove it then", now)
 
     def _report(self, broker: BrokerId, command: Command, report: dict[str, object], now: float) -> list[Effect]:
         return self._answer(broker, CommandAnswer(command.request, msgspec.json.encode(report)), now=now)

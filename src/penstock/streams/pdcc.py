@@ -10,14 +10,17 @@ State: a few numbers for each pubend. Nothing waits for an answer: feedback that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
-from penstock.streams.alert_minima import Alert, AlertMinima
+from penstock.overlay.packets import BrokerId
+from penstock.streams.alert_minima import NOBODY, Alert, AlertMinima
 from penstock.streams.config import StreamsConfig
 from penstock.streams.horizon_watch import HorizonWatch
 from penstock.streams.packets import Dcq, Tick, Uca
+from penstock.streams.publish_limit import PublishLimit
 from penstock.streams.publish_rate import PublishRate
 from penstock.streams.records import AlertReceived, HorizonMeasured, PublishRateChanged
 from penstock.streams.relay import Relay
@@ -28,19 +31,23 @@ TICKS_PER_MILLISECOND = 1_000
 class RelayControl:
     """The part of a relay, and of an edge."""
 
-    def __init__(self, relay: Relay, config: StreamsConfig) -> None:
+    def __init__(self, relay: Relay, config: StreamsConfig, broker: BrokerId = NOBODY) -> None:
         self.relay = relay
+        self._broker = broker  # this one, as our alerts name it
+        self._config = config
+        self._lane = control_lane(config)
         self._watch = HorizonWatch(config)
         self._minima = AlertMinima()
+        self._nacked = 0  # how often we had asked for something by the last query
 
     def queried(self, packet: Dcq, *, now: float) -> list[Effect]:
         """Pass a query on, and answer it for our own readers."""
         relay = self.relay
         effects: list[Effect] = []
         if relay.downstream:
-            effects.append(Send(tuple(relay.downstream), packet, Lane.CONTROL))
+            effects.append(Send(tuple(relay.downstream), packet, self._lane))
         if relay.has_readers:
-            behind = relay.recovering
+            behind = self._recovering()
             alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
             if self._watch.pace is not None:
                 window = relay.window.ticks
@@ -48,16 +55,24 @@ class RelayControl:
                     HorizonMeasured(relay.pubend, relay.horizon, packet.newest, self._watch.pace, behind, window)
                 )
             if alert is not None:
-                effects += self.alerted(alert)
+                effects += self.alerted(alert._replace(keeping_up_edge=self._broker, recovering_edge=self._broker))
         return effects
+
+    def _recovering(self) -> bool:
+        if not self._config.recovering_by_nacks:
+            return self.relay.recovering
+        before, self._nacked = self._nacked, self.relay.nacked
+        return self._nacked > before
 
     def alerted(self, alert: Alert) -> list[Effect]:
         """One from below, or of our own."""
         up = self._minima.add(alert)
         if up is None or self.relay.upstream is None:
             return []
-        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, _told(up.keeping_up), _told(up.recovering))
-        return [Send((self.relay.upstream,), packet, Lane.CONTROL)]
+        paces = (_told(up.keeping_up), _told(up.recovering))
+        edges = (_named(up.keeping_up, up.keeping_up_edge), _named(up.recovering, up.recovering_edge))
+        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, *paces, *edges)
+        return [Send((self.relay.upstream,), packet, self._lane)]
 
 
 class PubendControl:
@@ -72,11 +87,23 @@ class PubendControl:
         self._rate = PublishRate(config)
         self._pubend = pubend
         self._sequence = newest // TICKS_PER_MILLISECOND
+        self._last: tuple[Uca, float] | None = None  # the last alert, and when it came
 
     @property
     def rate(self) -> float | None:
         """Publications per second that it takes; None: as many as come."""
         return self._rate.rate
+
+    def limit(self, name_of: Callable[[BrokerId], str]) -> PublishLimit | None:
+        """The same with its reason: what the last alert said, of those who keep up if any does."""
+        if self._rate.rate is None or self._last is None:
+            return None
+        alert, at = self._last
+        recovering = alert.keeping_up is None
+        pace = alert.recovering if recovering else alert.keeping_up
+        edge = alert.recovering_edge if recovering else alert.keeping_up_edge
+        name = "" if edge is None else name_of(edge)
+        return PublishLimit(self._rate.rate, self._rate.since, name, recovering, pace or 0.0, at)
 
     def query(self, newest: Tick) -> Dcq:
         """The next query."""
@@ -87,6 +114,7 @@ class PubendControl:
         """An alert has come up."""
         if packet.sequence > self._sequence:
             return []
+        self._last = (packet, now)
         values = {"keeping up": packet.keeping_up, "recovering": packet.recovering}
         alerts = {name: value for name, value in values.items() if value is not None}
         lowered = self._rate.alerted(packet.sequence, alerts, offered=offered, next_query=self._sequence + 1, now=now)
@@ -103,13 +131,23 @@ class PubendControl:
         return PublishRateChanged(self._pubend, -1.0 if self.rate is None else self.rate, cause)
 
 
+def control_lane(config: StreamsConfig) -> Lane:
+    """Where queries and alerts travel."""
+    return Lane.CONTROL if config.control_first else Lane.STREAM
+
+
 def read_alert(packet: Uca) -> Alert:
     """An alert as it came over a link."""
-    return Alert(packet.sequence, _meant(packet.keeping_up), _meant(packet.recovering))
+    edges = [NOBODY if edge is None else edge for edge in (packet.keeping_up_edge, packet.recovering_edge)]
+    return Alert(packet.sequence, _meant(packet.keeping_up), _meant(packet.recovering), *edges)
 
 
 def _told(pace: float) -> float | None:
     return None if pace == inf else max(0.0, pace)
+
+
+def _named(pace: float, edge: BrokerId) -> BrokerId | None:
+    return None if pace == inf or edge == NOBODY else edge
 
 
 def _meant(pace: float | None) -> float:

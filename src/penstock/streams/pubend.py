@@ -10,8 +10,8 @@ leave through the broker's relay: `horizon` says up to where all is settled, `ou
 `read` fetches slices of the log.
 
 Timers: PUBEND_LEASE when the horizon has been asked for and little of the lease is left, or has failed to be written;
-PUBEND_RETENTION while the log has entries; PUBEND_SESSIONS and PUBEND_SHARES while somebody reads; PUBEND_OPEN when
-opening has failed.
+PUBEND_RETENTION while the log has entries; PUBEND_SESSIONS and PUBEND_SHARES while somebody reads; PUBEND_SHAPE and
+PUBEND_WAITING while publications wait for the rate; PUBEND_OPEN when opening has failed.
 If the node's clock is set back they are all set anew.
 
 A pubend whose log is damaged stops: `problem` says why, publishers and readers are told, nothing is deleted.
@@ -19,9 +19,9 @@ A pubend whose log is damaged stops: `problem` says why, publishers and readers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -50,12 +50,15 @@ from penstock.streams.pubend_commands import PubendCommands
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.pubend_opening import Opening
 from penstock.streams.publication_ids import PublicationIds
+from penstock.streams.publish_limit import PublishLimit
 from penstock.streams.publish_queue import PublishQueue
 from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import Retention
 from penstock.streams.share_failed import Answered
 from penstock.streams.shared_names import SharedNames
 from penstock.streams.timers import StreamTimer
+
+Forgotten = Callable[[str, float], list[Effect]]  # (problem, now)
 
 DEFERRED_MAX = 1_000  # registrations that wait while a trim is decided
 
@@ -77,6 +80,8 @@ class PubendStatus(Struct, frozen=True):
     ids: int
     names: int
     readers: int
+    waiting_since: float | None = None  # when the one of them came that has waited longest
+    limit: dict[str, Any] | None = None  # why they wait, if it is for congestion control
 
 
 class Outlet(Protocol):
@@ -97,7 +102,10 @@ class Outlet(Protocol):
         """It is open, and serves."""
 
     def pubend_gone(self, pubend: Pubend, *, now: float) -> list[Effect]:
-        """Its `gone` has moved, or it was removed."""
+        """Its `gone` has moved."""
+
+    def pubend_removed(self, pubend: Pubend, then: Forgotten, *, now: float) -> list[Effect]:
+        """All that it had is deleted; call `then` when the broker will not open it again."""
 
     def slice_read(
         self, pubend: Pubend, token: int, first: Tick, upto: Tick, items: Sequence[Item], *, now: float
@@ -152,7 +160,14 @@ class Pubend:
         self._readers = DurableReaders(core, self._names, self._shared)
         self._opening = Opening(core, self._names, self._ids, opened=self._opened)
         self._commands = PubendCommands(
-            core, self._names, self._readers, self._shared, self._retention, removed=self._removed, reopen=self._reopen
+            core,
+            self._names,
+            self._readers,
+            self._shared,
+            self._retention,
+            waiting=self._queue.report,
+            removed=self._removed,
+            reopen=self._reopen,
         )
         self._lease_asked: Tick = 0  # being written
         self._deferred: list[tuple[Register, BrokerId]] = []
@@ -202,7 +217,7 @@ class Pubend:
         self._core.doing = "is opening"
         return [] if self._core.problem else self._opening.begin(create=False, now=now)
 
-    def _removed(self, problem: str, now: float) -> list[Effect]:
+    def _removed(self, problem: str, then: Forgotten, now: float) -> list[Effect]:
         """A command has deleted all that was on disk."""
         self._removed_for_good = True
         self._core.problem = problem
@@ -210,7 +225,7 @@ class Pubend:
         effects = self._refuse_all(now)
         for name in self._names:
             effects += self._readers.end(name, problem, now)
-        return effects + self._core.gone_moved(now)
+        return effects + self._outlet.pubend_removed(self, then, now=now)
 
     def completed(self, ticket: Ticket, result: StorageResult, *, now: float) -> list[Effect] | None:
         then = self._core.disk.answered(ticket)
@@ -233,6 +248,8 @@ class Pubend:
                 return self._renew_lease(now) if self._core.ticks.lease_is_low(now) else []
             case StreamTimer.PUBEND_SHAPE:
                 return self._queue.write(now)
+            case StreamTimer.PUBEND_WAITING:
+                return self._queue.tell_waiting(now)
             case StreamTimer.PUBEND_RETENTION:
                 return self._retention.expired(now)
             case StreamTimer.PUBEND_SHARES:
@@ -252,6 +269,8 @@ class Pubend:
             self._core.set_timer(StreamTimer.PUBEND_RETENTION, now)
             self._core.set_timer(StreamTimer.PUBEND_SESSIONS, now)
             self._shared.heed_clock(now)
+            self._core.set_timer(StreamTimer.PUBEND_SHAPE, now)
+            self._core.set_timer(StreamTimer.PUBEND_WAITING, now)
 
     def _refuse_all(self, now: float) -> list[Effect]:
         """The pubend has stopped: nothing that waits will be done."""
@@ -284,9 +303,9 @@ class Pubend:
             self._core.set_timer(StreamTimer.PUBEND_LEASE, now)
         return self._core.ticks.horizon(now)
 
-    def limit(self, rate: float | None, *, now: float) -> list[Effect]:
+    def limit(self, limited: PublishLimit | None, *, now: float) -> list[Effect]:
         """Congestion control: so many publications per second; None: as many as come."""
-        return self._queue.limit(rate, now)
+        return self._queue.limit(limited, now)
 
     def offered(self, now: float) -> float:
         """Publications per second that publishers would send."""
@@ -390,7 +409,7 @@ class Pubend:
         return self._commands.command(packet, reply_to, now)
 
     def status(self) -> PubendStatus:
-        core, extent = self._core, self._retention.extent
+        core, extent, limited = self._core, self._retention.extent, self._queue.limited
         return PubendStatus(
             pubend=self.name,
             epoch=core.epoch,
@@ -406,4 +425,6 @@ class Pubend:
             ids=len(self._ids),
             names=len(self._names),
             readers=sum(name.session is not None for name in self._names),
+            waiting_since=self._queue.oldest(),
+            limit=None if limited is None else limited.report(),
         )

@@ -78,6 +78,10 @@ class TickSource:
         self._writing = first
         return range(first, last + 1)
 
+    def left(self, *, now: float) -> int:
+        """How many ticks `give` would give at most."""
+        return max(0, self.lease + 1 - max(self._newest + 1, self.clock.read(now)))
+
     def settled(self) -> None:
         """The write has ended: its ticks are data, or silence if it failed."""
         self._writing = 0

@@ -1,8 +1,9 @@
 """What can be done with one pubend by command: info, trim, rm, failed, verify. Arguments and answers are JSON.
 
-    info     {"durable": NAME}: its state, and the durable names (one, or those furthest behind), each with its lag in
-             messages that match. They are counted in the log, from the newest position down, so that whoever is nearly
-             up to date has an exact count; beyond `LAG_ENTRIES_MAX` entries a lag is "at least".
+    info     {"durable": NAME}: its state, what waits to be written and why, and the durable names (one, or those
+             furthest behind), each with its lag in messages that match. They are counted in the log, from the newest
+             position down, so that whoever is nearly up to date has an exact count; beyond `LAG_ENTRIES_MAX` entries
+             a lag is "at least".
     trim     {"tick": N} or {"time": SECONDS} or {"age": SECONDS}, "force": forget everything up to there. Refused
              without force if a durable name still needs it.
     rm       {"durable": NAME, "force"}: forget the name; refused without force while somebody reads under it.
@@ -31,7 +32,7 @@ from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.durable_names import DurableName, DurableNames
 from penstock.streams.log_codec import LogEntry, NameRecord
 from penstock.streams.log_scan import LogScan
-from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick
+from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick, client_of
 from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.registration import DurableReaders
@@ -72,7 +73,8 @@ class PubendCommands:
         shared: SharedNames,
         retention: Retention,
         *,
-        removed: Callable[[str, float], list[Effect]],
+        waiting: Callable[[], dict[str, Any]],
+        removed: Callable[[str, Callable[[str, float], list[Effect]], float], list[Effect]],
         reopen: Callable[[float], list[Effect]],
     ) -> None:
         self._core = core
@@ -80,6 +82,7 @@ class PubendCommands:
         self._readers = readers
         self._shared = shared
         self._retention = retention
+        self._waiting = waiting
         self._removed = removed
         self._reopen = reopen
         self._scans: list[LogScan] = []
@@ -115,6 +118,7 @@ class PubendCommands:
             "gone": core.gone,
             "entries": extent.entries,
             "bytes": extent.bytes,
+            **self._waiting(),
             "names_in_all": len(self._names),
             "names": [],
         }
@@ -233,7 +237,7 @@ class PubendCommands:
         if name.removed_by is not None:
             return answer({}, f"'{name.name}' is being removed", now)
         if name.session is not None and not arguments.force:
-            reader = f"{name.session.reader} at broker {name.session.broker}"
+            reader = f"client '{client_of(name.session.reader)}' at broker {name.session.broker}"
             return answer({}, f"'{name.name}' is being read by {reader}; with force it is removed all the same", now)
         shared = self._shared.of(name)
         if shared is not None and shared.window.members and not arguments.force:
@@ -256,7 +260,10 @@ class PubendCommands:
                 problem = f"{core.name} could not be deleted: {result.problem}"
                 return [*answer({}, problem, now), *self._reopen(now)]
             core.disk.closed = True
-            return [*self._removed(f"{core.name} was removed", now), *answer(report, "", now)]
+            return self._removed(f"{core.name} was removed", forgotten, now)
+
+        def forgotten(problem: str, now: float) -> list[Effect]:
+            return answer(report, problem, now)
 
         core.ready = False
         core.doing = "is being removed"

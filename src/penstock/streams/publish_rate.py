@@ -53,7 +53,9 @@ class PublishRate:
             self.since = now
         rate, base = self.rate, self._decreased
         lower = config.decrease * rate
-        if rate != base:
+        if config.decrease_step:
+            lower = rate - config.decrease_step
+        elif rate != base:
             lower = max(lower, base + config.keep_of_increase * (rate - base))
         self.rate = self._decreased = max(config.rate_floor, lower)
 

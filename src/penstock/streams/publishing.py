@@ -20,7 +20,18 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
 from penstock.streams.edge import HomeBroker
-from penstock.streams.packets import PublishAnswer, PublishRequest, StreamPublish, StreamPublished, pubend_name
+from penstock.streams.packets import (
+    PublishAnswer,
+    PublishRequest,
+    PublishStored,
+    PublishWaits,
+    StreamPublish,
+    StreamPublished,
+    StreamStored,
+    StreamWaits,
+    Tick,
+    pubend_name,
+)
 from penstock.streams.share_failed import Answered
 
 WAITING_MAX = 100_000
@@ -103,6 +114,34 @@ class Publishing:
             return [] if ours is None else ours(packet, now)
         answer = StreamPublished(request, packet.pubend, packet.tick, packet.problem, packet.again, packet.unknown)
         return [Send((link,), answer, Lane.CONTROL)]
+
+    def stored(self, packet: PublishStored, *, now: float) -> list[Effect]:
+        """The pubend has several on disk."""
+        stored: dict[Link, list[tuple[int, Tick]]] = {}
+        waiting = self._waiting.pop
+        effects: list[Effect] = []
+        for number, tick in packet.stored:
+            link, request = waiting(number, (None, 0))
+            if link is not None:
+                stored.setdefault(link, []).append((request, tick))
+            elif number in self._ours:
+                effects += self._ours.pop(number)(PublishAnswer(number, packet.pubend, tick), now)
+        return effects + [
+            Send((link,), StreamStored(packet.pubend, tuple(requests)), Lane.CONTROL)
+            for link, requests in stored.items()
+        ]
+
+    def waits(self, packet: PublishWaits) -> list[Effect]:
+        """The pubend has them, and takes its time."""
+        requests: dict[Link, list[int]] = {}
+        for number in packet.requests:
+            link, request = self._waiting.get(number, (None, 0))
+            if link is not None:
+                requests.setdefault(link, []).append(request)
+        return [
+            Send((link,), StreamWaits(tuple(numbers), packet.notice), Lane.CONTROL)
+            for link, numbers in requests.items()
+        ]
 
     def link_down(self, link: Link) -> None:
         """A client is gone."""

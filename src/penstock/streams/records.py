@@ -140,6 +140,17 @@ class PublishRateChanged(Record, frozen=True):
     cause: str
 
 
+class PublisherSlowed(Record, frozen=True):
+    """A client was told that a pubend has been limited for so long, and that its messages wait."""
+
+    pubend: str
+    rate: float
+    limited_for: float  # seconds
+    edge: str  # the broker that cannot keep up
+    recovering: bool
+    pace: float  # seconds of ticks per second
+
+
 class HorizonMeasured(Record, frozen=True):
     """How far an edge knows a pubend without a gap, and how fast that grows, in seconds of ticks per second."""
 
@@ -164,6 +175,7 @@ RECORDS: tuple[type[Record], ...] = (
     GapNoticed,
     AlertReceived,
     PublishRateChanged,
+    PublisherSlowed,
     HorizonMeasured,
 )
 

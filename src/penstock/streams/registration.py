@@ -39,6 +39,7 @@ from penstock.streams.packets import (
     SessionEnded,
     Tick,
     Unregister,
+    client_of,
     name_problem,
 )
 from penstock.streams.pubend_clock import SECOND
@@ -122,7 +123,7 @@ class DurableReaders:
         if session is None or packet.share is not None or packet.takeover or session.reader == packet.reader:
             return "", False
         return (
-            f"'{packet.name}' is being read by {session.reader} at broker {session.broker};"
+            f"'{packet.name}' is being read by client '{client_of(session.reader)}' at broker {session.broker};"
             " takeover=True takes its place"
         ), False
 
@@ -143,7 +144,9 @@ class DurableReaders:
         """The reader that was there before gives way, and is told if it is another one."""
         if known is None or known.session is None or known.session.reader == packet.reader:
             return []
-        return self.end(known, f"{packet.reader} at broker {broker} has taken over '{packet.name}'", now)
+        return self.end(
+            known, f"client '{client_of(packet.reader)}' at broker {broker} has taken over '{packet.name}'", now
+        )
 
     def unregister(self, packet: Unregister, now: float) -> list[Effect]:
         if self._names.session(packet.name, packet.session) is not None:

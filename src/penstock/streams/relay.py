@@ -87,6 +87,7 @@ class Relay:
         self.silence_at = 0.0  # when everybody was last told how far the silence goes
         self.recovering = False  # some were, and the horizon has not come near the newest tick since
         self.window = NackWindow(config)
+        self.nacked = 0  # how often we have asked upstream for something
         self._life = life
         self._config = config
         self._joined = 0  # the version that upstream was told last
@@ -379,6 +380,7 @@ class Relay:
         due = self.nacks.due(list(wanted), now)
         if not due:
             return []
+        self.nacked += 1
         effects: list[Effect] = self.tell_join()
         return [*effects, *self._nacks(due)]
 

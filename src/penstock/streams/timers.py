@@ -16,7 +16,8 @@ class StreamTimer(IntEnum):
     PUBEND_NAMES = 4  # (pubend): write the positions of durable names
     PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
     PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
-    PUBEND_SHARES = 8  # (pubend): look for members that are gone, and messages that are overdue
+    PUBEND_WAITING = 8  # (pubend): tell publishers that their messages wait for the rate
+    PUBEND_SHARES = 9  # (pubend): look for members that are gone, and messages that are overdue
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now
@@ -29,7 +30,7 @@ class StreamTimer(IntEnum):
     REGISTER = 17  # (pubend, durable name): the pubend has not answered
     PUBLISH = 18  # (request): the pubend has not answered
     # Of a client.
-    CLIENT_RETRY = 20  # (request): a publication has not been answered
+    CLIENT_RETRY = 20  # a publication may not have been answered in time
     CLIENT_SUBSCRIBE = 21  # (subscription): DurableSubscribe has not been answered, or is to be tried again
     CLIENT_ACKNOWLEDGE = 22  # (subscription): send what the application has acknowledged
     CLIENT_RESUME = 23  # (subscription, pubend): a hole has not closed

@@ -62,3 +62,17 @@ def test_others_words_are_shown_without_what_a_terminal_obeys() -> None:
         display.show(report)
     assert "[red]so·[2Jlo" in file.getvalue()
     assert 'x[/]: y "[bold]z"' in file.getvalue()
+
+
+def test_streams_that_are_slowed_down_are_shown_with_their_limit_and_its_reason() -> None:
+    limit = {"rate": 12.5, "since": 960.0, "told_at": 997.0, "reason": "broker '[edge]' cannot keep up"}
+    pubend = {"pubend": "orders/0", "ready": True, "problem": "", "entries": 9, "log_bytes": 900, "names": 1}
+    waits = {"readers": 1, "waiting": 80, "waiting_since": 993.6, "limit": limit}
+    status = {"pubends": [{**pubend, **waits}], "relays": [], "readers": 1}
+    file = StringIO()
+    with Display(Console(file=file, width=200), redraws=False) as display:
+        display.show(a_report(10.0) | {"incarnation": 990_000, "clients_connected": 1, "services": {"streams": status}})
+    said = " ".join(file.getvalue().split())
+    assert "orders/0 12.5/s 40 s 80 6.4 s 3 s ago broker '[edge]' cannot keep up" in said
+    assert "; 1 client; input refused 0 times" in said
+    assert "1 durable subscription of its clients" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from penstock.overlay.packets import Answer, Hello, Publish
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, SimulatedPort
 from penstock.sim.pipes import Pipe
+from penstock.streams.packets import Knowledge, Nack
 from penstock.testing import a_message
 
 
@@ -55,6 +57,10 @@ class Watch:
         return [(time, r.place, r.cause, r.count) for time, _, r in self.records if isinstance(r, Dropped)]
 
 
+def a_knowledge(messages: int) -> Knowledge:
+    return Knowledge("orders/0", 1, 1, 1, 1, messages, tuple((n, a_message(n)) for n in range(1, messages + 1)))
+
+
 class Beat(IntEnum):
     TICK = 0
 
@@ -62,7 +68,7 @@ class Beat(IntEnum):
 class Part:
     """A machine that beats at given local times and remembers when it was woken."""
 
-    packet_kinds: tuple[type[Packet], ...] = (Publish, Hello)
+    packet_kinds: tuple[type[Packet], ...] = (Publish, Hello, Knowledge, Nack)
 
     def __init__(self, timers: ServiceTimers, beats: Sequence[float] = ()) -> None:
         self.woken: list[float] = []
@@ -238,6 +244,33 @@ def test_control_does_not_wait_for_a_worker() -> None:
     bench.arrive_at(0.0, 7, Lane.CONTROL)
     bench.engine.run(0.0)
     assert bench.part.received == [0]
+
+
+def test_a_packet_takes_the_time_of_all_its_messages() -> None:
+    bench = Bench(workers=1, service_mean=0.5)
+    bench.at(0.0, lambda: bench.port.arrive((a_knowledge(100), Lane.STREAM)))
+    bench.engine.run(1000.0)
+    assert bench.watch.handled_at[-1][0] == pytest.approx(50.0, rel=0.3)
+
+
+def test_a_nack_needs_a_worker_and_stands_in_line_with_data() -> None:
+    bench = Bench(workers=1, service_mean=1.0)
+    nack = Nack("orders/0", 1, 1, ((1, 2),))
+    for packet, lane in ((a_knowledge(1), Lane.STREAM), (nack, Lane.CONTROL), (a_knowledge(1), Lane.STREAM)):
+        bench.at(0.0, partial(bench.port.arrive, (packet, lane)))
+    bench.engine.run(0.0)
+    assert not bench.watch.handled_at
+    bench.engine.run(100.0)
+    assert [packet is nack for _, _, packet in bench.watch.handled_at] == [False, True, False]
+
+
+def test_what_is_sent_takes_time_before_the_next_packet_is_served() -> None:
+    bench = Bench(workers=1, send_cost=2.0)
+    bench.at(0.0, lambda: bench.host.note_sent(a_knowledge(3)))
+    bench.arrive_at(1.0, 1)
+    bench.arrive_at(20.0, 2)
+    bench.engine.run(100.0)
+    assert [time for time, _, _ in bench.watch.handled_at] == [6.0, 20.0]
 
 
 def test_a_full_ingress_drops_and_says_so() -> None:

@@ -151,6 +151,8 @@ def test_after_a_reconnection_all_that_is_not_answered_goes_out_again_in_order()
     for packet in again:
         home.say(StreamPublished(packet.request, "orders/0", 6 + packet.message.identity.count))
     assert all(isinstance(home.done[ticket], Reported) for ticket in tickets)
+    home.wait(60.0)
+    assert sent(home) == []
     assert len(home.timers) == 0
 
 

@@ -183,9 +183,9 @@ def test_a_second_reader_is_refused_unless_it_takes_over() -> None:
     bench = PubendBench()
     first = bench.registered(bench.register(reader="alice", broker=5)).session
     problem = bench.registered(bench.register(reader="bob", broker=6)).problem
-    assert problem == "'billing' is being read by alice at broker 5; takeover=True takes its place"
+    assert problem == "'billing' is being read by client 'alice' at broker 5; takeover=True takes its place"
     second = bench.registered(bench.register(reader="bob", broker=6, takeover=True)).session
-    ended = SessionEnded("orders/0", "billing", first, "bob at broker 6 has taken over 'billing'")
+    ended = SessionEnded("orders/0", "billing", first, "client 'bob' at broker 6 has taken over 'billing'")
     assert (5, ended) in bench.sent
     tick = bench.store_one("a")
     bench.progress("billing", first, tick)
@@ -222,7 +222,7 @@ def test_whoever_is_overtaken_before_it_was_answered_is_told_so() -> None:
     first = bench.register(reader="alice")
     second = bench.register(reader="bob", takeover=True)
     bench.answer()
-    assert "bob at broker 5 has taken over" in bench.registered(first).problem
+    assert "client 'bob' at broker 5 has taken over" in bench.registered(first).problem
     assert bench.registered(second).problem == ""
 
 

@@ -257,10 +257,10 @@ def test_what_waits_for_the_disk_is_bounded() -> None:
     bench.hold = True
     requests = [bench.publish(str(number), a_message(number + 1, body=bytes(3_000))) for number in range(5)]
     refused = [answer for answer in bench.all_sent(PublishAnswer) if answer.problem]
-    assert len(refused) == 2
+    assert len(refused) == 3  # one is being written, one waits; alone, a publisher has half of what is free
     assert all(answer.again and "pending_bytes_max" in answer.problem for answer in refused)
     bench.answer()
-    assert len(bench.log()) == 3
+    assert len(bench.log()) == 2
     assert bench.pubend.status().waiting_bytes == 0
     assert len(requests) == len(bench.all_sent(PublishAnswer))
 

@@ -117,7 +117,7 @@ def test_a_trim_that_fails_says_so() -> None:
 def test_one_durable_name_is_removed() -> None:
     bench, ticks = filled()
     session = bench.registered(bench.register("billing", reader="alice")).session
-    assert "being read by alice" in bench.refusal(bench.command("rm", durable="billing"))
+    assert "being read by client 'alice'" in bench.refusal(bench.command("rm", durable="billing"))
     assert bench.report(bench.command("rm", durable="billing", force=True))["durable"] == "billing"
     assert SessionEnded("orders/0", "billing", session, "'billing' was removed") in bench.all_sent(SessionEnded)
     assert "there are none" in bench.refusal(bench.command("rm", durable="billing"))

@@ -21,6 +21,7 @@ from penstock.streams.packets import (
     Payload,
     ProgressStored,
     PublishAnswer,
+    PublishStored,
     Registered,
     SessionEnded,
     Tick,
@@ -213,6 +214,9 @@ class RandomLife(PubendBench):
         match payload:
             case PublishAnswer():
                 self.publish_answered(payload)
+            case PublishStored():
+                for request, tick in payload.stored:
+                    self.publish_answered(PublishAnswer(request, payload.pubend, tick))
             case Registered():
                 self.register_answered(payload)
             case ProgressStored():

@@ -134,6 +134,8 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "orders/3": (RED, "triangle-up"),
     "recovery": (BLUE, "circle"),
     "outage over threshold": (GREY, "triangle-up"),
+    "as in 001": (BLUE, "circle"),
+    "changed": (RED, "cross"),
 }
 
 HEIGHT = 300

@@ -1,8 +1,9 @@
 """SETUP-GRYPHON (001 sections 2 and 5): one broker with four pubends, relays, and edges with durable readers.
 
-`simple_network` is Figure 1: PB - IB, and IB - SB1, IB - SB2. `complex_network` is Figure 12, whose graph the paper
-does not print; ours is PB - IB1; IB1 - SB1, IB1 - IB2; IB2 - SB2, SB3, IB3; IB3 - SB4, SB5. Links are connections, 5 ms
-long; what waits for one is bounded by 5 MB, and control overtakes it. A link that fails loses what waited for it.
+`stream_network` makes any network of this kind. `simple_network` is Figure 1: PB - IB, and IB - SB1, IB - SB2.
+`complex_network` is Figure 12, whose graph the paper does not print; ours is PB - IB1; IB1 - SB1, IB1 - IB2; IB2 - SB2,
+SB3, IB3; IB3 - SB4, SB5. Links are connections, 5 ms long; what waits for one is bounded by 5 MB, and control overtakes
+it. A link that fails loses what waited for it.
 
 A message is 366 bytes on the wire (calibrated: see the page of experiments) and travels alone, also when it is resent.
 
@@ -21,7 +22,7 @@ all edges together want everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from penstock.content.message import Identity, make_message
@@ -92,7 +93,18 @@ def simple_network(
     """Figure 1: PB, IB, SB1, SB2."""
     pairs = [("PB", "IB"), ("IB", "SB1"), ("IB", "SB2")]
     wants = {edge: [f"part = {part}" for part in parts_of(edge, False)] for edge in ("SB1", "SB2")}
-    return _network(name, ["PB", "IB", "SB1", "SB2"], pairs, wants, duration, drain, control, rates, faults, fewer)
+    return stream_network(
+        name,
+        brokers=["PB", "IB", "SB1", "SB2"],
+        pairs=pairs,
+        wants=wants,
+        duration=duration,
+        drain=drain,
+        control=control,
+        rates=rates,
+        faults=faults,
+        fewer=fewer,
+    )
 
 
 def complex_network(
@@ -110,8 +122,18 @@ def complex_network(
     pairs += [("IB3", "SB4"), ("IB3", "SB5")]
     edges = [f"SB{number}" for number in range(1, 6)]
     wants = {edge: [f"part = {part}" for part in parts_of(edge, True)] for edge in edges}
-    brokers = ["PB", "IB1", "IB2", "IB3", *edges]
-    return _network(name, brokers, pairs, wants, duration, drain, control, rates, faults, fewer)
+    return stream_network(
+        name,
+        brokers=["PB", "IB1", "IB2", "IB3", *edges],
+        pairs=pairs,
+        wants=wants,
+        duration=duration,
+        drain=drain,
+        control=control,
+        rates=rates,
+        faults=faults,
+        fewer=fewer,
+    )
 
 
 def parts_of(edge: str, complex_network: bool) -> list[int]:
@@ -137,18 +159,22 @@ def link_messages_per_s(kilobytes_per_s: float) -> float:
     return kilobytes_per_s * 1024.0 / WIRE_BYTES
 
 
-def _network(
+def stream_network(
     name: str,
+    *,
     brokers: Sequence[str],
     pairs: Sequence[tuple[str, str]],
-    wants: dict[str, list[str]],
+    wants: Mapping[str, Sequence[str]],  # what the readers of each edge want
     duration: float,
-    drain: float,
-    control: StreamsConfig,
-    rates: Sequence[tuple[str, str, float]],
-    faults: Sequence[FaultSpec],
-    fewer: int,
+    drain: float = DRAIN,
+    control: StreamsConfig = PAPER_CONTROL,
+    rates: Sequence[tuple[str, str, float]] = (),
+    faults: Sequence[FaultSpec] = (),
+    fewer: int = 1,
+    parts: int = READERS,  # into which messages fall, all alike
+    homes: Sequence[str] = ("PB",) * PUBENDS,  # of pubends, and of the publisher that each has
 ) -> Scenario:
+    """Any network with one publisher for each pubend, and durable readers."""
     slow = {(a, b): kilobytes for a, b, kilobytes in rates}
     links = tuple(
         LinkSpec(
@@ -160,7 +186,7 @@ def _network(
         )
         for pair in pairs
     )
-    clients = [_publisher(number, fewer) for number in range(PUBENDS)]
+    clients = [_publisher(number, home, parts, fewer, len(homes)) for number, home in enumerate(homes)]
     clients += [_reader(edge, number, where) for edge, those in wants.items() for number, where in enumerate(those)]
     return Scenario(
         name=name,
@@ -170,25 +196,25 @@ def _network(
         services={"streams": control},
         broker=tuple(BrokerSpec(name=broker) for broker in brokers),
         link=links,
-        stream=(StreamSpec(name=STREAM, at=("PB",) * PUBENDS),),
+        stream=(StreamSpec(name=STREAM, at=tuple(homes)),),
         client=tuple(clients),
         fault=tuple(sorted(faults, key=lambda fault: fault.at)),
         check=(),
     )
 
 
-def _publisher(number: int, fewer: int) -> ClientSpec:
+def _publisher(number: int, home: str, parts: int, fewer: int, pubends: int) -> ClientSpec:
     name = f"p{number}"
     sample = make_message(Identity(name, 1, 1), {"part": 0}, b"")
     flow = PublisherSpec(
-        rate_messages_per_s=RATE / PUBENDS / fewer,
+        rate_messages_per_s=RATE / pubends / fewer,
         start=PUBLISHING_STARTS,
-        attributes={"part": Recipe(integer=(0, READERS - 1))},
+        attributes={"part": Recipe(integer=(0, parts - 1))},
         body_bytes=fewer * WIRE_BYTES - PACKET_BYTES - sample.size_bytes,
-        options={"stream": STREAM, "key": key_of(number)},
+        options={"stream": STREAM, "key": key_of(number, pubends)},
         unanswered_max=UNANSWERED_MAX,
     )
-    return ClientSpec(name=name, broker="PB", publish=(flow,))
+    return ClientSpec(name=name, broker=home, publish=(flow,))
 
 
 def _reader(edge: str, number: int, where: str) -> ClientSpec:
@@ -197,6 +223,6 @@ def _reader(edge: str, number: int, where: str) -> ClientSpec:
     return ClientSpec(name=f"{edge}-r{number}", broker=edge, subscribe=(subscription,))
 
 
-def key_of(pubend: int) -> str:
+def key_of(pubend: int, pubends: int = PUBENDS) -> str:
     """A key that the pubend of this number gets."""
-    return next(key for key in map(str, range(10_000)) if crc32(key.encode()) % PUBENDS == pubend)
+    return next(key for key in map(str, range(10_000)) if crc32(key.encode()) % pubends == pubend)

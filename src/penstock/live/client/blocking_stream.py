@@ -24,6 +24,7 @@ from penstock.content.message import Attributes
 from penstock.live.client.shared_subscription import SharedSubscription
 from penstock.live.client.stream import Receipt, Start, Stream
 from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
+from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
 
@@ -111,6 +112,10 @@ class BlockingStream:
         kind = BlockingSharedSubscription if share else BlockingStreamSubscription
         return kind(self._network, made)
 
+    def report(self) -> PublisherReport:
+        """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
+        return self._network._look(self._stream.report)
+
     def info(self, *, durable: str = "") -> dict[str, Any]:
         """What the stream's pubends say of it."""
         return self._network._do(self._stream.info(durable=durable))
@@ -182,9 +187,13 @@ class BlockingStreamSubscription:
         """Up to where messages were given out: to be kept with what the application made of them."""
         return self._network._look(lambda: self._subscription._positions_before(self._taken))
 
+    def lag(self) -> int | None:
+        """How many messages the stream has that match and are not acknowledged; None: the pubends could not say."""
+        return self._network._do(self._subscription.lag())
+
     def report(self) -> ReaderReport:
-        """How it fares; asks the pubends for the lag, in messages that match."""
-        return self._network._do(self._subscription.report())
+        """How it fares here; `lag` asks the stream."""
+        return self._network._look(self._subscription.report)
 
     @property
     def stream(self) -> str:

@@ -2,7 +2,7 @@
 
 Congestion control writes records when a flow is limited, when its quota changes and when a message was withheld. This
 part turns them into words for people and keeps the count. Each slow subscriber is a warning once; how its quota changes
-is logged as information.
+is logged as information. A stream that takes messages slowly is a warning too, when it begins.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.trace import Record
+from penstock.streams.publish_limit import PublishLimit
+from penstock.streams.records import PublisherSlowed
 from penstock.transport.records import FlowLimited, MessageWithheld
 
 log = logging.getLogger("penstock.client")
@@ -37,9 +39,16 @@ class FlowWatch:
                 self.on_withheld(record.count, record.limiting_receiver)
         elif type(record) is FlowLimited:
             self._log(record)
+        elif type(record) is PublisherSlowed:
+            self._log_stream(record)
         else:
             return False
         return True
+
+    def _log_stream(self, record: PublisherSlowed) -> None:
+        limit = PublishLimit(record.rate, 0.0, record.edge, record.recovering, record.pace, 0.0)
+        text = "%s: %s has taken no more than %s messages/s for %.0f s, and publish() waits: %s"
+        log.warning(text, self._name, record.pubend, rate_text(record.rate), record.limited_for, limit.reason)
 
     def _log(self, record: FlowLimited) -> None:
         flow = record.flow if len(record.flow) <= NAME_LENGTH_MAX else record.flow[:NAME_LENGTH_MAX] + "..."

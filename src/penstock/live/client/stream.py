@@ -7,8 +7,12 @@
             print(message.tick, message.attributes)
 
 `publish` returns when the message is on disk at the broker of its pubend. It asks again by itself, over a new
-connection too, under an id by which the stream knows that it is the same message. After `give_up_after` seconds it
-raises `OutcomeUnknown`, with that id.
+connection too, under an id by which the stream knows that it is the same message. After `give_up_after` seconds in
+which nothing was heard of it, it raises `OutcomeUnknown`, with that id.
+
+If a broker on the way to readers cannot keep up, the stream takes messages more slowly, and `publish` waits its turn,
+as long as that takes: bound it with `asyncio.timeout` if you must. `report()` says who slows it down, since when and
+why, and the log says so once.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.services import options as service_options
 from penstock.services import publication_options
+from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.durable_options import check_positions, durable_request
 from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
@@ -53,6 +58,7 @@ class Stream:
     def __init__(self, verbs: StreamVerbs, name: str) -> None:
         self.name = _checked_name(name)
         self._verbs = verbs
+        self._plain = StreamPublicationOptions(stream=self.name)
 
     async def publish(
         self, attributes: Attributes, body: bytes = b"", *, key: str = "", publication_id: str | None = None
@@ -73,7 +79,8 @@ class Stream:
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
     ) -> tuple[Receipt, Identity]:
-        options = _publication(self.name, key, publication_id or "")
+        plain = key == "" and publication_id is None  # nearly all are
+        options = self._plain if plain else _publication(self.name, key, publication_id or "")
         place, identity = await self._verbs.publish(attributes, body, options)
         return Receipt(**place), identity
 
@@ -144,6 +151,10 @@ class Stream:
                 raise InvalidOption("positions", "are for names with one reader; a shared name has none")
             return SharedSubscription(self._verbs, where, options)
         return StreamSubscription(self._verbs, where, options, presented)
+
+    def report(self) -> PublisherReport:
+        """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
+        return self._verbs.publishing(self.name)
 
     async def info(self, *, durable: str = "") -> dict[str, Any]:
         """What the stream's pubends say of it: what they keep, and their durable names with their lag; or one name."""

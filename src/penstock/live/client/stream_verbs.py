@@ -3,26 +3,32 @@
 Every question takes a ticket and waits for its answer. For messages and acknowledgements the machine itself asks again
 when an answer does not come, also over a new connection; so they need no connection at the moment of the call. Commands
 do.
+
+Messages that are published in one turn of the event loop are handed to the machine together, and leave together.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from penstock.content.message import Attributes, Identity, make_message
+from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.errors import NotConnected, OutcomeUnknown, PenstockError, StreamError, StreamRefused, UnknownStream
 from penstock.kernel.machine import Effect, Refused, Unknown
 from penstock.live.client.home_link import HomeLink
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.live.client.tickets import Tickets
-from penstock.streams.client_publishing import chosen_id
+from penstock.streams.client_publishing import PublisherReport, chosen_id
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.packets import Handout, Position, ShareVerdict, Tick
 
 NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
+
+_Outgoing = tuple[StreamPublicationOptions, Message, int, float]  # and its ticket, and when publish() was called
 
 
 def stream_error(refused: Refused) -> PenstockError:
@@ -41,6 +47,7 @@ class StreamVerbs:
         self._next_identity = next_identity
         self._link: HomeLink | None = None
         self._machine: StreamClient  # from `attach` on
+        self._outbox: list[_Outgoing] = []  # published in this turn of the loop
         self._closed = False
 
     def attach(self, link: HomeLink) -> None:
@@ -50,6 +57,7 @@ class StreamVerbs:
 
     def close(self) -> None:
         """The client is closed."""
+        self._publish_all()
         self._closed = True
 
     # Questions that are answered.
@@ -67,12 +75,14 @@ class StreamVerbs:
             return OutcomeUnknown(chosen_id(options, message), refused.problem)
 
         ticket, answer = self._tickets.take(error_of)
-        now = link.host.now()
-        self._apply(link, self._machine.publish((message,), options, tickets=(ticket,), now=now, began=(now,)))
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._publish_all)
+        self._outbox.append((options, message, ticket, link.host.now()))
         try:
             place: dict[str, Any] = await answer
             return place, message.identity
         except asyncio.CancelledError:
+            self._publish_all()
             self._apply(link, self._machine.withdraw(ticket, now=link.host.now()))
             raise
         except NotConnected as error:
@@ -81,6 +91,20 @@ class StreamVerbs:
             raise OutcomeUnknown(publication_id, problem) from None
         finally:
             self._tickets.drop(ticket)
+
+    def _publish_all(self) -> None:
+        """What was published in this turn leaves; those that ask for the same go to the machine as one."""
+        outbox, self._outbox = self._outbox, []
+        link = self._link
+        if not outbox or link is None:
+            return
+        effects: list[Effect] = []
+        now = link.host.now()
+        for options, group in groupby(outbox, itemgetter(0)):
+            _, messages, tickets, began = zip(*group, strict=True)
+            effects += self._machine.publish(messages, options, tickets=tickets, now=now, began=began)
+        self._apply(link, effects)
+        link.host.flush()
 
     async def command(self, verb: str, stream: str, **arguments: Any) -> dict[str, Any]:
         """Ask the brokers of a stream for something; raises StreamRefused."""
@@ -141,6 +165,11 @@ class StreamVerbs:
     def positions(self, number: int) -> tuple[Position, ...]:
         """Up to where messages have come, whether they were taken or not."""
         return () if self._link is None else self._machine.positions(number)
+
+    def publishing(self, stream: str) -> PublisherReport:
+        """How publishing to this stream fares."""
+        link = self._open_link()
+        return self._machine.publishing(stream, now=link.host.now())
 
     def present(self, number: int, positions: Sequence[Position]) -> None:
         """What the application has kept of an earlier subscription; before it subscribes."""

@@ -21,6 +21,7 @@ from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.subscription import Report, Subscription
 from penstock.scenario.script import Line, script
 from penstock.scenario.spec import ClientSpec, Scenario, SubscriptionSpec
+from penstock.scenario.stream_tally import StreamTallies, tally_of
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position
 
@@ -39,6 +40,7 @@ class Tally:
     per_second: Counter[int] = field(default_factory=Counter)
     deliveries: list[tuple[int, str, int]] = field(default_factory=list)  # (subscription, publisher, count)
     drops: dict[tuple[str, str, str], int] = field(default_factory=dict)  # (peer, place, cause) -> packets
+    streams: StreamTallies = field(default_factory=dict)
 
 
 class Actor:
@@ -106,6 +108,10 @@ class Actor:
                 if message is None:
                     return
                 self._came(message, number, start)
+                tally = tally_of(self.tally.streams, *name)
+                tally.read += 1
+                if message.identity in self._sent_at:
+                    tally.delays.append(time.monotonic() - self._sent_at[message.identity])
                 self._notebook[name] = subscription.positions()
                 unacknowledged += 1
                 if isinstance(subscription, SharedSubscription):
@@ -166,12 +172,18 @@ class Actor:
 
     async def _store(self, line: Line) -> None:
         """A message for a stream; its reader may have it before we have the receipt."""
-        network = self._network
-        self._sent_at[Identity(network.name, network.incarnation, network._count + 1)] = time.monotonic()
+        network, began = self._network, time.monotonic()
+        self._sent_at[Identity(network.name, network.incarnation, network._count + 1)] = began
+        tally = tally_of(self.tally.streams, line.options["stream"])
+        tally.offered += 1
         try:
             await network.publish(line.attributes, line.body, **line.options)
         except StreamError:
             self.tally.refused += 1
+            tally.not_stored += 1
+        else:
+            tally.stored += 1
+            tally.delays.append(time.monotonic() - began)
 
     def end(self) -> None:
         """Wait for no more receipts."""

@@ -12,7 +12,8 @@ A commit whose sync fails leaves its group in doubt (`transactions`), because wh
 crash. A later commit overwrites it; then its operations fail.
 
 The write-ahead log is copied into the file and begun anew when it has `CHECKPOINT_PAGES`. If that cannot be done and it
-reaches `WAL_PAGES_MAX`, changes are refused. `tidy` does this, and deletes what was trimmed, in slices: between groups.
+reaches `WAL_PAGES_MAX`, changes are refused. `tidy` does this, deletes what was trimmed, in slices, and keeps room in
+the log (`wal_room`): between groups.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from penstock.kernel.storage import Ask, StorageFailed
 from penstock.live.store.free_pages import PAGE_BYTES, free_pages_agree
 from penstock.live.store.sqlite_blocks import SqliteBlocks
 from penstock.live.store.transactions import CommitUnknown, Sync, Transactions, only_reads
+from penstock.live.store.wal_room import WalRoom
 from penstock.live.store.wal_tail import Tail, tail
 
 RETRY_INTERVAL = 1.0  # seconds before a disk that failed is tried again
@@ -60,6 +62,7 @@ class SqliteFile(Transactions):
         self.cut = ""  # what was cut off when it was opened
         self._vfs = vfs
         self._wal_pages = 0
+        self._room = WalRoom(path, vfs)
         self._checkpoint_problem = ""
         try:
             self._connection = self._connect()
@@ -213,6 +216,7 @@ class SqliteFile(Transactions):
             with self._connection:
                 self._connection.execute("UPDATE setting SET settled = settled + 1")
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._room.forget()
         except apsw.Error:
             self._undo()
             return False
@@ -242,6 +246,8 @@ class SqliteFile(Transactions):
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif self._blocks.unclean:
             self._clean()
+        if not self._checkpoint_problem:
+            self._room.make(self._wal_pages)
         return self._blocks.unclean or (self._wal_pages >= CHECKPOINT_PAGES and not self._checkpoint_problem)
 
     def _clean(self) -> None:

@@ -11,6 +11,8 @@ Between neighbours, hop by hop, each about one pubend:
 Between any two brokers, carried along the shortest path (`Routed`), lost like everything else, asked again by whoever
 waits for the answer:
     PublishRequest, PublishAnswer                  a message for a pubend; the tick under which it is on disk
+    PublishStored                                  the same answer for several that were written together
+    PublishWaits                                   it is there and waits: the rate is limited
     Register, Registered, Unregister, Renew        a reader begins, ends, and lives on under a durable name
     SessionEnded                                   the pubend knows no such session, or another reader took over
     Progress, ProgressStored                       a reader has acknowledged up to a tick; that is on disk
@@ -20,9 +22,9 @@ waits for the answer:
 Between a client and its home broker:
   from the client
     StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, ShareSettle, StreamCommand
-  from the broker
-    StreamPublished, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded, ShareDelivery, ShareSettled,
-    StreamReport
+  to it
+    StreamPublished, StreamStored, StreamWaits, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded,
+    ShareDelivery, ShareSettled, StreamReport
 
 A pubend is named `stream/number`. Its *epoch* is drawn when it is made and tells it from one of the same name that was
 removed before: ticks of another epoch mean nothing. Ranges of ticks include both ends. A version of interest counts
@@ -45,6 +47,8 @@ from penstock.streams.packets.clients import (
     StreamPublish,
     StreamPublished,
     StreamReport,
+    StreamStored,
+    StreamWaits,
     Take,
 )
 from penstock.streams.packets.common import (
@@ -58,13 +62,17 @@ from penstock.streams.packets.common import (
     PUBENDS_MAX,
     PUBLICATION_ID_BYTES_MAX,
     RANGES_MAX,
+    STORED_MAX,
     STREAM_NAME_BYTES_MAX,
     TICK_MAX,
+    WAITING_MAX,
     WHERE_BYTES_MAX,
     Item,
     Position,
     Range,
     Tick,
+    WaitNotice,
+    client_of,
     name_problem,
     pubend_name,
     stream_of,
@@ -90,6 +98,8 @@ from penstock.streams.packets.routed import (
     ProgressStored,
     PublishAnswer,
     PublishRequest,
+    PublishStored,
+    PublishWaits,
     Register,
     Registered,
     Renew,
@@ -140,6 +150,8 @@ FROM_CLIENT: tuple[type[Packet], ...] = (
 )
 TO_CLIENT: tuple[type[Packet], ...] = (
     StreamPublished,
+    StreamStored,
+    StreamWaits,
     DurableAnswer,
     StreamDelivery,
     Acknowledged,
@@ -166,9 +178,11 @@ __all__ = [
     "RANGES_MAX",
     "SETTLING",
     "SHARED_ITEMS_MAX",
+    "STORED_MAX",
     "STREAM_NAME_BYTES_MAX",
     "TICK_MAX",
     "TO_CLIENT",
+    "WAITING_MAX",
     "WHERE_BYTES_MAX",
     "Acknowledge",
     "Acknowledged",
@@ -196,6 +210,8 @@ __all__ = [
     "ProgressStored",
     "PublishAnswer",
     "PublishRequest",
+    "PublishStored",
+    "PublishWaits",
     "Range",
     "Register",
     "Registered",
@@ -215,6 +231,8 @@ __all__ = [
     "StreamPublish",
     "StreamPublished",
     "StreamReport",
+    "StreamStored",
+    "StreamWaits",
     "Take",
     "Tick",
     "Uca",
@@ -222,6 +240,8 @@ __all__ = [
     "VerdictItem",
     "Verdicts",
     "VerdictsStored",
+    "WaitNotice",
+    "client_of",
     "name_problem",
     "pubend_name",
     "stream_of",

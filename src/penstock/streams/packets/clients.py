@@ -17,8 +17,11 @@ from penstock.streams.packets.common import (
     Item,
     Position,
     Tick,
+    WaitNotice,
     about_pubend,
     check_pubend,
+    check_stored,
+    check_waiting,
     checked_items,
     fits,
 )
@@ -79,6 +82,35 @@ class StreamPublished(Packet, frozen=True, gc=False):
 
     def size_bytes(self) -> int:
         return 40 + len(self.pubend) + len(self.problem)
+
+
+class StreamStored(Packet, frozen=True, gc=False):
+    """Several are on disk at this pubend: (request, tick)."""
+
+    sent_by = (BROKER,)
+
+    pubend: str
+    stored: tuple[tuple[int, Tick], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_stored(self.pubend, self.stored)
+        return self
+
+    def size_bytes(self) -> int:
+        return 20 + len(self.pubend) + 19 * len(self.stored)
+
+
+class StreamWaits(Packet, frozen=True):
+    """These wait at a pubend, because its rate is limited: they will be stored when their turn comes."""
+
+    sent_by = (BROKER,)
+
+    requests: tuple[int, ...]
+    notice: WaitNotice
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_waiting(self.requests, self.notice)
+        return self
 
 
 class DurableSubscribe(Packet, frozen=True):

@@ -16,8 +16,11 @@ from penstock.streams.packets.common import (
     TICK_MAX,
     WHERE_BYTES_MAX,
     Tick,
+    WaitNotice,
     about_pubend,
     check_pubend,
+    check_stored,
+    check_waiting,
     fits,
 )
 from penstock.streams.packets.shared import Share, SharedHandout, Verdicts, VerdictsStored
@@ -66,6 +69,31 @@ class PublishAnswer(Packet, frozen=True, gc=False):
 
     def checked(self, limits: MessageLimits) -> Self:
         return about_pubend(self, self.pubend)
+
+
+class PublishStored(Packet, frozen=True, gc=False):
+    """Several are on disk since the same write: (request, tick)."""
+
+    pubend: str
+    stored: tuple[tuple[int, Tick], ...]
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_stored(self.pubend, self.stored)
+        return self
+
+    def size_bytes(self) -> int:
+        return 20 + len(self.pubend) + 19 * len(self.stored)
+
+
+class PublishWaits(Packet, frozen=True):
+    """These wait at the pubend, because its rate is limited."""
+
+    requests: tuple[int, ...]
+    notice: WaitNotice
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_waiting(self.requests, self.notice)
+        return self
 
 
 class Register(Packet, frozen=True):
@@ -207,7 +235,8 @@ class CommandAnswer(Packet, frozen=True):
 
 ForPubend = PublishRequest | Register | Unregister | Renew | Progress | Verdicts
 ForReader = Registered | SessionEnded | ProgressStored | SharedHandout | VerdictsStored
-Payload = ForPubend | ForReader | PublishAnswer | Command | CommandAnswer
+ForPublisher = PublishAnswer | PublishStored | PublishWaits
+Payload = ForPubend | ForReader | ForPublisher | Command | CommandAnswer
 
 
 class Routed(Packet, frozen=True, gc=False):
