@@ -20,7 +20,7 @@ import typer
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.cli.data_folder import one_place
 from penstock.cli.report import drawn_limits, plain, several, table
-from penstock.streams.packets import stream_of
+from penstock.streams.packets import client_of, stream_of
 from penstock.streams.start_times import start_on_wire
 
 if TYPE_CHECKING:
