@@ -273,8 +273,6 @@ class StreamBroker:
                 return self._publishing.stored(payload, now=now)
             case PublishWaits():
                 return self._publishing.waits(payload)
-            case PublishRequest():
-                return self._for_pubend(payload, origin, now)
             case Registered():
                 whose = self._edge.asked_by(payload.request)
                 effects = self._edge.registered(payload, now=now)
@@ -388,7 +386,7 @@ class StreamBroker:
         self._relays.slice_failed(pubend, token, now=now)
         return []
 
-    # What the edge, publishing and commands need (`edge.HomeBroker`).
+    # What the edge, publishing and commands need (`home_broker`).
 
     def pubends(self, stream: str) -> tuple[int, str, bool]:
         count = self._directory.count_of(stream)

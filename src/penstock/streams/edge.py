@@ -16,7 +16,6 @@ State: a reader for each durable subscription. Bounds: `readers_max`; over it a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from penstock.content.language.parser import parse_predicate
 from penstock.errors import InvalidPredicate
@@ -25,8 +24,8 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
+from penstock.streams.home_broker import HomeBroker
 from penstock.streams.interest import OURSELVES, filters_of
 from penstock.streams.packets import (
     DURABLE_NAME_BYTES_MAX,
@@ -36,7 +35,6 @@ from penstock.streams.packets import (
     DurableAnswer,
     DurableEnded,
     DurableSubscribe,
-    Payload,
     Progress,
     ProgressStored,
     Register,
@@ -61,28 +59,6 @@ ANSWER_WITHIN = 3.0  # seconds after which a client is told what it waits for
 CREDIT_MAX = 100_000  # messages that a client may have sent to it before it takes one
 WANTED_MAX = 64  # ranges of one cursor
 AHEAD_MAX = 1_000  # messages that are read from a log of our own before a reader gets to them, about
-
-
-class HomeBroker(Protocol):
-    """What the edge needs of its broker."""
-
-    def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]: ...
-
-    def pubends(self, stream: str) -> tuple[int, str, bool]:
-        """How many it has; a problem if there is no such stream, and whether that may pass."""
-
-    def host(self, pubend: str) -> BrokerId | None:
-        """The broker of a pubend, if it is known."""
-
-    def unreachable(self, pubend: str) -> str:
-        """Why its broker gives no answer."""
-
-    def relay(self, pubend: str) -> Relay | None:
-        """This broker's part in a pubend, made if need be; None if nobody knows the pubend."""
-
-    def interest_changed(self, relay: Relay, *, now: float) -> list[Effect]: ...
-
-    def next_request(self) -> int: ...
 
 
 class Edge:

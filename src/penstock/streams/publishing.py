@@ -19,7 +19,7 @@ from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
-from penstock.streams.edge import HomeBroker
+from penstock.streams.home_broker import HomeBroker
 from penstock.streams.packets import (
     PublishAnswer,
     PublishRequest,

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
-from penstock.streams.edge import Edge, HomeBroker
+from penstock.streams.edge import Edge
+from penstock.streams.home_broker import HomeBroker
 from penstock.streams.packets import (
     ShareDelivery,
     SharedHandout,
