@@ -212,8 +212,8 @@ class PublishQueue:
             return self._not_written(batch, result, now)
         core = self._core
         self._core.ticks.clock.read(now)
-        for tick, publication in batch:
-            self._ids.add(publication.publication_id, publication.digest, tick, core.ticks.clock.elapsed)
+        ids = [(publication.publication_id, publication.digest, tick) for tick, publication in batch]
+        self._ids.add_all(ids, core.ticks.clock.elapsed)
         effects = self.write(now)
         told: dict[BrokerId, list[tuple[int, Tick]]] = {}
         for tick, publication in batch:
