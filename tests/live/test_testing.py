@@ -497,4 +497,4 @@ def test_the_pages_examples_run_as_they_stand_and_close_cleanly(tmp_path: Path) 
     process = subprocess.run(command, capture_output=True, text=True, env=alone)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "ResourceWarning" not in process.stdout + process.stderr
-    assert "5 passed" in process.stdout
+    assert "6 passed" in process.stdout

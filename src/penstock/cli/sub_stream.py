@@ -60,7 +60,7 @@ async def read_stream(
                 if asked["ack"] == "auto":
                     await _acknowledge(messages)
             if report:
-                _tell(await messages.report(), as_json)
+                _tell(messages.report(), await messages.lag(), as_json)
     return received
 
 
@@ -80,15 +80,14 @@ async def _next(messages: StreamSubscription, count_max: int, as_json: bool) -> 
         return []
 
 
-def _tell(report: ReaderReport, as_json: bool) -> None:
+def _tell(report: ReaderReport, lag: int | None, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(report)), err=True)
+        typer.echo(json.dumps({**asdict(report), "lag": lag}), err=True)
         return
-    lag = "unknown" if report.lag is None else f"{report.lag:,}"
     rows = [
         ("received", f"{report.received:,}"),
         ("gaps", f"{report.gaps:,}"),
-        ("messages that match and are not acknowledged", lag),
+        ("messages that match and are not acknowledged", "unknown" if lag is None else f"{lag:,}"),
         ("connections lost and found again", f"{report.reconnects:,}"),
         *((f"position in {pubend}", str(tick)) for pubend, _, tick in report.positions),
     ]

@@ -33,5 +33,5 @@ class PublishLimit(Struct, frozen=True):
     def reason(self) -> str:
         """Why, in words."""
         who = f"broker '{self.edge}'" if self.edge else "a broker"
-        pace = f"{rate_text(self.pace)} s of the stream per second"
+        pace = f"{rate_text(round(self.pace, 2))} s of the stream per second"
         return f"{who} catches up too slowly, by {pace}" if self.recovering else f"{who} cannot keep up: it gets {pace}"

@@ -31,15 +31,19 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count as count_from
+from typing import Any, overload
 
 from penstock.content.message import Identity, Message
 from penstock.live.client.blocking import BlockingNetwork, BlockingSubscription
+from penstock.live.client.blocking_stream import BlockingStreamSubscription
 from penstock.live.client.network import QUEUE_MAX, Network
+from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
 from penstock.live.client.subscription import Subscription
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.live.wire.addresses import Address
 from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.scenario.spec import LinkSpec
+from penstock.streams.message import StreamMessage
 from penstock.transport.client_service import TransportClient
 
 WITHIN = 10.0  # seconds; no healthy machine comes near
@@ -69,9 +73,17 @@ async def until(
         await asyncio.sleep(LOOK_EVERY)
 
 
-async def received(subscription: Subscription, count: int, *, within: float = WITHIN) -> list[Message]:
+@overload
+async def received(subscription: Subscription, count: int, *, within: float = WITHIN) -> list[Message]: ...
+
+
+@overload
+async def received(subscription: StreamSubscription, count: int, *, within: float = WITHIN) -> list[StreamMessage]: ...
+
+
+async def received(subscription: Subscription | StreamSubscription, count: int, *, within: float = WITHIN) -> list[Any]:
     """The next so many messages; those that come after them stay for the next who reads. Raises AssertionError."""
-    was_open, got = subscription._opened, list[Message]()
+    was_open, got = subscription._opened, list[Any]()
     with suppress(TimeoutError):
         async with asyncio.timeout(within):
             while len(got) < count and (more := await subscription.take(count - len(got))):
@@ -81,9 +93,21 @@ async def received(subscription: Subscription, count: int, *, within: float = WI
     return got
 
 
-def received_blocking(subscription: BlockingSubscription, count: int, *, within: float = WITHIN) -> list[Message]:
+@overload
+def received_blocking(subscription: BlockingSubscription, count: int, *, within: float = WITHIN) -> list[Message]: ...
+
+
+@overload
+def received_blocking(
+    subscription: BlockingStreamSubscription, count: int, *, within: float = WITHIN
+) -> list[StreamMessage]: ...
+
+
+def received_blocking(
+    subscription: BlockingSubscription | BlockingStreamSubscription, count: int, *, within: float = WITHIN
+) -> list[Any]:
     """The same without `await`."""
-    was_open, got, deadline = subscription._subscription._opened, list[Message](), time.monotonic() + within
+    was_open, got, deadline = subscription._subscription._opened, list[Any](), time.monotonic() + within
     while len(got) < count:
         more = subscription.take(count - len(got), timeout=max(0.0, deadline - time.monotonic()))
         if not more:
@@ -255,7 +279,7 @@ def _check_nothing(where: str, got: list[Message]) -> None:
 
 
 def _too_few(
-    subscription: Subscription, got: list[Message], count: int, within: float, was_open: bool
+    subscription: Subscription | StreamSubscription, got: list[Message], count: int, within: float, was_open: bool
 ) -> AssertionError:
     found = f"{len(got)} of {count} messages came within {within:g} s for {subscription.where!r}"
     came = f"; these came:\n{_listed(got)}" if got else ""
@@ -263,11 +287,14 @@ def _too_few(
     return AssertionError(f"{found}{_advice(subscription)}{late}{came}")
 
 
-def _advice(subscription: Subscription) -> str:
+def _advice(subscription: Subscription | StreamSubscription) -> str:
     """What the subscription's report knows that may be the reason."""
     report = subscription.report()
     clues = [] if report.connected else ["there is no connection to a broker"]
     clues += [f"the connection was lost {report.reconnects} times"] if report.reconnects else []
+    if isinstance(report, ReaderReport):
+        clues += [f"{report.received} have come so far, under the name '{report.durable}'"]
+        return f" ({'; '.join(clues)})"
     clues += [f"{report.dropped} were dropped because they were not read in time"] if report.dropped else []
     clues += [f"{report.lost_at_broker} were dropped at the broker"] if report.lost_at_broker else []
     clues += [f"{report.known_lost} are known to be lost"] if report.known_lost else []

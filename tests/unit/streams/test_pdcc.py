@@ -33,6 +33,44 @@ def alert(rate: PublishRate, sequence: int, value: float, now: float, *, kind: s
     return rate.alerted(sequence, {kind: value}, offered=100.0, next_query=sequence + 1, now=now)
 
 
+# What 001 argues against, for experiments.
+
+
+def test_with_a_step_an_alert_takes_that_much_and_never_a_share():
+    rate = a_rate(decrease_step=2.0)
+    assert alert(rate, 1, 0.5, 10.0)
+    assert rate.rate == 98.0
+    assert alert(rate, 2, 0.4, 11.0)
+    assert rate.rate == 96.0
+
+
+def test_without_control_first_queries_and_alerts_travel_with_data():
+    one = relay(readers=True)
+    one.join(Join(PUBEND, 1, 1, ()), DOWN, now=0.0)
+    one.learn(Knowledge(PUBEND, EPOCH, 1, 0, 1, 10 * SECOND), UP, now=0.0)
+    control = RelayControl(one, StreamsConfig(control_first=False))
+    effects = [
+        effect
+        for number in (1, 2)
+        for effect in control.queried(Dcq(PUBEND, EPOCH, number, 10 * SECOND), now=10.0 + number)
+    ]
+    sent = [effect for effect in effects if isinstance(effect, Send)]
+    assert [type(one.packet) for one in sent] == [Dcq, Dcq, Uca]
+    assert all(one.lane is Lane.STREAM for one in sent)
+
+
+def test_an_edge_that_is_recovering_by_nacks_is_so_from_one_nack_to_the_next_query():
+    one = relay(readers=True)
+    one.learn(Knowledge(PUBEND, EPOCH, 1, 0, 1, 10 * SECOND), UP, now=0.0)
+    control = RelayControl(one, StreamsConfig(recovering_by_nacks=True))
+    recovering = []
+    for number in range(1, 5):
+        one.nacked += number == 3
+        effects = control.queried(Dcq(PUBEND, EPOCH, number, 10 * SECOND), now=10.0 + number)
+        recovering += [effect.recovering for effect in effects if isinstance(effect, HorizonMeasured)]
+    assert recovering == [False, True, False]
+
+
 # The rate of a pubend.
 
 

@@ -146,9 +146,13 @@ class BlockingStreamSubscription:
         """Up to where messages were given out: to be kept with what the application made of them."""
         return self._network._look(lambda: self._subscription._positions_before(self._taken))
 
+    def lag(self) -> int | None:
+        """How many messages the stream has that match and are not acknowledged; None: the pubends could not say."""
+        return self._network._do(self._subscription.lag())
+
     def report(self) -> ReaderReport:
-        """How it fares; asks the pubends for the lag, in messages that match."""
-        return self._network._do(self._subscription.report())
+        """How it fares here; `lag` asks the stream."""
+        return self._network._look(self._subscription.report)
 
     @property
     def stream(self) -> str:

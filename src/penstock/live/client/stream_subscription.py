@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
 from typing import Any, cast
@@ -48,11 +48,9 @@ class ReaderReport:
     taken: int  # of those, how many the application took
     queue: int  # and how many wait for it
     gaps: int  # that were found so far
-    lag: int | None  # messages in the stream that match and are not acknowledged; None: nobody could say
     positions: tuple[Position, ...]
     reconnects: int
     connected: bool
-    pubends: dict[str, Any] = field(default_factory=dict)  # what each says of this name
 
 
 class StreamSubscription(Readable):
@@ -268,12 +266,20 @@ class StreamSubscription(Readable):
         last = self._given.get(pubend)
         return max(tick, last.tick) if last is not None and last.epoch == epoch else tick
 
-    async def report(self) -> ReaderReport:
-        """How it fares; asks the pubends for the lag, in messages that match."""
-        pubends: dict[str, Any] = {}
-        with suppress(StreamError):
-            pubends = _of_name(await self._verbs.command("info", self.stream), self.durable)
-        lags = [each.get("lag") for each in pubends.values()]
+    async def lag(self) -> int | None:
+        """How many messages the stream has that match and are not acknowledged; None: the pubends could not say.
+
+        Beyond 100,000 entries of the log it is "at least"; `Stream.info` says so, and what each pubend counts.
+        """
+        try:
+            found = await self._verbs.command("info", self.stream, durable=self.durable)
+        except StreamError:
+            return None
+        lags = [name["lag"] for pubend in found["pubends"] for name in pubend["names"]]
+        return None if not lags or None in lags else sum(lags)
+
+    def report(self) -> ReaderReport:
+        """How it fares here; `lag` asks the stream."""
         holder = self._verbs.holder
         return ReaderReport(
             stream=self.stream,
@@ -283,11 +289,9 @@ class StreamSubscription(Readable):
             taken=self._taken,
             queue=sum(isinstance(item, StreamMessage) for item in self._queue),
             gaps=self._gaps,
-            lag=None if not lags or None in lags else sum(lags),
             positions=self.positions(),
             reconnects=holder.reconnects,
             connected=holder.connected,
-            pubends=pubends,
         )
 
     def _present(self, positions: tuple[Position, ...]) -> None:
@@ -328,13 +332,3 @@ class StreamSubscription(Readable):
         if problem is not None:
             self._error = ReaderEnded(problem)
         self._wake()
-
-
-def _of_name(info: dict[str, Any], durable: str) -> dict[str, Any]:
-    """What each pubend says of one durable name."""
-    found = {}
-    for pubend in info.get("pubends", ()):
-        for name in pubend.get("names", ()):
-            if name.get("name") == durable:
-                found[pubend["pubend"]] = name
-    return found

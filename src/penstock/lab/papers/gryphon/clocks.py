@@ -21,7 +21,7 @@ from penstock.lab.setups.gryphon import RATE, link_messages_per_s, rate_fault, s
 from penstock.scenario.spec import Scenario
 
 SECONDS = {"paper": 60.0, "smoke": 20.0}
-FEWER = {"paper": 2, "smoke": 20}
+FEWER = {"paper": 10, "smoke": 20}
 SETTLED = 10.0
 OFFSET = 7_200.0
 DRIFTS = {"paper": (0.001, 0.01, 0.04, 0.06, 0.1), "smoke": (0.04,)}

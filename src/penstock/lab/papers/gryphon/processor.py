@@ -5,8 +5,9 @@ upstream broker [...] However, CPU congestion at a PHB due to the overhead of pr
 queue buildup [...] We want to control all three kinds of congestion." The paper shows no figure of it. The network is
 that of Figure 1 with fast links. A slow broker needs 1/CAPACITY seconds for each message that it takes in; the pubends'
 broker needs 1/SENDS seconds for each message that it sends, new or again, and so has too little time when SB2 asks for
-two minutes of messages. What waits for a processor is bounded as what waits for a link, by 5 MB; beyond that it is
-dropped, and asked for again. Each run stands beside one without control.
+a minute of messages. What waits for a processor is bounded as what waits for a link, by 5 MB; beyond that it is
+dropped, and asked for again. Each run stands beside one without control, and one with room for 100 messages only, where
+what is dropped must come back.
 """
 
 from __future__ import annotations
@@ -31,16 +32,19 @@ from penstock.lab.setups.gryphon import (
 from penstock.scenario.spec import FaultSpec, Scenario
 from penstock.streams.config import StreamsConfig
 
-WITH, WITHOUT = "with control", "without control"
+WITH, WITHOUT, LITTLE_ROOM = "with control", "without control", "with control, little room"
+ROOM = {WITH: QUEUE_BYTES // WIRE_BYTES, WITHOUT: QUEUE_BYTES // WIRE_BYTES, LITTLE_ROOM: 100}  # messages
+DRAIN = 30.0
 CAPACITY = 300.0  # messages/s that a slow relay or edge takes in
 SENDS = 700.0  # messages/s that a slow pubend's broker sends
 SECONDS = {"paper": 240.0, "smoke": 60.0}
 FEWER = {"paper": 1, "smoke": 20}
-PUBEND_FEWER = {"paper": 1, "smoke": 8}
-CALM = {"paper": 40.0, "smoke": 8.0}
-DOWN = {"paper": 120.0, "smoke": 15.0}
-AFTER = {"paper": 340.0, "smoke": 40.0}
+PUBEND_FEWER = {"paper": 2, "smoke": 8}
+CALM = {"paper": 30.0, "smoke": 8.0}
+DOWN = {"paper": 60.0, "smoke": 15.0}
+AFTER = {"paper": 180.0, "smoke": 40.0}
 EDGES = ("SB1", "SB2")
+WORDS = {WITH: "controlled", WITHOUT: "free", LITTLE_ROOM: "little-room"}
 
 
 def slowed(
@@ -50,39 +54,40 @@ def slowed(
     control: StreamsConfig,
     duration: float,
     faults: Sequence[FaultSpec] = (),
+    room: int = ROOM[WITH],
     **costs: float,  # seconds of a message in the paper's size
 ) -> Scenario:
     """Figure 1 with one broker that has too little processor time."""
-    scenario = simple_network(name, duration=duration, control=control, faults=faults, fewer=fewer)
+    scenario = simple_network(name, duration=duration, drain=DRAIN, control=control, faults=faults, fewer=fewer)
     spec: dict[str, Any] = {key: seconds * fewer for key, seconds in costs.items()}
-    spec["ingress_packets"] = QUEUE_BYTES // WIRE_BYTES // fewer
+    spec["ingress_packets"] = room // fewer
     brokers = tuple(replace(one, **spec) if one.name == broker else one for one in scenario.broker)
     return replace(scenario, broker=brokers)
 
 
 def _slow_plans(name: str, broker: str) -> Callable[[Scale], Mapping[str, Plan]]:
     def plans(scale: Scale) -> Mapping[str, Plan]:
-        def plan(control: StreamsConfig, word: str) -> Plan:
-            cost, called = 1.0 / CAPACITY, f"{name}-{word}-{scale}"
-            scenario = slowed(called, FEWER[scale], broker, control, SECONDS[scale], service_mean=cost)
+        def plan(control: StreamsConfig, run: str) -> Plan:
+            cost, called = 1.0 / CAPACITY, f"{name}-{WORDS[run]}-{scale}"
+            scenario = slowed(called, FEWER[scale], broker, control, SECONDS[scale], room=ROOM[run], service_mean=cost)
             return Plan(scenario=scenario)
 
-        return {WITH: plan(PAPER_CONTROL, "controlled"), WITHOUT: plan(NO_CONTROL, "free")}
+        return {run: plan(NO_CONTROL if run == WITHOUT else PAPER_CONTROL, run) for run in ROOM}
 
     return plans
 
 
 def pubend_plans(scale: Scale) -> Mapping[str, Plan]:
-    """IB - SB2 fails for two minutes, and the pubends' broker must send all of that again."""
+    """IB - SB2 fails for a minute, and the pubends' broker must send all of that again."""
     back = CALM[scale] + DOWN[scale]
     faults = outage(CALM[scale], back, ("IB", "SB2"))
 
-    def plan(control: StreamsConfig, word: str) -> Plan:
-        name, duration, cost = f"pdcc-slow-pubend-{word}-{scale}", back + AFTER[scale], 1.0 / SENDS
+    def plan(control: StreamsConfig, run: str) -> Plan:
+        name, duration, cost = f"pdcc-slow-pubend-{WORDS[run]}-{scale}", back + AFTER[scale], 1.0 / SENDS
         scenario = slowed(name, PUBEND_FEWER[scale], "PB", control, duration, faults, send_cost=cost)
         return Plan(scenario=scenario)
 
-    return {WITH: plan(PAPER_CONTROL, "controlled"), WITHOUT: plan(NO_CONTROL, "free")}
+    return {WITH: plan(PAPER_CONTROL, WITH), WITHOUT: plan(NO_CONTROL, WITHOUT)}
 
 
 def _waiting_megabytes(counts: Outcome, broker: str) -> float:
@@ -150,6 +155,7 @@ def _draw(broker: str) -> Callable[[Views], Sequence[Figure]]:
         waiting = {
             name: smoothed(outcome(view).ingress_packets(broker) * outcome(view).fewer * WIRE_BYTES / 1e6)
             for name, view in views.items()
+            if name != LITTLE_ROOM
         }
         return (
             *(rates_figure(f"Rates {name}.", outcome(view)) for name, view in views.items()),
@@ -182,12 +188,15 @@ SLOW_CRITERIA = (
         scales=PAPER,
         note="less than half of what it could do reaches an application in order",
     ),
-    _once(WITH),
-    _once(WITHOUT),
+    Criterion(name=f"{LITTLE_ROOM}: dropped there (messages)", paper="-", low=1.0, note="drops are counted"),
+    Criterion(
+        name=f"{LITTLE_ROOM}: not delivered at the end", paper="every message", high=0.0, note="and recovered by NACKs"
+    ),
+    *map(_once, ROOM),
 )
 SLOW_PARAMETERS = {
     **PARAMETERS,
-    "processor": f"{CAPACITY:g} messages/s, exponential service; 5 MB may wait for it",
+    "processor": f"{CAPACITY:g} messages/s, exponential service; 5 MB may wait for it, or 100 messages",
     "link": "all links are fast",
 }
 OTHERS = Criterion(
@@ -222,7 +231,7 @@ EXPERIMENTS = (
         name="pdcc-slow-pubend",
         title="A pubend whose broker has too little time for NACKs",
         source="001 section 2, kind (3) of congestion",
-        about="PB can send 700 messages/s, new or again, and SB2 asks for two minutes of them. With control the pubends"
+        about="PB can send 700 messages/s, new or again, and SB2 asks for a minute of them. With control the pubends"
         " leave time for that, and SB1 goes on.",
         plans=pubend_plans,
         measure=measure_pubend,
@@ -230,7 +239,7 @@ EXPERIMENTS = (
         parameters={
             **PARAMETERS,
             "processor": f"PB sends {SENDS:g} messages/s, new or again; 5 MB may wait for it",
-            "link": "all links are fast; IB - SB2 down for 120 s",
+            "link": "all links are fast; IB - SB2 down for 60 s",
         },
         criteria=(
             Criterion(name=f"{WITH}: recovery (s)", paper="eventually successful", low=0.0, scales=PAPER),
