@@ -324,11 +324,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short repetition")
     parser.add_argument("--only", nargs="*", default=list(STAGES), choices=list(STAGES), metavar="STAGE")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     parser.add_argument("--replayed", type=int, default=200_000, help="messages of `replay` and `catch-up`")
     parser.add_argument("--kept", type=int, default=1_000_000, help="messages of the stage `memory`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
     options = parser.parse_args()
-    size = Size(options.repetitions, 2.0, options.replayed, options.kept)
+    size = Size(options.repetitions, options.seconds, options.replayed, options.kept)
     if options.quick:
         size = Size(1, 0.5, 10_000, 20_000)
     found: dict[str, list[Row]] = {}

@@ -26,6 +26,7 @@ from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.packets import Handout, Position, ShareVerdict, Tick
 
+OUTBOX_MAX = 32  # messages that leave together: the broker stores the first while we publish the next
 NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
 
 _Outgoing = tuple[StreamPublicationOptions, Message, int, float]  # and its ticket, and when publish() was called
@@ -78,6 +79,8 @@ class StreamVerbs:
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._publish_all)
         self._outbox.append((options, message, ticket, link.host.now()))
+        if len(self._outbox) >= OUTBOX_MAX:
+            self._publish_all()
         try:
             place: dict[str, Any] = await answer
             return place, message.identity

@@ -45,7 +45,7 @@ class StreamPublish(Packet, frozen=True, gc=False):
         require(fits(self.stream, STREAM_NAME_BYTES_MAX), "the name of a stream")
         require(len(self.key) <= 256, "a key of more than 256 characters")
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
-        require(0.0 <= self.age < 1e9, f"age {self.age}")
+        require(0.0 <= self.age < 1e9, "the age of a publication")
         message = measured(self.message, limits)
         if message is self.message:
             return self

@@ -38,7 +38,7 @@ class PublishRequest(Packet, frozen=True, gc=False):
     def checked(self, limits: MessageLimits) -> Self:
         about_pubend(self, self.pubend)
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
-        require(0.0 <= self.age < 1e9, f"age {self.age}")
+        require(0.0 <= self.age < 1e9, "the age of a publication")
         message = measured(self.message, limits)
         if message is self.message:
             return self
