@@ -17,14 +17,14 @@ from penstock import services
 from penstock.kernel.machine import Effect, Outcome, Refused
 from penstock.overlay.verbs import Verbs
 from penstock.scenario.shared_facts import (
+    MemberAsked,
+    MemberEnded,
+    MemberInForce,
     SharedCame,
     SharedFact,
     SharedGapRead,
     SharedSaid,
     SharedTaken,
-    SharingBegan,
-    SharingEnded,
-    SharingInForce,
 )
 from penstock.scenario.spec import SubscriptionSpec
 from penstock.sim.engine import Engine
@@ -91,7 +91,7 @@ class SharedApplication:
         options = member.spec.options
         name = (options["stream"], options["durable"], member.spec.where)
         limits = (options.get("ack_within", 0.0), options.get("attempts_max", 0), options.get("failed", ""))
-        self._tell(SharingBegan((self._name, member.number), *name, *limits))
+        self._tell(MemberAsked((self._name, member.number), *name, *limits))
         ticket = self._ask(partial(self._subscribed, member))
         chosen, now = services.options(options), self._host.now()
         self._host.apply(self._verbs().subscribe(member.number, member.spec.where, chosen, ticket=ticket, now=now))
@@ -100,11 +100,11 @@ class SharedApplication:
         if not member.live:
             return
         if isinstance(outcome, Refused):
-            self._tell(SharingEnded((self._name, member.number), outcome.problem))
+            self._tell(MemberEnded((self._name, member.number), outcome.problem))
             self._later(TRY_AGAIN * self._random.uniform(0.5, 1.5), partial(self._subscribe, member))
             return
         member.served = True
-        self._tell(SharingInForce((self._name, member.number), self._machine().positions(member.number)))
+        self._tell(MemberInForce((self._name, member.number), self._machine().positions(member.number)))
         self._take_soon(member)
 
     def unsubscribe(self, number: int) -> None:
@@ -123,7 +123,7 @@ class SharedApplication:
     def _end(self, member: _Member, problem: str) -> None:
         member.live = member.served = False
         member.waiting.clear()
-        self._tell(SharingEnded((self._name, member.number), problem))
+        self._tell(MemberEnded((self._name, member.number), problem))
 
     def delivered(self, number: int, message: StreamMessage) -> None:
         """A message has come."""

@@ -30,7 +30,7 @@ from penstock.live.client.readable import Readable, Sink
 from penstock.live.client.stream_verbs import StreamVerbs, stream_error
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
-from penstock.streams.records import DurableBegan, GapNoticed
+from penstock.streams.records import DurableBegan, GapNoticed, SharingBegan
 
 CLOSE_WITHIN = 1.0  # seconds for the last acknowledgements to come to disk
 
@@ -307,11 +307,11 @@ class StreamSubscription(Readable):
     def _refusal(self, refused: Refused) -> PenstockError:
         return stream_error(refused)
 
-    def _put(self, item: Item | DurableBegan) -> None:
-        if type(item) is DurableBegan:
+    def _put(self, item: Item | DurableBegan | SharingBegan) -> None:
+        if type(item) is DurableBegan or type(item) is SharingBegan:
             self._began.setdefault(item.pubend, (item.pubend, item.epoch, item.tick))
             return
-        assert not isinstance(item, DurableBegan)
+        assert not isinstance(item, DurableBegan | SharingBegan)
         self._queue.append(item)
         if type(item) is GapNoticed:
             self._gaps += 1
