@@ -60,6 +60,7 @@ class SharedApplication:
         verbs: Callable[[], Verbs],
         ask: Callable[[Callable[[Outcome], None]], int],  # a ticket whose answer goes there
         tell: Callable[[SharedFact], None],
+        taken: Callable[[SubscriptionSpec, StreamMessage], None],  # who counts
     ) -> None:
         self._name = name
         self._members = {number: _Member(number, spec) for number, spec in members.items()}
@@ -69,6 +70,7 @@ class SharedApplication:
         self._verbs = verbs
         self._ask = ask
         self._tell = tell
+        self._taken = taken
 
     def __contains__(self, number: int) -> bool:
         return number in self._members
@@ -150,6 +152,7 @@ class SharedApplication:
         message = member.waiting.pop(0)
         at = ((self._name, member.number), message.pubend, message.tick, message.attempt)
         self._tell(SharedTaken(*at))
+        self._taken(member.spec, message)
         self._apply(self._machine().taken(member.number, 1, now=self._host.now()))
         chance = self._random.random()
         if chance < member.spec.rejects:
