@@ -107,8 +107,11 @@ def test_after_one_blow_every_message_is_done_and_none_is_tried_too_often(blow: 
 
 def test_what_is_rejected_too_often_is_in_the_other_stream() -> None:
     options = {"attempts_max": 2, "failed": "bad"}
-    result = play([member(f"m{number}", home, rejects=0.5, options=options) for number, home in enumerate("ab")])
+    members = [member(f"m{number}", home, rejects=0.5, options=options) for number, home in enumerate("ab")]
+    asked = SubscriptionSpec(where="failed_attempts = 2", options={"stream": "bad", "durable": "repair"})
+    result = play([*members, ClientSpec(name="repair", broker="b", subscribe=(asked,))])
     assert result.problems == []
+    assert result.clients["repair"].delivered > RATE * SECONDS / 8
 
 
 def a_member_that_dies_when_it_was_told_that_it_is_done() -> RunResult:

@@ -10,14 +10,14 @@ from penstock.content.message import Identity
 from penstock.content.predicate import Predicate
 from penstock.scenario.shared_facts import (
     FailedOnDisk,
+    MemberAsked,
+    MemberEnded,
+    MemberInForce,
     Reader,
     SharedCame,
     SharedGapRead,
     SharedSaid,
     SharedTaken,
-    SharingBegan,
-    SharingEnded,
-    SharingInForce,
 )
 from penstock.scenario.stream_book import StreamPublication, Ticks
 from penstock.scenario.stream_facts import MessageCommitted, StoreAsked, StoreConfirmed, StreamFact
@@ -116,14 +116,14 @@ class SharedBook:
                 self.stored.setdefault(pubend, {}).setdefault(tick, identity)
             case MessageCommitted(pubend, tick, identity):
                 self._committed(pubend, tick, identity)
-            case SharingBegan():
+            case MemberAsked():
                 self._begin(fact)
-            case SharingInForce(reader, positions):
+            case MemberInForce(reader, positions):
                 _, name = self._lives[reader]
                 if not name.in_force:
                     name.in_force = True
                     name.start.update({pubend: tick for pubend, _, tick in positions})
-            case SharingEnded(reader):
+            case MemberEnded(reader):
                 self._end(time, reader)
             case FailedOnDisk(pubend, durable, ticks):
                 found = self.names.get((stream_of(pubend), durable))
@@ -162,7 +162,7 @@ class SharedBook:
             if name.failed == stream_of(pubend) and (stream_of(source), durable) == (name.stream, name.durable):
                 name.moved[source, identity.count] = None
 
-    def _begin(self, fact: SharingBegan) -> None:
+    def _begin(self, fact: MemberAsked) -> None:
         name = self.names.setdefault(
             (fact.stream, fact.durable),
             SharedBookName(

@@ -7,10 +7,10 @@ from msgspec import Struct
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, ShareVerdict, Tick
 
-Reader = tuple[str, int]  # the client, and the number of its subscription; one life of it, in `SharingBegan`
+Reader = tuple[str, int]  # the client, and the number of its subscription; one life of it, in `MemberAsked`
 
 
-class SharingBegan(Struct, frozen=True):
+class MemberAsked(Struct, frozen=True):
     """An application wants to be a member of a shared name; 0 or empty: as the name has it."""
 
     reader: Reader
@@ -22,14 +22,14 @@ class SharingBegan(Struct, frozen=True):
     failed: str
 
 
-class SharingInForce(Struct, frozen=True):
+class MemberInForce(Struct, frozen=True):
     """It is a member. A new name is in force for every tick after these."""
 
     reader: Reader
     positions: tuple[Position, ...]
 
 
-class SharingEnded(Struct, frozen=True):
+class MemberEnded(Struct, frozen=True):
     """It is a member no longer: it has left, has crashed, or was told so."""
 
     reader: Reader
@@ -81,5 +81,5 @@ class FailedOnDisk(Struct, frozen=True):
 
 
 SharedFact = (
-    FailedOnDisk | SharingBegan | SharingInForce | SharingEnded | SharedCame | SharedTaken | SharedSaid | SharedGapRead
+    FailedOnDisk | MemberAsked | MemberInForce | MemberEnded | SharedCame | SharedTaken | SharedSaid | SharedGapRead
 )

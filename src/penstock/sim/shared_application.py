@@ -17,14 +17,14 @@ from penstock import services
 from penstock.kernel.machine import Effect, Outcome, Refused
 from penstock.overlay.verbs import Verbs
 from penstock.scenario.shared_facts import (
+    MemberAsked,
+    MemberEnded,
+    MemberInForce,
     SharedCame,
     SharedFact,
     SharedGapRead,
     SharedSaid,
     SharedTaken,
-    SharingBegan,
-    SharingEnded,
-    SharingInForce,
 )
 from penstock.scenario.spec import SubscriptionSpec
 from penstock.sim.engine import Engine
@@ -60,6 +60,7 @@ class SharedApplication:
         verbs: Callable[[], Verbs],
         ask: Callable[[Callable[[Outcome], None]], int],  # a ticket whose answer goes there
         tell: Callable[[SharedFact], None],
+        taken: Callable[[SubscriptionSpec, StreamMessage], None],  # who counts
     ) -> None:
         self._name = name
         self._members = {number: _Member(number, spec) for number, spec in members.items()}
@@ -69,6 +70,7 @@ class SharedApplication:
         self._verbs = verbs
         self._ask = ask
         self._tell = tell
+        self._taken = taken
 
     def __contains__(self, number: int) -> bool:
         return number in self._members
@@ -91,7 +93,7 @@ class SharedApplication:
         options = member.spec.options
         name = (options["stream"], options["durable"], member.spec.where)
         limits = (options.get("ack_within", 0.0), options.get("attempts_max", 0), options.get("failed", ""))
-        self._tell(SharingBegan((self._name, member.number), *name, *limits))
+        self._tell(MemberAsked((self._name, member.number), *name, *limits))
         ticket = self._ask(partial(self._subscribed, member))
         chosen, now = services.options(options), self._host.now()
         self._host.apply(self._verbs().subscribe(member.number, member.spec.where, chosen, ticket=ticket, now=now))
@@ -100,11 +102,11 @@ class SharedApplication:
         if not member.live:
             return
         if isinstance(outcome, Refused):
-            self._tell(SharingEnded((self._name, member.number), outcome.problem))
+            self._tell(MemberEnded((self._name, member.number), outcome.problem))
             self._later(TRY_AGAIN * self._random.uniform(0.5, 1.5), partial(self._subscribe, member))
             return
         member.served = True
-        self._tell(SharingInForce((self._name, member.number), self._machine().positions(member.number)))
+        self._tell(MemberInForce((self._name, member.number), self._machine().positions(member.number)))
         self._take_soon(member)
 
     def unsubscribe(self, number: int) -> None:
@@ -123,7 +125,7 @@ class SharedApplication:
     def _end(self, member: _Member, problem: str) -> None:
         member.live = member.served = False
         member.waiting.clear()
-        self._tell(SharingEnded((self._name, member.number), problem))
+        self._tell(MemberEnded((self._name, member.number), problem))
 
     def delivered(self, number: int, message: StreamMessage) -> None:
         """A message has come."""
@@ -150,6 +152,7 @@ class SharedApplication:
         message = member.waiting.pop(0)
         at = ((self._name, member.number), message.pubend, message.tick, message.attempt)
         self._tell(SharedTaken(*at))
+        self._taken(member.spec, message)
         self._apply(self._machine().taken(member.number, 1, now=self._host.now()))
         chance = self._random.random()
         if chance < member.spec.rejects:

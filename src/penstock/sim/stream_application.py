@@ -115,11 +115,19 @@ class StreamApplication:
             if subscription.options.get("durable") and subscription.options.get("share")
         }
         draws = generator(seed, spec.name, "shared")
-        self._shared = SharedApplication(spec.name, shared, draws, engine, host, verbs, self._ask, tell)
+        self._shared = SharedApplication(
+            spec.name, shared, draws, engine, host, verbs, self._ask, tell, self._shared_taken
+        )
 
     def reads(self, number: int) -> bool:
         """Whether this subscription is one of a stream."""
         return number in self._readers or number in self._shared
+
+    def _shared_taken(self, spec: SubscriptionSpec, message: StreamMessage) -> None:
+        tally = tally_of(self.tallies, *_name(spec))
+        tally.read += 1
+        if message.identity in self._published_at:
+            tally.delays.append(self._engine.now - self._published_at[message.identity])
 
     def _ask(self, answer: Callable[[Outcome], None]) -> int:
         """A ticket, whose answer goes there."""
@@ -296,7 +304,8 @@ class StreamApplication:
         tally = tally_of(self.tallies, *_name(reader.spec))
         tally.read += len(taken)
         for message in taken:
-            tally.delays.append(self._engine.now - self._published_at[message.identity])
+            if message.identity in self._published_at:  # not what a shared name has moved here
+                tally.delays.append(self._engine.now - self._published_at[message.identity])
             self._tell(MessageRead((self._name, reader.number), message))
             reader.newest[message.pubend] = message.tick
         reader.taken += len(taken)

@@ -114,7 +114,8 @@ class Watch:
         tally = self.clients[node]
         tally.delivered += 1
         tally.per_second[int(now)] += 1
-        tally.delays.append(now - self.published_at[message.identity])
+        if message.identity in self.published_at:  # not what a shared name has moved to another stream
+            tally.delays.append(now - self.published_at[message.identity])
         if not isinstance(message, StreamMessage):  # those are told as facts
             for listener in self._on_delivered:
                 listener(now, node, subscription, message)

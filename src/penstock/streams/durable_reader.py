@@ -56,7 +56,14 @@ from penstock.streams.packets import (
     stream_of,
 )
 from penstock.streams.pubend_place import PubendPlace
-from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed, StreamDelivered
+from penstock.streams.records import (
+    DurableBegan,
+    DurableDelayed,
+    DurableStopped,
+    GapNoticed,
+    SharingBegan,
+    StreamDelivered,
+)
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
@@ -231,7 +238,8 @@ class DurableReader:
                 new = True
             if new:
                 at = (pubend, epoch, place.position)
-                effects.append(DurableBegan(asked.number, asked.stream, asked.durable, *at, asked.where))
+                record = DurableBegan if asked.share is None else SharingBegan
+                effects.append(record(asked.number, asked.stream, asked.durable, *at, asked.where))
         return effects
 
     def end(self, problem: str) -> list[Effect]:

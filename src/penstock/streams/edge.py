@@ -101,7 +101,8 @@ class Edge:
     def subscribe(self, packet: DurableSubscribe, link: Link, client: str, *, now: float) -> list[Effect]:
         """Serve a durable subscription; again for one that we have is to begin again where the client stands."""
         known = self._readers.get((link, packet.subscription))
-        if known is not None and (known.stream, known.name, known.where) != (packet.stream, packet.name, packet.where):
+        asked = (packet.stream, packet.name, packet.where, packet.share)
+        if known is not None and (known.stream, known.name, known.where, known.share) != asked:
             return self._refusal(packet, link, f"subscription {packet.subscription} exists and is another")
         count, problem, again = self._broker.pubends(packet.stream)
         problem = problem or name_problem(packet.name, "the durable name", DURABLE_NAME_BYTES_MAX)

@@ -153,6 +153,10 @@ class ShareWindow:
         """Whether there is a member that can be sent something."""
         return any(member.ready for member in self.members.values())
 
+    def hungry(self) -> bool:
+        """Whether members could soon take more than what waits: what they cannot take need not be kept here."""
+        return self.waiting() < 2 * sum(member.credit for member in self.members.values() if member.ready)
+
     def add(self, tick: Tick, message: Message) -> None:
         """One more message matches."""
         self.open[tick] = OpenMessage(tick, message)

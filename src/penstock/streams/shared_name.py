@@ -193,7 +193,7 @@ class SharedName:
         """The log has grown by these. Who stands at its end takes them as they are."""
         at_end = self.window.upto >= self._newest and not self._reading and self._gap() is None
         self._newest = items[-1][0]
-        if at_end and self.window.serving() and self.window.room() >= len(items):
+        if at_end and self.window.hungry() and self.window.room() >= len(items):
             self._look_at(items, self._newest)
         return self.pump(now)
 
@@ -211,7 +211,7 @@ class SharedName:
         wanted = next((tick for tick in window.without_content if tick > self._core.gone), None)
         if wanted is not None:
             return self._ask_for(wanted, wanted, 1)
-        if window.upto >= self._newest or self._gap() is not None or window.room() <= 0:
+        if window.upto >= self._newest or self._gap() is not None or window.room() <= 0 or not window.hungry():
             return []
         return self._ask_for(window.upto + 1, self._newest, min(window.room(), READ_MAX))
 

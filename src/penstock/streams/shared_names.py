@@ -15,6 +15,7 @@ from typing import Any
 from penstock.kernel.machine import Effect
 from penstock.overlay.packets import BrokerId
 from penstock.streams.durable_names import DurableName, DurableNames
+from penstock.streams.log_codec import NameRecord
 from penstock.streams.packets import Item, Register, SessionEnded, Tick, Verdicts
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.share_failed import StoreElsewhere
@@ -33,11 +34,12 @@ class SharedNames:
         self._core = core
         self._names = names
         self._store = store
+        self._shared: dict[str, SharedName] = {}  # perhaps some that were removed
         self._newest: Tick = 0  # of the log
         self._looking = False  # the timer is set
 
     def __iter__(self) -> Iterator[SharedName]:
-        return iter([shared for name in self._names if (shared := self.of(name)) is not None])
+        return iter(list(self._shared.values()))
 
     def of(self, name: DurableName | None) -> SharedName | None:
         """The shared side of a durable name."""
@@ -48,10 +50,10 @@ class SharedNames:
     def opened(self, newest: Tick, now: float) -> list[Effect]:
         """The pubend is open: what is on disk is shared again."""
         self._newest = newest
+        self._shared.clear()
         for name in self._names:
             if name.stored is not None and name.stored.share is not None:
-                shared = name.shared = SharedName(self._core, self._names, name, name.stored)
-                shared.begin(newest, self._store)
+                self._add(name, name.stored)
         self._look_soon(now)
         return []
 
@@ -77,13 +79,16 @@ class SharedNames:
         if known is None:
             record = new_record(packet.where, position, horizon, packet.share)
             known = self._names.add(packet.name, record)
-            known.shared = SharedName(self._core, self._names, known, record)
-            known.shared.begin(self._newest, self._store)
+            self._add(known, record)
         shared = self.of(known)
         assert shared is not None
         effects = shared.join(packet, broker, now)
         self._look_soon(now)
         return effects
+
+    def _add(self, name: DurableName, record: NameRecord) -> None:
+        shared = name.shared = self._shared[name.name] = SharedName(self._core, self._names, name, record)
+        shared.begin(self._newest, self._store)
 
     def renew(self, name: str, session: int, now: float) -> bool:
         """Whether there is such a member; it lives."""
@@ -123,8 +128,11 @@ class SharedNames:
         return [effect for shared in self for effect in shared.pump(now)]
 
     def expired(self, now: float) -> list[Effect]:
-        """Look at the time."""
+        """Look at the time, and forget those that were removed."""
         self._looking = False
+        for name, shared in list(self._shared.items()):
+            if self.of(self._names.find(name)) is not shared:
+                del self._shared[name]
         effects = [effect for shared in self for effect in shared.pass_time(now)]
         self._look_soon(now)
         return effects

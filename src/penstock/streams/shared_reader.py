@@ -32,10 +32,10 @@ from penstock.streams.packets import (
     ShareVerdict,
     Tick,
 )
-from penstock.streams.records import GapNoticed, StreamDelivered
+from penstock.streams.records import GapNoticed, SharedDelivered
 from penstock.streams.share_place import SharePlace
 
-GATHER = 0.01  # seconds
+GATHER = 0.002  # seconds
 HELD_EVERY = 2.0  # seconds
 
 
@@ -95,8 +95,8 @@ class SharedReader(DurableReader):
             self._waiting.append((share, (tick, attempt)))
             if self._traced:
                 who = message.identity
-                at = (number, place.pubend, place.epoch, tick)
-                effects.append(StreamDelivered(*at, who.publisher, who.incarnation, who.count))
+                at = (number, place.pubend, place.epoch, tick, attempt)
+                effects.append(SharedDelivered(*at, who.publisher, who.incarnation, who.count))
             effects.append(Deliver(number, placed(message, place.pubend, place.epoch, tick, attempt)))
         self._acknowledge_soon(now + GATHER)
         return effects

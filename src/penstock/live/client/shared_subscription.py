@@ -39,6 +39,7 @@ class SharedSubscription(StreamSubscription):
         if self._closed:
             return
         done, self._done_places = self._done_places, []
+        self._tell()  # what was taken is not given back as unseen
         if done and self._opened:
             with suppress(TimeoutError, PenstockError):
                 async with asyncio.timeout(CLOSE_WITHIN):

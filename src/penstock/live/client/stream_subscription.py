@@ -30,7 +30,7 @@ from penstock.live.client.readable import Readable, Sink
 from penstock.live.client.stream_verbs import StreamVerbs, stream_error
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
-from penstock.streams.records import DurableBegan, GapNoticed
+from penstock.streams.records import DurableBegan, GapNoticed, SharingBegan
 
 CLOSE_WITHIN = 1.0  # seconds for the last acknowledgements to come to disk
 
@@ -312,11 +312,11 @@ class StreamSubscription(Readable):
     def _refusal(self, refused: Refused) -> PenstockError:
         return stream_error(refused)
 
-    def _put(self, item: Item | DurableBegan) -> None:
+    def _put(self, item: Item | DurableBegan | SharingBegan) -> None:
         if type(item) is StreamMessage:  # nearly always
             self._queue.append(item)
             self._received += 1
-        elif isinstance(item, DurableBegan):
+        elif isinstance(item, DurableBegan | SharingBegan):
             self._began.setdefault(item.pubend, (item.pubend, item.epoch, item.tick))
             return
         else:
