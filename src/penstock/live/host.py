@@ -185,6 +185,7 @@ class LiveHost:
         """Storage has answered."""
         if self._machine is not None:
             self.apply(self._machine.completed(ticket, result, now=self.now()))
+            self.flush()  # whoever waited for the disk has waited long enough
 
     def apply(self, effects: Sequence[Effect]) -> None:
         """Do what the machine asks for."""

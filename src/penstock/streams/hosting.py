@@ -74,7 +74,7 @@ class Hosting:
             return f"which streams are stored here cannot be read: {self.problem}", True
         if self._listing is not None:
             return "the broker has just started, and reads which streams it stores; try again in a second", True
-        unheard = (one for one in self.pubends.values() if one.stream == stream and not one.epoch)
+        unheard = (one for one in self.pubends.values() if one.stream == stream and not one.ready and not one.removed)
         return next(((one.problem or f"{one.name} is being opened", not one.problem) for one in unheard), ("", False))
 
     def ready(self, pubend: Pubend, *, now: float) -> list[Effect]:

@@ -15,6 +15,7 @@ nobody can know whether the message was stored, and it is refused.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from hashlib import blake2b
 from math import inf
@@ -52,7 +53,8 @@ class PublicationIds:
         self._window = config.ids_window
         self._count_max = config.ids_max
         self._lease = config.lease
-        self._stored: dict[str, StoredId] = {}
+        # Not a plain dict: to find the first of one whose first ones were deleted takes as long as those are many.
+        self._stored: OrderedDict[str, StoredId] = OrderedDict()
         self.known_from: Tick = 0
         self.crowded_out: Tick = 0  # 0: none ever was
         self._crowded_at = -inf  # when that was stored, at the latest

@@ -212,3 +212,22 @@ def test_a_broker_that_has_not_read_yet_what_it_stores_does_not_deny_it() -> Non
     row.pump.advance(10.0)
     assert row.stored(ticket)
     assert row.got("sub") == [1]
+
+
+def test_a_broker_whose_disk_answers_slowly_never_denies_what_it_stores() -> None:
+    """Whenever a client comes while a stream of its broker is being opened, it is told to wait."""
+    row = StreamRow(2, declared=False)
+    publisher = row.client("pub", "b0")
+    row.add(publisher, "pub")
+    row.pump.advance(1.0)
+    tickets = [row.publish(publisher, "pub", 1)]
+    row.pump.advance(1.0)
+    row.crash("b0")
+    for count in range(2, 20):
+        while row.pump.flights:
+            row.pump.deliver()
+        if row.pump.questions:
+            row.pump.answer()
+        tickets.append(row.publish(publisher, "pub", count))
+    row.pump.advance(10.0)
+    assert [row.outcome(ticket) for ticket in tickets if not row.stored(ticket)] == []
