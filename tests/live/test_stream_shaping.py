@@ -29,7 +29,16 @@ WITHIN = 30.0  # seconds; no healthy machine comes near
 BODY = bytes(900)
 IMPATIENT = StreamsClientConfig(give_up_after=0.3, retry_min=0.05, retry_max=0.1)
 # Quick to notice, quick to lower the rate, and slow to raise it.
-QUICK = StreamsConfig(query_interval=0.1, smoothing=0.5, lag_max=0.3, quiet=60.0, decrease=0.1, rate_floor=40.0)
+QUICK = StreamsConfig(
+    control_rule="paper",
+    query_interval=0.1,
+    smoothing=0.5,
+    pace_interval=0.1,
+    lag_max=0.3,
+    quiet=60.0,
+    decrease=0.1,
+    rate_floor=40.0,
+)
 
 
 def streams(brokers: EmbeddedNetwork, name: str) -> StreamsStatus:

@@ -41,7 +41,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # Congestion control (001 section 3, Table 1): the pubend's (PDCC) and the edge's (SDCC), each by itself.
     pubend_control: bool = True
     edge_control: bool = True
-    control_rule: Literal["measured", "paper"] = "paper"  # how rates and windows change: ours, or as in 001
+    control_rule: Literal["measured", "paper"] = "measured"  # how rates and windows change: ours, or as in 001
     query_interval: float = 1.0  # between two queries of a pubend
     quiet: float = 2.0  # without alerts, before the rate is raised
     rate_step: float = 2.0  # messages/s that it is raised by at least

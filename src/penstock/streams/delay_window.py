@@ -1,10 +1,10 @@
 """How much an edge asks for at once: the product's rule of SDCC.
 
-The NACK window is a length of ticks. It opens as long as answers do not wait on their way, and closes in proportion to
-how long they do: the round trip less the shortest one is that time. It is kept near DELAY, which fills the link and
-leaves it to live messages: an edge that keeps up is far from alerting (`lag_alert`). All pubends of an edge that share
-a link see the same delay, grow by the same step and shrink by the same factor, so their windows become equal: they
-recover side by side.
+The NACK window is a length of ticks. For each window that has passed through it opens by a step, and closes by a share
+that grows with the time that answers wait on their way: the round trip less the shortest one. That time is kept near
+DELAY, which fills the link and leaves it to live messages: an edge that keeps up is far from alerting (`lag_alert`).
+All pubends of an edge that share a way see the same delay, open by the same step and close by the same share, so their
+windows become equal: they recover side by side. A recovery begins with doubling, until answers wait at all.
 
 001 counts gains and losses of window / round trip instead (`nack_window`), which stops growing at ten steps however
 long the round trip, and leaves each pubend the window that it had by chance.
@@ -22,10 +22,10 @@ from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import Tick
 
 SECOND = 1_000_000  # ticks
-DELAY = 0.08  # seconds that answers may wait
+DELAY = 0.08  # seconds that answers may wait, about
 STEP = 0.02  # seconds of ticks, for each round trip
 LEAST = 0.05
-SHRINK_MAX = 0.5  # for each round trip
+SHRINK_MAX = 0.5  # of the window
 NACKS = 4  # in one window
 SAMPLES_MAX = 64
 FORGET_AFTER = 30.0  # seconds without an answer: what was learnt of the way is old
@@ -80,10 +80,9 @@ class DelayWindow:
         self._doubling = self._doubling and waits < DELAY / 4
         if self._doubling:
             ticks = 2 * self.ticks
-        elif waits < DELAY:
-            ticks = self.ticks + int((1.0 - waits / DELAY) * STEP * SECOND)
         else:
-            ticks = int(self.ticks * (1.0 - SHRINK_MAX * (waits - DELAY) / waits))
+            shrinks = min(1.0, max(0.0, waits - DELAY / 2) / DELAY) * SHRINK_MAX
+            ticks = int(STEP * SECOND + self.ticks * (1.0 - shrinks))
         self.ticks = max(int(LEAST * SECOND), min(ticks, self._max))
 
     def upto(self, position: Tick) -> Tick:

@@ -78,18 +78,22 @@ class MatchedRate:
             return False
         before = self.rate
         if before is None:
-            self._sent.note(offered, now)
+            self._sent.begin(offered, now)
         if alert.recovering < inf:
             self._report(alert.recovering, now)
         if alert.keeping_up < inf:
             self._alerted_at = now
             self._queued(alert.keeping_up, alert.lag, now)
-        self._sent.note(offered if self.rate is None else self.rate, now)
+        self._note(now)
         lowered = self.rate is not None and (before is None or self.rate < before)
         if lowered:
             self._counts_from = next_query
             self.since = now if before is None else self.since
         return lowered
+
+    def _note(self, now: float) -> None:
+        if self.rate is not None:
+            self._sent.note(self.rate, now)
 
     def _queued(self, pace: float, lag: float, now: float) -> None:
         """Data wait on the way."""
@@ -113,7 +117,7 @@ class MatchedRate:
     def _report(self, pace: float, now: float) -> None:
         """An edge recovers at this pace."""
         if self._share >= 1.0:
-            self._before = self._sent.highest(now)
+            self._before = self._sent.highest()
         self._reported_at = now
         step = SHARE_GAIN * (pace - 1.0 - self._config.recovery_gain)
         step = max(-SHARE_DOWN_MAX, min(SHARE_UP_MAX, step))
@@ -127,7 +131,7 @@ class MatchedRate:
         before = self.rate
         if before is not None:
             self._raise(offered, before, now)
-        self._sent.note(offered if self.rate is None else self.rate, now)
+        self._note(now)
         return before is not None and (self.rate is None or self.rate > before)
 
     def _raise(self, offered: float, before: float, now: float) -> None:

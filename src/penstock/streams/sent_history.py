@@ -17,10 +17,13 @@ class SentHistory:
     def __init__(self) -> None:
         self._rates: deque[tuple[float, float]] = deque(maxlen=ENTRIES)  # (from when on, messages per second)
 
+    def begin(self, rate: float, now: float) -> None:
+        """It has sent so many messages per second until now."""
+        self._rates.clear()
+        self._rates.append((now - SECONDS, rate))
+
     def note(self, rate: float, now: float) -> None:
         """From now on it sends so many messages per second."""
-        if rate != rate or rate in (float("inf"), float("-inf")):
-            return
         if self._rates and now < self._rates[-1][0]:  # the clock was set back
             self._rates.clear()
         while len(self._rates) > 1 and self._rates[1][0] < now - SECONDS:
@@ -39,6 +42,6 @@ class SentHistory:
                 return total
         return total + (self._rates[0][1] * (later - start) if self._rates and later > start else 0.0)
 
-    def highest(self, now: float) -> float:
+    def highest(self) -> float:
         """The highest rate of the last SECONDS."""
         return max((rate for _, rate in self._rates), default=0.0)

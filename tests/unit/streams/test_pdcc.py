@@ -48,7 +48,7 @@ def test_without_control_first_queries_and_alerts_travel_with_data():
     one = relay(readers=True)
     one.join(Join(PUBEND, 1, 1, ()), DOWN, now=0.0)
     one.learn(Knowledge(PUBEND, EPOCH, 1, 0, 1, 10 * SECOND), UP, now=0.0)
-    control = RelayControl(one, StreamsConfig(control_first=False))
+    control = RelayControl(one, StreamsConfig(control_first=False, control_rule="paper"))
     effects = [
         effect
         for number in (1, 2)
@@ -278,7 +278,7 @@ def test_a_relay_passes_queries_down_and_one_alert_up_both_as_control():
 def test_an_edge_whose_horizon_stands_still_alerts_and_says_what_it_measured():
     one = relay(readers=True)
     one.learn(Knowledge(PUBEND, EPOCH, 1, 0, 1, 10 * SECOND), UP, now=0.0)
-    control = RelayControl(one, StreamsConfig())
+    control = RelayControl(one, StreamsConfig(control_rule="paper"))
     assert control.queried(Dcq(PUBEND, EPOCH, 1, 10 * SECOND), now=10.0) == []
     effects = control.queried(Dcq(PUBEND, EPOCH, 2, 11 * SECOND), now=11.0)
     assert [type(effect) for effect in effects] == [HorizonMeasured, Send]
