@@ -140,6 +140,27 @@ def test_a_stream_is_made_listed_described_checked_and_deleted(terminal: Termina
     assert [one["stream"] for one in terminal.objects("stream", "ls")] == ["orders"]
 
 
+def test_two_share_a_name_and_what_fails_is_listed(terminal: Terminal) -> None:
+    terminal.ok("pub", "--stream", "orders", "--key", "IBM", "-a", "n=1", "-a", "shared=true", "body")
+    asked = ("sub", "shared", "--stream", "orders", "--durable", "packers", "--share", "--start", "earliest")
+    (first,) = terminal.objects(*asked, "--ack", "manual", "--count", "1", "--attempts-max", "2")
+    (second,) = terminal.objects(*asked, "--ack", "manual", "--count", "1")
+    assert [first.get("attempt", 1), second["attempt"]] == [1, 2]
+    (name,) = terminal.objects("stream", "info", "orders", "--durable", "packers")[0]["pubends"][0]["names"]
+    assert (name["share"]["failed"], name["share"]["members"]) == (1, [])
+    assert "packers" in terminal.ok("stream", "info", "orders")
+    assert str(first["tick"]) in terminal.ok("stream", "failed", "orders", "--durable", "packers")
+    assert "1 redelivered" in terminal.ok("stream", "failed", "orders", "--durable", "packers", "--redeliver")
+    (third,) = terminal.objects(*asked, "--count", "1")
+    assert third["tick"] == first["tick"]
+    assert "nothing has failed" in terminal.ok("stream", "failed", "orders", "--durable", "packers", "--drop", "--yes")
+    code, _, err = call(
+        "sub", "shared", "--stream", "orders", "--durable", "packers", PENSTOCK_URL=terminal.urls["west"]
+    )
+    assert code != 0
+    assert "is shared" in err
+
+
 def test_a_report_shows_what_is_stored_and_what_passes(terminal: Terminal) -> None:
     with penstock.connect_blocking(terminal.urls["west"]) as network, network.stream("orders").subscribe(durable="x"):
         stored, passing = (terminal.ok("report", "--listen", "0", at=at) for at in ("east", "west"))
@@ -177,7 +198,7 @@ def test_mistakes_are_one_line_and_change_nothing(terminal: Terminal) -> None:
     assert "postgresql://user@host/database" in err
 
 
-@pytest.mark.parametrize("command", ["add", "ls", "info", "trim", "rm", "verify"])
+@pytest.mark.parametrize("command", ["add", "ls", "info", "failed", "trim", "rm", "verify"])
 def test_help_holds_an_example(command: str) -> None:
     code, out, _ = call("stream", command, "--help")
     assert code == 0

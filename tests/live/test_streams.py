@@ -516,7 +516,7 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 # Without async.
 
 
-STREAM = {"info", "name", "publish", "remove", "report", "subscribe", "trim", "verify"}
+STREAM = {"failed", "info", "name", "publish", "remove", "report", "subscribe", "trim", "verify"}
 READER = {
     *("ack", "close", "durable", "in_force_after", "lag", "number", "open", "options", "positions", "report"),
     *("stream", "take", "where"),
@@ -529,7 +529,9 @@ def test_the_names_for_users_are_pinned_and_the_blocking_twins_have_the_same() -
     reader, twin_reader = stream.subscribe(durable="x"), twin.subscribe(durable="x")
     assert public(stream) == public(twin) == STREAM
     assert public(reader) == public(twin_reader) == READER
-    for one, other in ((stream, twin), (reader, twin_reader)):
+    member, twin_member = stream.subscribe(durable="y", share=True), twin.subscribe(durable="y", share=True)
+    assert public(member) == public(twin_member) == {*READER, "reject"}
+    for one, other in ((stream, twin), (reader, twin_reader), (member, twin_member)):
         for name in public(one):
             if callable(getattr(one, name)):
                 found = arguments(getattr(other, name))

@@ -18,7 +18,7 @@ SECOND = 1_000_000  # ticks
 
 
 def lowered(rate: PublishRate, sequence: int, value: float = 0.5) -> float:
-    rate.alerted(sequence, {"keeping up": value}, offered=125.0, next_query=sequence + 1, now=float(sequence))
+    rate.alerted(Alert(sequence, value), offered=125.0, next_query=sequence + 1, now=float(sequence))
     assert rate.rate is not None
     return rate.rate
 
@@ -159,7 +159,7 @@ def test_section_3_2_the_nack_window_stops_growing_by_itself_at_1100_to_1200_whi
     window = NackWindow(StreamsConfig(nack_window=10.0, receive_window=10.0))
     sizes = []
     for number in range(100):
-        window.answered(0.1, now=50.0 + 0.1 * number)
+        window.decide(0.1, now=50.0 + 0.1 * number)
         sizes.append(window.ticks // 1_000)
     assert sizes[0] == 200
     assert sizes == sorted(sizes)
@@ -171,18 +171,18 @@ def test_equations_9_and_10_a_loss_of_three_tenths_closes_the_window_by_one_nack
     now = 50.0
     for _ in range(5):
         now += 1.0
-        window.answered(0.1, now=now)
+        window.decide(0.1, now=now)
     size = window.ticks
-    window.answered(0.1 * size / (size - 100_000) * 1.2, now=now + 2.0)  # the same window, a sixth less
+    window.decide(0.1 * size / (size - 100_000) * 1.2, now=now + 2.0)  # the same window, a sixth less
     assert window.ticks == size
-    window.answered(0.3, now=now + 4.0)
+    window.decide(0.3, now=now + 4.0)
     assert window.ticks == size - 100_000
 
 
 def test_section_3_2_the_window_is_never_smaller_than_one_nack():
     window = NackWindow(StreamsConfig())
     for number in range(1, 100):
-        window.answered(0.01 * 1.5**number if number < 10 else 1.0 * number, now=10.0 * number)
+        window.decide(0.01 * 1.5**number if number < 10 else 1.0 * number, now=10.0 * number)
         assert window.ticks >= 100_000
 
 

@@ -118,6 +118,9 @@ class StreamTrue(StreamChecker):
     def _message(self, time: float, reading: NameReading, message: StreamMessage) -> None:
         self._read[message.identity] = None
         publication = self.book.publications.get(message.identity)
+        moved = self.book.stored.get(message.pubend, {}).get(message.tick) == message.identity
+        if publication is None and moved and ":" in message.identity.publisher:  # a shared name has failed with it
+            return
         if publication is None or publication.stream != reading.name.stream:
             self.problem(f"{time:.6f}: {_who(reading)} got {_what(message)}, which nobody published there")
             return

@@ -6,7 +6,7 @@ one. The printed algorithm keeps one minimum without a number, and sends a value
 may come much later. So there are two slots here, for the last number that was sent and the one before; what is older
 is left out. Each value goes up with the broker that it is of, so that people can be told who it is.
 
-State: two slots of two values for each pubend. At most one alert goes up for each query.
+State: two slots of three values for each pubend. At most one alert goes up for each query.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import NamedTuple
 from penstock.overlay.packets import BrokerId
 
 NOBODY: BrokerId = -1
-_NO_ALERT = (inf, NOBODY)
 
 
 class Alert(NamedTuple):
-    """What an edge can take, in seconds of ticks per second: the lowest of those that keep up, and of those behind."""
+    """What an edge can take, in seconds of ticks per second: the lowest of those that keep up, and of those behind; and
+    the longest time that data wait on their way, in seconds, if that was measured."""
 
     sequence: int
     keeping_up: float = inf
     recovering: float = inf
     keeping_up_edge: BrokerId = NOBODY
     recovering_edge: BrokerId = NOBODY
+    lag: float = 0.0
 
 
 class AlertMinima:
@@ -35,20 +36,26 @@ class AlertMinima:
 
     def __init__(self) -> None:
         self._sent = 0  # the highest number that went up
-        self._slots: dict[int, tuple[tuple[float, BrokerId], tuple[float, BrokerId]]] = {}
+        self._slots: dict[int, Alert] = {}
 
     def add(self, alert: Alert) -> Alert | None:
         """One has come from below; returns the one that goes up for it, if any does."""
         if alert.sequence < self._sent - 1:
             return None
-        keeping_up, recovering = self._slots.get(alert.sequence, (_NO_ALERT, _NO_ALERT))
-        keeping_up = min(keeping_up, (alert.keeping_up, alert.keeping_up_edge))
-        recovering = min(recovering, (alert.recovering, alert.recovering_edge))
-        self._slots[alert.sequence] = (keeping_up, recovering)
+        self._slots[alert.sequence] = _worst(alert, self._slots.get(alert.sequence))
         if alert.sequence <= self._sent:
             return None
-        fresh = [self._slots[number] for number in (alert.sequence - 1, alert.sequence) if number in self._slots]
+        up = _worst(self._slots[alert.sequence], self._slots.get(alert.sequence - 1))
         self._sent = alert.sequence
-        self._slots = {alert.sequence: (_NO_ALERT, _NO_ALERT)}
-        keeping_up, recovering = min(one[0] for one in fresh), min(one[1] for one in fresh)
-        return Alert(alert.sequence, keeping_up[0], recovering[0], keeping_up[1], recovering[1])
+        self._slots = {}
+        return up
+
+
+def _worst(one: Alert, other: Alert | None) -> Alert:
+    """The lowest paces and the longest lag of both, under the number of the first."""
+    if other is None:
+        return one
+    keeping_up, keeping_up_edge = min((a.keeping_up, a.keeping_up_edge) for a in (one, other))
+    recovering, recovering_edge = min((a.recovering, a.recovering_edge) for a in (one, other))
+    lag = max(one.lag, other.lag)
+    return Alert(one.sequence, keeping_up, recovering, keeping_up_edge, recovering_edge, lag)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -41,6 +41,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # Congestion control (001 section 3, Table 1): the pubend's (PDCC) and the edge's (SDCC), each by itself.
     pubend_control: bool = True
     edge_control: bool = True
+    control_rule: Literal["measured", "paper"] = "measured"  # how rates and windows change: ours, or as in 001
     query_interval: float = 1.0  # between two queries of a pubend
     quiet: float = 2.0  # without alerts, before the rate is raised
     rate_step: float = 2.0  # messages/s that it is raised by at least
@@ -48,10 +49,13 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     increase: float = 0.05
     decrease: float = 0.5
     keep_of_increase: float = 0.25  # of the last increase, when the rate falls for the first time after it
-    smoothing: float = 0.1  # of the pace of the doubt horizon
+    smoothing: float = 0.1  # of the pace of the doubt horizon, for each sample
+    pace_interval: float = 1.0  # seconds between two samples of it
     alert_below: float = 0.05  # seconds of ticks per second less than real time
     recovery_gain: float = 1.0  # and more than real time, for edges that recover
     lag_max: float = 4.0  # seconds of ticks behind the pubend
+    lag_alert: float = 0.2  # seconds that data may wait on their way; rule "measured"
+    live_share: float = 0.15  # of the rate, that pubends keep while an edge recovers; rule "measured"
     nack_window_first: float = 0.1  # seconds of ticks that are asked for at first; `nack_window` is the most
     nack_window_step: float = 0.1
     nack_gain: float = 0.1
@@ -86,6 +90,7 @@ class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     give_up_after: float = 60.0  # then `publish` raises: nobody knows whether it was stored
     command_within: float = 60.0  # for the answer to a command
     window: int = 2_000  # messages of a durable subscription that may wait for the application
+    share_window: int = 16  # messages that a member of a shared name may hold, over all pubends
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -113,3 +118,7 @@ class StreamSubscriptionOptions(Struct, frozen=True, kw_only=True):
     ] = ""
     takeover: Annotated[bool, Meta(description="Take the place of another reader of this name.")] = False
     ack: Annotated[str, Meta(description="auto: done with it when the next is asked for; manual.")] = "auto"
+    share: Annotated[bool, Meta(description="Share the name: each message to one of its readers.")] = False
+    ack_within: Annotated[float, Meta(description="Shared: seconds until it goes to another (30).")] = 0.0
+    attempts_max: Annotated[int, Meta(description="Shared: how often a message is tried (5).")] = 0
+    failed: Annotated[str, Meta(description="Shared: the stream for what was tried that often.")] = ""

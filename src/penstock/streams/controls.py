@@ -1,6 +1,7 @@
 """Congestion control of all pubends that pass through one broker: who asks, who answers, and whose rate changes (PDCC).
 
-Timers: PUBEND_QUERY, for each pubend here that somebody wants, or whose rate is limited.
+Timers: PUBEND_QUERY, for each pubend here that somebody wants, or whose rate is limited; EDGE_LAG, for each that our
+readers read, `lag_alert` after a query.
 State: see `pdcc`, for each pubend. Bound: as many as there are relays.
 """
 
@@ -79,7 +80,18 @@ class Controls:
         relay = self._relays.get(packet.pubend)
         if relay is None or sender != relay.upstream or packet.epoch != relay.epoch:
             return []
+        if relay.has_readers and self._config.control_rule == "measured":
+            self._timers.set(StreamTimer.EDGE_LAG, now + self._config.lag_alert, relay.pubend)
         return self._control(relay).queried(packet, now=now)
+
+    def looked(self, pubend: str, *, now: float) -> list[Effect]:
+        """A while ago a pubend has asked: has what it spoke of come?"""
+        relay = self._relays.get(pubend)
+        if relay is None or not relay.has_readers:
+            return []
+        control = self._control(relay)
+        beside = [one for one in self._on_way.values() if one.relay.upstream == relay.upstream]
+        return control.looked(beside, now=now)
 
     def _alert(self, packet: Uca, sender: Link, now: float) -> list[Effect]:
         relay = self._relays.get(packet.pubend)

@@ -56,7 +56,14 @@ from penstock.streams.packets import (
     stream_of,
 )
 from penstock.streams.pubend_place import PubendPlace
-from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed, StreamDelivered
+from penstock.streams.records import (
+    DurableBegan,
+    DurableDelayed,
+    DurableStopped,
+    GapNoticed,
+    SharingBegan,
+    StreamDelivered,
+)
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
@@ -105,6 +112,7 @@ class DurableReader:
         self._rewind = bool(positions)
         self._ticket: Ticket | None = ticket  # None: answered
         self._config = config
+        self._window = config.window if request.share is None else config.share_window
         self._timers = timers
         self._traced = traced
         self._home: Link | None = None
@@ -152,7 +160,7 @@ class DurableReader:
 
     def _ask(self, now: float) -> list[Effect]:
         self._told = self._untold_bytes = 0
-        self._came, self._allowed = 0, max(0, self._config.window - len(self._untaken))
+        self._came, self._allowed = 0, max(0, self._window - len(self._untaken))
         self._delay = min(self._config.retry_max, 2 * self._delay or self._config.retry_min)
         self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, now + self._delay, self.request.number)
         asked = self.request
@@ -168,6 +176,7 @@ class DurableReader:
             self._allowed,
             asked.incarnation,
             self._rewind and not self.began,
+            asked.share,
         )
         return self._send(packet)
 
@@ -229,7 +238,8 @@ class DurableReader:
                 new = True
             if new:
                 at = (pubend, epoch, place.position)
-                effects.append(DurableBegan(asked.number, asked.stream, asked.durable, *at, asked.where))
+                record = DurableBegan if asked.share is None else SharingBegan
+                effects.append(record(asked.number, asked.stream, asked.durable, *at, asked.where))
         return effects
 
     def end(self, problem: str) -> list[Effect]:
@@ -317,7 +327,7 @@ class DurableReader:
     @property
     def _overfull(self) -> bool:
         """Whether the broker has sent far more than it was allowed."""
-        return len(self._untaken) > 2 * self._config.window
+        return len(self._untaken) > 2 * self._window
 
     def resume_due(self, pubend: str, *, now: float) -> list[Effect]:
         """A hole may not have closed."""
@@ -344,7 +354,7 @@ class DurableReader:
 
     # Credit.
 
-    def taken(self, count: int) -> list[Effect]:
+    def taken(self, count: int, *, now: float) -> list[Effect]:
         """The application has taken so many."""
         next_one = self._untaken.popleft
         for _ in range(min(count, len(self._untaken))):
@@ -354,14 +364,14 @@ class DurableReader:
 
     def _grant(self) -> list[Effect]:
         """Let the broker send more, if enough was taken."""
-        enough = self._room - self._allowed >= max(1, self._config.window // 2)
+        enough = self._room - self._allowed >= max(1, self._window // 2)
         many = self._came - self._told >= REPORT_MESSAGES or self._untold_bytes >= REPORT_BYTES
         return self._take() if (enough or many) and not self.ended else []
 
     @property
     def _room(self) -> int:
         """Messages in all, since it was last asked for, that there is room for."""
-        return self._came + self._config.window - len(self._untaken)
+        return self._came + self._window - len(self._untaken)
 
     def _take(self) -> list[Effect]:
         self._allowed = max(self._allowed, self._room)

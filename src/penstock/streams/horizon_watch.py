@@ -1,8 +1,9 @@
 """An edge's part of PDCC: does our doubt horizon keep up (001 section 3.1, equations 4 to 8, as corrected)?
 
 At each query the progress of the doubt horizon since the one before, in seconds of ticks, is divided by the time that
-passed: 1 is the pace of real time (erratum G1). The quotient is smoothed. An edge that keeps up alerts if it falls
-below 1 - `alert_below`, or lies more than `lag_max` seconds of ticks behind the pubend (erratum G2). One that is
+passed: 1 is the pace of real time (erratum G1). The quotient is smoothed, as if it had been sampled meanwhile every
+`pace_interval`, which 001 does not name: after an outage it is near 0 (Figure 14). An edge that keeps up alerts if it
+falls below 1 - `alert_below`, or lies more than `lag_max` seconds of ticks behind the pubend (erratum G2). One that is
 recovering must be faster than real time, or it never arrives: it alerts below 1 + `recovery_gain`.
 
 It is recovering from when knowledge beyond the receive window was ignored until its horizon is within that window of
@@ -37,9 +38,9 @@ class HorizonWatch:
         self._horizon, self._at = horizon, now
         if not before or since <= 0.0:
             return None
-        share = self._config.smoothing
         pace = (horizon - before) / SECOND / since
-        self.pace = pace if self.pace is None else (1.0 - share) * self.pace + share * pace
+        kept = (1.0 - self._config.smoothing) ** (since / self._config.pace_interval)
+        self.pace = pace if self.pace is None else kept * self.pace + (1.0 - kept) * pace
         if recovering:
             return Alert(sequence, inf, self.pace) if self.pace < 1.0 + self._config.recovery_gain else None
         behind = horizon < pubend_at - self._config.lag_max * SECOND

@@ -11,14 +11,17 @@ State:
                silence under that version. A live stream is one run that grows, however many messages it has.
     messages   tick -> message, in the order in which they were learnt. Those told without silence around them
                (`learn_data`) stand in no run.
+    late       of these the ones that were learnt after a newer one: somebody behind has asked for them.
     ticks      the ticks of the messages, sorted. A message that goes leaves its tick behind; such ticks are
                swept out together when they are one in 32.
 
 A tick only moves from unknown to silence or data, from silence to data, and from anything to gone; and back to unknown
 when something is forgotten:
     bytes_max  the messages learnt longest ago go first, but none of the packet that was just learnt, so the bound may
-               be exceeded by one packet. If no message stands before it in its run, the run now begins behind it (the
-               silence before it is forgotten too); otherwise the run is split there.
+               be exceeded by one packet. Late ones go if they take more than `late_share` of the room, otherwise the
+               others: what passes by for one who is behind does not drive out the newest, which it needs last. If no
+               message stands before it in its run, the run now begins behind it (the silence before it is forgotten
+               too); otherwise the run is split there.
     runs_max   the lowest runs go first, but none that the packet which was just learnt speaks of. Their messages stay.
 
 Cost: learning at the end of the stream is O(1), amortised, the message that goes for it included (2.5 microseconds in
@@ -53,20 +56,24 @@ class Known:
     """What is known of one pubend, bounded."""
 
     __slots__ = (
-        *("_bytes_max", "_firsts", "_lasts", "_messages", "_runs_max", "_ticks", "_versions"),
-        *("gone", "head", "size_bytes"),
+        *("_bytes_max", "_firsts", "_lasts", "_late", "_late_bytes", "_messages"),
+        *("_newest", "_runs_max", "_ticks", "_versions", "gone", "head", "late_share", "size_bytes"),
     )
 
-    def __init__(self, *, bytes_max: int, runs_max: int) -> None:
+    def __init__(self, *, bytes_max: int, runs_max: int, late_share: float = 0.5) -> None:
         self.head: Tick = 0  # the highest tick that was ever learnt as data or silence; 0: none
         self.gone: Tick = 0  # up to here the pubend keeps nothing
         self.size_bytes = 0  # of the messages kept
+        self.late_share = late_share  # of the room, that late messages may take from others
         self._bytes_max = bytes_max
         self._runs_max = runs_max
         self._firsts: list[Tick] = []
         self._lasts: list[Tick] = []
         self._versions: list[int] = []
         self._messages: OrderedDict[Tick, Message] = OrderedDict()
+        self._late: OrderedDict[Tick, None] = OrderedDict()  # in the order in which they were learnt
+        self._late_bytes = 0
+        self._newest: Tick = 0  # of the messages that there were
         self._ticks: list[Tick] = []
 
     @property
@@ -112,9 +119,8 @@ class Known:
             return
         low, high = bisect_right(self._ticks, self.gone), bisect_right(self._ticks, upto)
         for tick in self._ticks[low:high]:
-            message = self._messages.pop(tick, None)
-            if message is not None:
-                self.size_bytes -= message.size_bytes
+            if tick in self._messages:
+                self._drop(tick)
         self._sweep()
         below = bisect_right(self._lasts, upto)
         self._forget_runs(0, below)
@@ -168,37 +174,69 @@ class Known:
             data = [item for item in data if item[0] > self.gone]
             if not data:
                 return
-        late: list[Tick] = []
+        fresh = len(data)
+        inserted: list[Tick] = []
         for tick, message in data:
-            if tick in messages:
-                messages.move_to_end(tick)
-                continue
-            messages[tick] = message
-            self.size_bytes += message.size_bytes
-            if not ticks or tick > ticks[-1]:
-                ticks.append(tick)
+            if tick not in messages:
+                messages[tick] = message
+                self.size_bytes += message.size_bytes
+                if not ticks or tick > ticks[-1]:
+                    ticks.append(tick)
+                else:
+                    inserted.append(tick)
             else:
-                late.append(tick)
-        if late:
-            low, high = bisect_left(ticks, late[0]), bisect_right(ticks, late[-1])
-            ticks[low:high] = sorted(dict.fromkeys(ticks[low:high] + late))
+                messages.move_to_end(tick)
+                if tick not in self._late:
+                    continue
+            if tick < self._newest:
+                self._is_late(tick, message)
+                fresh -= 1
+        if self._newest < data[-1][0]:
+            self._newest = data[-1][0]
+        if inserted:
+            low, high = bisect_left(ticks, inserted[0]), bisect_right(ticks, inserted[-1])
+            ticks[low:high] = sorted(dict.fromkeys(ticks[low:high] + inserted))
         if self.size_bytes > self._bytes_max:
-            self._evict(len(data))
+            self._evict(fresh, len(data) - fresh)
+
+    def _is_late(self, tick: Tick, message: Message) -> None:
+        if tick in self._late:
+            self._late.move_to_end(tick)
+        else:
+            self._late[tick] = None
+            self._late_bytes += message.size_bytes
 
     # Forgetting.
 
-    def _evict(self, newest: int) -> None:
-        """Messages go until the others fit, but none of the newest ones."""
-        messages = self._messages
+    def _evict(self, fresh: int, late: int) -> None:
+        """Messages go until the others fit, but none of the packet just learnt, which has so many of each kind."""
         gone: list[Tick] = []
-        while self.size_bytes > self._bytes_max and len(messages) > newest:
-            tick, message = messages.popitem(last=False)
-            self.size_bytes -= message.size_bytes
+        while self.size_bytes > self._bytes_max and len(self._messages) > fresh + late:
+            many = self._late_bytes > self.late_share * self._bytes_max
+            others = len(self._messages) - len(self._late) > fresh
+            tick = next(iter(self._late)) if len(self._late) > late and (many or not others) else self._oldest()
+            self._drop(tick)
             gone.append(tick)
         begin = 0
         while begin < len(gone):
             begin = self._forget_ticks(gone, begin)
         self._sweep()
+
+    def _oldest(self) -> Tick:
+        """The message learnt longest ago of those that are not late."""
+        messages = self._messages
+        tick = next(iter(messages))
+        while tick in self._late:
+            messages.move_to_end(tick)
+            tick = next(iter(messages))
+        return tick
+
+    def _drop(self, tick: Tick) -> None:
+        size_bytes = self._messages.pop(tick).size_bytes
+        self.size_bytes -= size_bytes
+        if tick in self._late:
+            del self._late[tick]
+            self._late_bytes -= size_bytes
 
     def _forget_ticks(self, gone: Sequence[Tick], begin: int) -> int:
         """These are unknown, from `begin` on, and perhaps the silence before them.

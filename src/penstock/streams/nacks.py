@@ -47,12 +47,13 @@ class _Waiting:
 class NackSchedule:
     """When to ask for what is unknown, of one pubend at one broker."""
 
-    __slots__ = ("_config", "_kept_patience", "_waiting", "round_trip")
+    __slots__ = ("_config", "_kept_patience", "_sample", "_waiting", "round_trip")
 
     def __init__(self, config: StreamsConfig) -> None:
         self.round_trip: float | None = None
         self._config = config
         self._kept_patience = 0.0
+        self._sample: float | None = None
         self._waiting: list[_Waiting] = []
 
     def __len__(self) -> int:
@@ -117,7 +118,13 @@ class NackSchedule:
             return replace(one, first=first)
         return replace(one, first=first, due_at=now + self._patience(1), times=1, measures=False)
 
+    def take_sample(self) -> float | None:
+        """The last sample of the round trip, once."""
+        sample, self._sample = self._sample, None
+        return sample
+
     def _measure(self, sample: float) -> None:
+        self._sample = sample
         self._kept_patience = 0.0
         if self.round_trip is None:
             self.round_trip = sample
@@ -146,7 +153,8 @@ class NackSchedule:
                 if at < one.first:
                     self._append(matched, _Waiting(at, one.first - 1, now + self._config.nack_delay), now)
                 end = min(one.last, last)
-                self._append(matched, replace(one, first=max(at, one.first), last=end), now)
+                part = _Waiting(max(at, one.first), end, one.due_at, one.times, one.asked_at, one.measures)
+                self._append(matched, part, now)
                 at = end + 1
         return matched
 

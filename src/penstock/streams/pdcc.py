@@ -1,17 +1,20 @@
 """PDCC joined: queries go down, alerts come up, and the pubend takes publications no faster than all can keep up.
 
 At the pubend's broker (`PubendControl`): every `query_interval` a numbered query goes to all who have joined; an alert
-may lower the rate, quiet raises it (`publish_rate`). On the way (`RelayControl`): queries are passed on, and alerts
-gathered into one (`alert_minima`). At an edge (`RelayControl` too): a query is answered with an alert if the doubt
-horizon does not keep up (`horizon_watch`). Queries and alerts travel as control, so they overtake data.
+may lower the rate, quiet raises it (`matched_rate`). On the way (`RelayControl`): queries are passed on, and alerts
+gathered into one (`alert_minima`). At an edge (`RelayControl` too): a query is answered with an alert if data wait on
+their way, or while the edge recovers (`lag_watch`). Queries and alerts travel as control, so they overtake data.
+
+With `control_rule = "paper"` rates follow 001's equations (`publish_rate`), and so do alerts (`horizon_watch`).
 
 State: a few numbers for each pubend. Nothing waits for an answer: feedback that is missing never throttles anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
+from statistics import fmean
 
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
@@ -19,6 +22,8 @@ from penstock.overlay.packets import BrokerId
 from penstock.streams.alert_minima import NOBODY, Alert, AlertMinima
 from penstock.streams.config import StreamsConfig
 from penstock.streams.horizon_watch import HorizonWatch
+from penstock.streams.lag_watch import LagWatch
+from penstock.streams.matched_rate import MatchedRate
 from penstock.streams.packets import Dcq, Tick, Uca
 from penstock.streams.publish_limit import PublishLimit
 from penstock.streams.publish_rate import PublishRate
@@ -37,26 +42,48 @@ class RelayControl:
         self._config = config
         self._lane = control_lane(config)
         self._watch = HorizonWatch(config)
+        self._lag_watch = LagWatch(config)
         self._minima = AlertMinima()
+        self._asked = 0  # the highest number of a query: there is no alert to a later one
         self._nacked = 0  # how often we had asked for something by the last query
 
+    @property
+    def recovery_pace(self) -> float | None:
+        """How fast our doubt horizon recovers; None if it does not, or nobody asks for that."""
+        return self._lag_watch.recovery_pace
+
     def queried(self, packet: Dcq, *, now: float) -> list[Effect]:
-        """Pass a query on, and answer it for our own readers."""
+        """Pass a query on, and answer it for our own readers, now or when `looked` is called."""
         relay = self.relay
+        self._asked = max(self._asked, packet.sequence)
         effects: list[Effect] = []
         if relay.downstream:
             effects.append(Send(tuple(relay.downstream), packet, self._lane))
-        if relay.has_readers:
-            behind = self._recovering()
-            alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
-            if self._watch.pace is not None:
-                window = relay.window.ticks
-                effects.append(
-                    HorizonMeasured(relay.pubend, relay.horizon, packet.newest, self._watch.pace, behind, window)
-                )
-            if alert is not None:
-                effects += self.alerted(alert._replace(keeping_up_edge=self._broker, recovering_edge=self._broker))
-        return effects
+        if not relay.has_readers:
+            return effects
+        behind = self._recovering()
+        alert = self._watch.queried(packet.sequence, packet.newest, relay.horizon, recovering=behind, now=now)
+        self._lag_watch.queried(packet, now=now)
+        if self._watch.pace is not None:
+            window = relay.window.ticks
+            effects.append(
+                HorizonMeasured(relay.pubend, relay.horizon, packet.newest, self._watch.pace, behind, window)
+            )
+        return effects + self._alert(alert) if self._config.control_rule == "paper" else effects
+
+    def looked(self, beside: Sequence[RelayControl], *, now: float) -> list[Effect]:
+        """A while after a query; `beside`: the controls of all pubends that come over the same link, this one too."""
+        relay = self.relay
+        heard_pace = self._lag_watch.look(relay.newest, relay.horizon, ignoring=relay.recovering, now=now)
+        paces = [one.recovery_pace for one in beside if one.recovery_pace is not None]
+        recovery_pace = None if self.recovery_pace is None else fmean(paces)
+        return self._alert(self._lag_watch.alert(heard_pace, recovery_pace, now=now))
+
+    def _alert(self, alert: Alert | None) -> list[Effect]:
+        """One of our own, if any."""
+        if alert is None:
+            return []
+        return self.alerted(alert._replace(keeping_up_edge=self._broker, recovering_edge=self._broker))
 
     def _recovering(self) -> bool:
         if not self._config.recovering_by_nacks:
@@ -66,12 +93,14 @@ class RelayControl:
 
     def alerted(self, alert: Alert) -> list[Effect]:
         """One from below, or of our own."""
+        if alert.sequence > self._asked:
+            return []
         up = self._minima.add(alert)
         if up is None or self.relay.upstream is None:
             return []
         paces = (_told(up.keeping_up), _told(up.recovering))
         edges = (_named(up.keeping_up, up.keeping_up_edge), _named(up.recovering, up.recovering_edge))
-        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, *paces, *edges)
+        packet = Uca(self.relay.pubend, self.relay.epoch, up.sequence, *paces, *edges, up.lag)
         return [Send((self.relay.upstream,), packet, self._lane)]
 
 
@@ -84,7 +113,7 @@ class PubendControl:
 
     def __init__(self, pubend: str, epoch: int, config: StreamsConfig, newest: Tick) -> None:
         self.epoch = epoch
-        self._rate = PublishRate(config)
+        self._rate = PublishRate(config) if config.control_rule == "paper" else MatchedRate(config)
         self._pubend = pubend
         self._sequence = newest // TICKS_PER_MILLISECOND
         self._last: tuple[Uca, float] | None = None  # the last alert, and when it came
@@ -115,13 +144,12 @@ class PubendControl:
         if packet.sequence > self._sequence:
             return []
         self._last = (packet, now)
-        values = {"keeping up": packet.keeping_up, "recovering": packet.recovering}
-        alerts = {name: value for name, value in values.items() if value is not None}
-        lowered = self._rate.alerted(packet.sequence, alerts, offered=offered, next_query=self._sequence + 1, now=now)
+        before = self.rate
+        self._rate.alerted(read_alert(packet), offered=offered, next_query=self._sequence + 1, now=now)
         effects: list[Effect] = [
             AlertReceived(self._pubend, packet.sequence, _shown(packet.keeping_up), _shown(packet.recovering))
         ]
-        return [*effects, self._changed("alert")] if lowered else effects
+        return [*effects, self._changed("alert")] if self.rate != before else effects
 
     def looked(self, *, offered: float, now: float) -> list[Effect]:
         """Time has passed: the rate may rise."""
@@ -138,8 +166,11 @@ def control_lane(config: StreamsConfig) -> Lane:
 
 def read_alert(packet: Uca) -> Alert:
     """An alert as it came over a link."""
-    edges = [NOBODY if edge is None else edge for edge in (packet.keeping_up_edge, packet.recovering_edge)]
-    return Alert(packet.sequence, _meant(packet.keeping_up), _meant(packet.recovering), *edges)
+    keeping_up_edge, recovering_edge = (
+        NOBODY if edge is None else edge for edge in (packet.keeping_up_edge, packet.recovering_edge)
+    )
+    paces = _meant(packet.keeping_up), _meant(packet.recovering)
+    return Alert(packet.sequence, *paces, keeping_up_edge, recovering_edge, packet.lag)
 
 
 def _told(pace: float) -> float | None:

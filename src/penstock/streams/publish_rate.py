@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from math import inf
 
+from penstock.streams.alert_minima import Alert
 from penstock.streams.config import StreamsConfig
 
 
@@ -35,12 +36,14 @@ class PublishRate:
         self._alerted_at = 0.0
         self._raised_at = 0.0
 
-    def alerted(self, sequence: int, values: dict[str, float], *, offered: float, next_query: int, now: float) -> bool:
+    def alerted(self, alert: Alert, *, offered: float, next_query: int, now: float) -> bool:
         """An alert has come; says whether the rate was lowered. `offered`: what publishers send now."""
         self._alerted_at = now
+        both = {"keeping up": alert.keeping_up, "recovering": alert.recovering}
+        values = {name: value for name, value in both.items() if value < inf}
         worse = [name for name, value in values.items() if value <= self._last[name]]
         self._last.update(values)
-        if sequence < self._counts_from or not worse:
+        if alert.sequence < self._counts_from or not worse:
             return False
         self._lower(offered, now)
         self._counts_from = next_query

@@ -26,7 +26,7 @@ from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.streams.known import Known, KnownSpan
-from penstock.streams.packets import Item, Position, StreamDelivery, Tick
+from penstock.streams.packets import Item, Position, Share, StreamDelivery, Tick
 
 DELIVERY_BYTES = 64 << 10  # of one delivery, or one message
 DELIVERY_ITEMS = 512
@@ -100,6 +100,7 @@ class Reader:
         self.filters = filters
         self.start = start
         self.takeover = takeover
+        self.share: Share | None = None  # as one member among several, which does not walk
         self.rewind = False  # the client's positions count even if the name is further
         self.identity = identity
         self.request = 0  # of the client, while it waits for an answer; 0: it does not

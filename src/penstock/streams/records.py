@@ -3,7 +3,8 @@
 A publisher's client writes StreamRequested once for each message, and one of StreamConfirmed and StreamFailed. A
 broker that hosts the pubend writes PubendCommitted for what is on disk. A reader's client writes DurableBegan for each
 pubend when its subscription is in force (DurableDelayed while that has to wait for somebody), StreamDelivered for each
-message, GapNoticed for what retention took from it, and DurableStopped when a broker serves it no longer.
+message, GapNoticed for what retention took from it, and DurableStopped when a broker serves it no longer. The client
+of a member of a shared name writes SharingBegan and SharedDelivered instead: what one member gets is no whole.
 """
 
 from __future__ import annotations
@@ -113,6 +114,31 @@ class StreamDelivered(Record, frozen=True):
     count: int
 
 
+class SharingBegan(Record, frozen=True):
+    """A subscription is a member of a shared name, which was done with everything up to `tick` of this pubend."""
+
+    subscription: int
+    stream: str
+    durable: str
+    pubend: str
+    epoch: int
+    tick: int
+    where: str
+
+
+class SharedDelivered(Record, frozen=True):
+    """A message of a stream reached a member of a shared name, in this attempt."""
+
+    subscription: int
+    pubend: str
+    epoch: int
+    tick: int
+    attempt: int
+    publisher: str
+    incarnation: int
+    count: int
+
+
 class GapNoticed(Record, frozen=True):
     """Nobody keeps these ticks any more, both included; whatever was there the subscription has missed."""
 
@@ -172,6 +198,8 @@ RECORDS: tuple[type[Record], ...] = (
     DurableDelayed,
     DurableStopped,
     StreamDelivered,
+    SharingBegan,
+    SharedDelivered,
     GapNoticed,
     AlertReceived,
     PublishRateChanged,

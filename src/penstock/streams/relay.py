@@ -28,6 +28,7 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import InputRefused
 from penstock.streams.config import StreamsConfig
+from penstock.streams.delay_window import DelayWindow, ShortestRoundTrip
 from penstock.streams.interest import PubendInterest, read_filters
 from penstock.streams.known import Known, KnownSpan
 from penstock.streams.nack_window import NackWindow
@@ -53,6 +54,8 @@ ASKED_MAX = 256  # ranges that one neighbour may wait for
 ANSWER_PACKETS = 256  # spans of one answer to a Nack
 PACKET_BYTES = 32_000  # of messages in one Knowledge packet, or one message: it fits a datagram
 TICKS_PER_SECOND = 1_000_000
+LATE_SHARE = 0.25  # of the cache, for what passes by for somebody who is behind: perhaps for a second one soon
+LATE_SHARE_READ = 0.5  # and where readers of our own may be behind, who ask for half a cache ahead
 
 
 class Downstream:
@@ -77,7 +80,7 @@ class Relay:
         self.epoch = epoch
         self.at_source = False  # whether the pubend itself is at this broker
         self.upstream: Link | None = None
-        self.known = Known(bytes_max=config.cache_bytes, runs_max=config.runs_max)
+        self.known = Known(bytes_max=config.cache_bytes, runs_max=config.runs_max, late_share=LATE_SHARE)
         self.interest = PubendInterest(versions_after)
         self.nacks = NackSchedule(config)
         self.downstream: dict[Link, Downstream] = {}
@@ -88,12 +91,16 @@ class Relay:
         self.live_at = -inf  # when messages last came from the pubend here
         self.silence_at = 0.0  # when everybody was last told how far the silence goes
         self.recovering = False  # some were, and the horizon has not come near the newest tick since
-        self.window = NackWindow(config)
         self.nacked = 0  # how often we have asked upstream for something
         self._life = life
         self._config = config
+        self.window = self._new_window()
         self._joined = 0  # the version that upstream was told last
         self.reading: dict[int, Range] = {}  # token -> a part of the log that is being read, at the pubend's broker
+
+    def _new_window(self) -> NackWindow | DelayWindow:
+        paper = self._config.control_rule == "paper"
+        return NackWindow(self._config) if paper else DelayWindow(self._config, ShortestRoundTrip())
 
     @property
     def idle(self) -> bool:
@@ -149,7 +156,7 @@ class Relay:
         if left is not None and self._joined:
             effects.append(Send((left,), Leave(self.pubend), Lane.CONTROL))
         self._joined = 0
-        self.nacks = NackSchedule(self._config)
+        self.nacks, self.window = NackSchedule(self._config), self._new_window()
         return effects + self.tell_join()
 
     def tell_join(self, *, again: bool = False) -> list[Effect]:
@@ -195,7 +202,7 @@ class Relay:
         if valid:
             self.known.learn(packet.first, packet.last, version, packet.data)
             if self.nacks.answered(packet.first, packet.last, now):
-                self.window.answered(self.nacks.round_trip, now=now)
+                self.window.answered(self.nacks, self.horizon, now=now)
         else:
             self.known.learn_data(packet.data)
         if packet.cut:
@@ -237,6 +244,7 @@ class Relay:
         """We have readers of our own, from now on: they begin at the present."""
         if not self.has_readers:
             self.has_readers, self.horizon = True, self.newest
+            self.known.late_share = LATE_SHARE_READ
 
     def _advance_horizon(self) -> None:
         known = self.known

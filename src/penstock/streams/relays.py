@@ -20,6 +20,7 @@ from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect
 from penstock.kernel.timers import ServiceTimers
 from penstock.streams.config import StreamsConfig
+from penstock.streams.delay_window import DelayWindow
 from penstock.streams.directory import Directory
 from penstock.streams.edge import Edge
 from penstock.streams.known import KnownSpan
@@ -96,7 +97,17 @@ class Relays:
             relay.gone(here.gone)
         else:
             relay.upstream = self._upstream(pubend)
+        self._share_round_trip(relay)
         return relay
+
+    def _share_round_trip(self, relay: Relay) -> None:
+        """Pubends of one broker that come over the same link are as far away."""
+        host = self._directory.find(relay.pubend)
+        for other in self._relays.values():
+            near = other.upstream == relay.upstream and self._directory.find(other.pubend) == host
+            if near and other is not relay and isinstance(other.window, DelayWindow):
+                relay.window = DelayWindow(self._config, other.window.shortest)
+                return
 
     def drop(self, pubend: str) -> None:
         """Forget all that is known of it, but no version of its interest is used again in this life."""
@@ -310,7 +321,13 @@ class Relays:
 
     def follow(self) -> list[Effect]:
         """The map of the network has changed."""
-        return [effect for relay in self if not relay.at_source for effect in relay.move(self._upstream(relay.pubend))]
+        effects: list[Effect] = []
+        for relay in self:
+            upstream = self._upstream(relay.pubend)
+            if not relay.at_source and upstream != relay.upstream:
+                effects += relay.move(upstream)
+                self._share_round_trip(relay)
+        return effects
 
     def refresh(self, *, now: float) -> list[Effect]:
         """Keep Joins alive, here and upstream; forget relays that nobody needs."""

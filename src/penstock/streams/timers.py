@@ -17,6 +17,7 @@ class StreamTimer(IntEnum):
     PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
     PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
     PUBEND_WAITING = 8  # (pubend): tell publishers that their messages wait for the rate
+    PUBEND_SHARES = 9  # (pubend): look for members that are gone, and messages that are overdue
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now
@@ -28,6 +29,7 @@ class StreamTimer(IntEnum):
     ADVERT = 16  # tell what is hosted here, or has changed
     REGISTER = 17  # (pubend, durable name): the pubend has not answered
     PUBLISH = 18  # (request): the pubend has not answered
+    EDGE_LAG = 19  # (pubend): have the data come that a query spoke of?
     # Of a client.
     CLIENT_RETRY = 20  # a publication may not have been answered in time
     CLIENT_SUBSCRIBE = 21  # (subscription): DurableSubscribe has not been answered, or is to be tried again

@@ -118,9 +118,27 @@ def test_the_message_learnt_longest_ago_goes_and_its_tick_is_unknown() -> None:
     assert everything(book) == [(4, 12, [6, 12])]
     book.learn(1, 3, 1, items(3))  # asked for again
     assert everything(book) == [(1, 5, [3]), (7, 12, [12])]
-    book.learn(6, 6, 1, items(6))
-    assert everything(book) == [(1, 11, [3, 6])]
     assert book.size_bytes == 2 * SIZE
+
+
+def test_what_is_asked_for_again_does_not_drive_out_the_newest() -> None:
+    book = known(messages_max=4)
+    book.learn(1, 30, 1, items(22, 24, 26, 28))
+    for tick in range(1, 10):
+        book.learn(tick, tick, 1, items(tick))
+        assert [tick for _, _, ticks in everything(book) for tick in ticks][-2:] == [26, 28]
+        assert book.messages == 4
+    book.learn(31, 34, 1, items(31, 32, 33, 34))
+    assert everything(book)[-1][2] == [31, 32, 33, 34]  # nor does it keep its place before the newest
+
+
+def test_without_anything_newer_late_messages_have_all_the_room() -> None:
+    book = known(messages_max=4)
+    book.learn(21, 40, 1, [])
+    book.learn_data(items(9))
+    for tick in range(1, 9):
+        book.learn(tick, tick, 1, items(tick))
+    assert [tick for _, _, ticks in everything(book) for tick in ticks] == [6, 7, 8, 9]
 
 
 def test_nothing_of_the_packet_just_learnt_goes() -> None:
@@ -175,6 +193,8 @@ class Model:
     def __init__(self, messages_max: int) -> None:
         self.messages_max = messages_max
         self.messages: OrderedDict[int, Message] = OrderedDict()
+        self.late: OrderedDict[int, Message] = OrderedDict()
+        self.highest = 0  # of the messages that there were
         self.silence: dict[int, int] = {}  # tick -> version
         self.perhaps: dict[int, int] = {}  # as far as it may have been forgotten
         self.gone = 0
@@ -192,12 +212,26 @@ class Model:
         data = [item for item in data if item[0] > self.gone]
         if not data:
             return
+        fresh = late = 0
         for tick, message in data:
             self.head = max(self.head, tick)
-            self.messages[tick] = message
-            self.messages.move_to_end(tick)
+            is_late = tick in self.late or (tick not in self.messages and tick < self.highest)
+            for known in [self.late, self.messages] if is_late else [self.messages]:
+                known[tick] = message
+                known.move_to_end(tick)
+            late += is_late
+            fresh += not is_late
+        self.highest = max(self.highest, data[-1][0])
         while len(self.messages) > max(self.messages_max, len(data)):
-            self.forget(self.messages.popitem(last=False)[0])
+            self.forget(self.next_to_go(fresh, late))
+
+    def next_to_go(self, fresh: int, late: int) -> int:
+        others = [tick for tick in self.messages if tick not in self.late]
+        many = 2 * len(self.late) > self.messages_max or len(others) <= fresh
+        tick = next(iter(self.late)) if many and len(self.late) > late else others[0]
+        self.late.pop(tick, None)
+        del self.messages[tick]
+        return tick
 
     def forget(self, tick: int) -> None:
         covered = self.perhaps.pop(tick, None) is not None
@@ -208,7 +242,7 @@ class Model:
 
     def learn_gone(self, upto: int) -> None:
         self.gone = max(self.gone, upto)
-        for known in (self.messages, self.silence, self.perhaps):
+        for known in (self.messages, self.late, self.silence, self.perhaps):
             for tick in [tick for tick in known if tick <= upto]:
                 del known[tick]
 

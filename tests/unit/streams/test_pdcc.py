@@ -29,8 +29,8 @@ def a_rate(**settings: Any) -> PublishRate:
     return PublishRate(StreamsConfig(**{"rate_floor": 1.0, **settings}))
 
 
-def alert(rate: PublishRate, sequence: int, value: float, now: float, *, kind: str = "keeping up") -> bool:
-    return rate.alerted(sequence, {kind: value}, offered=100.0, next_query=sequence + 1, now=now)
+def alert(rate: PublishRate, sequence: int, value: float, now: float, *, kind: str = "keeping_up") -> bool:
+    return rate.alerted(Alert(sequence, **{kind: value}), offered=100.0, next_query=sequence + 1, now=now)
 
 
 # What 001 argues against, for experiments.
@@ -48,7 +48,7 @@ def test_without_control_first_queries_and_alerts_travel_with_data():
     one = relay(readers=True)
     one.join(Join(PUBEND, 1, 1, ()), DOWN, now=0.0)
     one.learn(Knowledge(PUBEND, EPOCH, 1, 0, 1, 10 * SECOND), UP, now=0.0)
-    control = RelayControl(one, StreamsConfig(control_first=False))
+    control = RelayControl(one, StreamsConfig(control_first=False, control_rule="paper"))
     effects = [
         effect
         for number in (1, 2)
@@ -97,7 +97,7 @@ def test_the_first_alert_halves_what_is_offered_and_quiet_raises_it_step_by_step
 
 def test_an_alert_that_answers_a_query_from_before_the_decrease_changes_nothing():
     rate = a_rate()
-    assert rate.alerted(5, {"keeping up": 0.9}, offered=100.0, next_query=8, now=1.0)
+    assert rate.alerted(Alert(5, 0.9), offered=100.0, next_query=8, now=1.0)
     for sequence in (6, 7):
         assert not alert(rate, sequence, 0.1, 2.0)
     assert alert(rate, 8, 0.1, 3.0)
@@ -136,7 +136,7 @@ def test_random_alerts_keep_the_invariants_of_the_rate(seed):
         if random.random() < 0.6:
             value = random.uniform(0.0, 2.0)
             answers = sequence - random.randrange(3)
-            if rate.alerted(answers, {"keeping up": value}, offered=100.0, next_query=sequence + 1, now=now):
+            if rate.alerted(Alert(answers, value), offered=100.0, next_query=sequence + 1, now=now):
                 assert answers > decreased_before, f"two decreases without a query between them: seed {seed}"
                 assert rate.rate == rate._decreased
                 decreased_before = sequence
@@ -223,9 +223,9 @@ def test_the_first_query_measures_nothing_and_neither_does_one_at_the_same_momen
 def test_another_recovery_begins_with_a_small_window():
     window = NackWindow(StreamsConfig())
     for number in range(5):
-        window.answered(0.1, now=100.0 + number * 0.1)
+        window.decide(0.1, now=100.0 + number * 0.1)
     assert window.ticks > 300_000
-    window.answered(0.1, now=200.0)
+    window.decide(0.1, now=200.0)
     assert window.ticks == 200_000
 
 
@@ -236,7 +236,7 @@ def test_the_window_stays_within_its_bounds_and_moves_by_one_step_for_each_round
     for _ in range(500):
         now += random.uniform(0.0, 0.3)
         round_trip, before = random.uniform(0.01, 1.0), window.ticks
-        window.answered(round_trip, now=now)
+        window.decide(round_trip, now=now)
         assert 100_000 <= window.ticks <= 1_000_000
         if window.ticks != before:
             assert abs(window.ticks - before) == 100_000
@@ -268,6 +268,8 @@ def test_a_relay_passes_queries_down_and_one_alert_up_both_as_control():
     assert packets(effects, Dcq) == [((DOWN, OTHER), Dcq(PUBEND, EPOCH, 3, 100))]
     up = control.alerted(Alert(3, keeping_up=0.8)) + control.alerted(Alert(3, recovering=1.2))
     assert packets(up, Uca) == [((UP,), Uca(PUBEND, EPOCH, 3, 0.8, None))]
+    assert control.alerted(Alert(4, keeping_up=0.7)) == []  # nobody has asked that yet
+    control.queried(Dcq(PUBEND, EPOCH, 4, 200), now=2.0)
     later = control.alerted(Alert(4, keeping_up=0.7))
     assert packets(later, Uca) == [((UP,), Uca(PUBEND, EPOCH, 4, 0.7, 1.2))]
     assert all(one.lane is Lane.CONTROL for one in [*effects, *up, *later] if isinstance(one, Send))
@@ -276,7 +278,7 @@ def test_a_relay_passes_queries_down_and_one_alert_up_both_as_control():
 def test_an_edge_whose_horizon_stands_still_alerts_and_says_what_it_measured():
     one = relay(readers=True)
     one.learn(Knowledge(PUBEND, EPOCH, 1, 0, 1, 10 * SECOND), UP, now=0.0)
-    control = RelayControl(one, StreamsConfig())
+    control = RelayControl(one, StreamsConfig(control_rule="paper"))
     assert control.queried(Dcq(PUBEND, EPOCH, 1, 10 * SECOND), now=10.0) == []
     effects = control.queried(Dcq(PUBEND, EPOCH, 2, 11 * SECOND), now=11.0)
     assert [type(effect) for effect in effects] == [HorizonMeasured, Send]

@@ -56,6 +56,7 @@ DRAIN = 5.0  # seconds after the last publication
 
 # Table 1, and what it leaves open.
 PAPER_CONTROL = StreamsConfig(
+    control_rule="paper",
     silence_first=1.0,
     silence_interval=1.0,
     receive_window=10.0,
@@ -70,6 +71,7 @@ PAPER_CONTROL = StreamsConfig(
     decrease=0.5,
     keep_of_increase=0.25,
     smoothing=0.1,
+    pace_interval=0.5,  # the paper does not say; then the pace falls to half as in Figure 11
     alert_below=0.05,
     recovery_gain=1.0,
     lag_max=4.0,

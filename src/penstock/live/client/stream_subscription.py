@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -30,7 +30,7 @@ from penstock.live.client.readable import Readable, Sink
 from penstock.live.client.stream_verbs import StreamVerbs, stream_error
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
-from penstock.streams.records import DurableBegan, GapNoticed
+from penstock.streams.records import DurableBegan, GapNoticed, SharingBegan
 
 CLOSE_WITHIN = 1.0  # seconds for the last acknowledgements to come to disk
 
@@ -119,7 +119,7 @@ class StreamSubscription(Readable):
             raise self._gap(item)
         assert isinstance(item, StreamMessage)
         self._given[item.pubend] = item
-        self._handed[item.pubend] = item.tick
+        self._hand((item,))
         self._took(1)
         return item
 
@@ -130,8 +130,12 @@ class StreamSubscription(Readable):
         """
         self._ask()
         batch = await self._take_ahead(count_max)
-        self._handed |= {message.pubend: message.tick for message in batch}
+        self._hand(batch)
         return batch
+
+    def _hand(self, messages: Sequence[StreamMessage]) -> None:
+        """The application gets these."""
+        self._handed |= {message.pubend: message.tick for message in messages}
 
     async def _take_ahead(self, count_max: int) -> list[StreamMessage]:
         """The same for somebody who passes them on, and says what is done with (`_done_with`)."""
@@ -308,11 +312,11 @@ class StreamSubscription(Readable):
     def _refusal(self, refused: Refused) -> PenstockError:
         return stream_error(refused)
 
-    def _put(self, item: Item | DurableBegan) -> None:
+    def _put(self, item: Item | DurableBegan | SharingBegan) -> None:
         if type(item) is StreamMessage:  # nearly always
             self._queue.append(item)
             self._received += 1
-        elif isinstance(item, DurableBegan):
+        elif isinstance(item, DurableBegan | SharingBegan):
             self._began.setdefault(item.pubend, (item.pubend, item.epoch, item.tick))
             return
         else:

@@ -24,7 +24,7 @@ from penstock.live.client.tickets import Tickets
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.status import StatusRequester
-from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed
+from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed, SharingBegan
 from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 
@@ -174,7 +174,7 @@ class SubscriptionHolder:
         if type(record) is ServiceSubscriptionRefused:
             text = "%s: the broker refuses a subscription that a service needs, %s: %s; trying again in %g s"
             log.warning(text, self._name, record.where, record.problem, record.again_in)
-        elif isinstance(record, DurableBegan | GapNoticed) and record.subscription in self._open:
+        elif isinstance(record, DurableBegan | SharingBegan | GapNoticed) and record.subscription in self._open:
             self._open[record.subscription].put(record)
         elif type(record) is DurableDelayed:
             log.warning("%s: '%s' cannot be read yet: %s; trying again", self._name, record.stream, record.problem)

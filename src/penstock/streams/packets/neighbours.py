@@ -185,7 +185,8 @@ class Dcq(Packet, frozen=True):
 
 class Uca(Packet, frozen=True):
     """Somebody cannot: upstream congestion alert. The lowest pace of those that are not recovering, and of those that
-    are, in seconds of ticks per second; None: nobody alerts. With each, the broker that it is of."""
+    are, in seconds of ticks per second; None: nobody alerts. With each, the broker that it is of. And the longest
+    time that data wait on their way, in seconds, if that was measured."""
 
     sent_by = (BROKER,)
 
@@ -196,10 +197,12 @@ class Uca(Packet, frozen=True):
     recovering: float | None
     keeping_up_edge: BrokerId | None = None
     recovering_edge: BrokerId | None = None
+    lag: float = 0.0
 
     def checked(self, limits: MessageLimits) -> Self:
         edges = [edge for edge in (self.keeping_up_edge, self.recovering_edge) if edge is not None]
         require(all(edge <= BROKER_ID_MAX for edge in edges), "a broker id")
         paces = [pace for pace in (self.keeping_up, self.recovering) if pace is not None]
         require(all(0.0 <= pace < 1e9 for pace in paces) and bool(paces), "a pace that cannot be")
+        require(0.0 <= self.lag < 1e9, "a lag that cannot be")
         return about_pubend(self, self.pubend)
