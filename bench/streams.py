@@ -199,17 +199,18 @@ async def catch_up(running: list[Setup], size: Size) -> list[Row]:
                 await ask(follower, do="delays")
                 publisher = await setup.publisher()
                 tell(publisher, do="trickle", rate=LIVE_RATE, seconds=size.seconds)
-                replays = 0
+                replays, replayed = 0, 0.0
                 trickled = asyncio.ensure_future(heard(publisher))
                 while when == "during" and not trickled.done():
                     replays += 1
                     name = f"late-{repetition}-{replays}"
-                    await ask(late, do="replay", name=name, count=size.replayed)
+                    found = await ask(late, do="replay", name=name, count=size.replayed)
+                    replayed = found["received"] / found["seconds"]
                 await trickled
                 delays = sorted((await ask(follower, do="delays"))["delays"])
                 row[f"{when}_p50_ms"] = delays[len(delays) // 2] * 1e3
                 row[f"{when}_p99_ms"] = delays[int(len(delays) * 0.99)] * 1e3
-            rows.append(row)
+            rows.append(row | {"replayed_per_s": replayed})
     return rows
 
 
@@ -275,6 +276,7 @@ COLUMNS = {
     "before_p99_ms": ("before p99 ms", ".2f"),
     "during_p50_ms": ("during p50 ms", ".2f"),
     "during_p99_ms": ("during p99 ms", ".2f"),
+    "replayed_per_s": ("replayed meanwhile/s", ",.0f"),
     "open_ms": ("ms to open one", ".2f"),
     "empty_mb": ("MB, empty", ".0f"),
     "full_mb": ("MB", ".0f"),
@@ -322,11 +324,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short repetition")
     parser.add_argument("--only", nargs="*", default=list(STAGES), choices=list(STAGES), metavar="STAGE")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     parser.add_argument("--replayed", type=int, default=200_000, help="messages of `replay` and `catch-up`")
     parser.add_argument("--kept", type=int, default=1_000_000, help="messages of the stage `memory`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
     options = parser.parse_args()
-    size = Size(options.repetitions, 2.0, options.replayed, options.kept)
+    size = Size(options.repetitions, options.seconds, options.replayed, options.kept)
     if options.quick:
         size = Size(1, 0.5, 10_000, 20_000)
     found: dict[str, list[Row]] = {}

@@ -29,10 +29,12 @@ from penstock.streams.packets import (
     Register,
     Registered,
     Renew,
+    Share,
     Tick,
     Unregister,
 )
 from penstock.streams.pubend import Forgotten, Pubend
+from penstock.streams.share_failed import Answered
 from penstock.streams.timers import StreamTimer
 from penstock.testing.pump import a_message
 
@@ -60,6 +62,7 @@ class PubendBench:
         self.slices: dict[int, tuple[Tick, Tick, list[Item]] | None] = {}
         self.records: list[Record] = []
         self.ready_count = 0
+        self.elsewhere: list[tuple[str, str, Message, Answered]] = []  # what it wants stored in other streams
         self.requests = 0
         self.start(open_it=open_it)
 
@@ -102,6 +105,12 @@ class PubendBench:
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
         assert pubend.horizon(now) >= data[-1][0]
         self.committed_items += data
+        return []
+
+    def store_elsewhere(
+        self, stream: str, key: str, publication_id: str, message: Message, answered: Answered, *, now: float
+    ) -> list[Effect]:
+        self.elsewhere.append((stream, publication_id, message, answered))
         return []
 
     def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
@@ -196,11 +205,14 @@ class PubendBench:
         takeover: bool = False,
         rewind: bool = True,
         broker: BrokerId = 5,
+        share: Share | None = None,
+        credit: int = 0,
     ) -> int:
         self.requests += 1
         epoch = self.pubend.epoch if epoch is None else epoch
         packet = Register(
-            self.requests, self.pubend.name, name, where, start, epoch, position, reader, takeover, rewind
+            *(self.requests, self.pubend.name, name, where, start, epoch, position, reader, takeover, rewind),
+            *(share, credit),
         )
         self.run(self.pubend.register(packet, broker, now=self.now))
         return self.requests

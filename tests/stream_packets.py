@@ -40,6 +40,12 @@ from penstock.streams.packets import (
     Resume,
     Routed,
     SessionEnded,
+    Share,
+    ShareDelivery,
+    SharedHandout,
+    ShareSettle,
+    ShareSettled,
+    ShareVerdict,
     StreamCommand,
     StreamDelivery,
     StreamPublish,
@@ -50,6 +56,8 @@ from penstock.streams.packets import (
     Take,
     Uca,
     Unregister,
+    Verdicts,
+    VerdictsStored,
     WaitNotice,
 )
 
@@ -64,6 +72,8 @@ pubends = st.builds("{}/{}".format, words, st.integers(0, 63))
 ages = st.floats(0.0, 1e6)
 flags = st.booleans()
 data = st.binary(max_size=50)
+attempts = st.integers(1, 1_000)
+shares = st.none() | st.builds(Share, st.floats(0.0, 1_000.0), st.integers(0, 1_000), st.just("") | words)
 paces = st.none() | st.floats(0.0, 1e6)
 requests = st.lists(counts, min_size=1, max_size=5).map(tuple)
 notices = st.builds(WaitNotice, pubends, ages, ages, st.just("") | words, flags, ages, st.floats(0.0, 3_600.0))
@@ -89,6 +99,11 @@ def spans(draw: st.DrawFn, messages: st.SearchStrategy[Message]) -> tuple[int, i
     return drawn[0], drawn[-1], tuple((tick, draw(messages)) for tick in inside)
 
 
+handouts = tuples(ticks, st.integers(0, 1_000))
+verdicts = tuples(ticks, st.integers(0, 1_000), st.integers(0, max(ShareVerdict)))
+gaps = st.none() | st.tuples(ticks, ticks).map(lambda ends: (min(ends), max(ends)))
+
+
 def payloads(messages: st.SearchStrategy[Message]) -> Strategy:
     done = tuples(words, counts, st.integers(0, TICK_MAX))
     return st.one_of(
@@ -97,7 +112,9 @@ def payloads(messages: st.SearchStrategy[Message]) -> Strategy:
         st.builds(PublishStored, pubends, tuples(counts, ticks).filter(bool)),
         st.builds(PublishWaits, requests, notices),
         st.builds(
-            Register, counts, pubends, words, texts, texts, counts, st.integers(-1, TICK_MAX), words, flags, flags
+            Register,
+            *(counts, pubends, words, texts, texts, counts, st.integers(-1, TICK_MAX), words, flags, flags),
+            *(shares, counts),
         ),
         st.builds(Registered, counts, pubends, words, counts, counts, ticks, ticks, ticks, texts, flags),
         st.builds(Unregister, pubends, words, counts),
@@ -105,6 +122,9 @@ def payloads(messages: st.SearchStrategy[Message]) -> Strategy:
         st.builds(SessionEnded, pubends, words, counts, texts),
         st.builds(Progress, pubends, counts, done),
         st.builds(ProgressStored, pubends, counts, done),
+        st.builds(SharedHandout, pubends, counts, words, counts, tuples(ticks, attempts, messages), gaps),
+        st.builds(Verdicts, pubends, counts, words, counts, verdicts),
+        st.builds(VerdictsStored, pubends, counts, words, counts, handouts),
         st.builds(Command, counts, st.sampled_from(["add", "rm"]), words, data),
         st.builds(CommandAnswer, counts, data, texts),
     )
@@ -151,6 +171,7 @@ def stream_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet], S
             counts,
             counts,
             flags,
+            shares,
         ),
         DurableLeave: st.builds(DurableLeave, counts),
         Take: st.builds(Take, counts, counts, counts),
@@ -173,5 +194,8 @@ def stream_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet], S
         ),
         Acknowledged: st.builds(Acknowledged, counts, texts, counts, counts),
         DurableEnded: st.builds(DurableEnded, counts, texts),
+        ShareSettle: st.builds(ShareSettle, counts, pubends, counts, verdicts),
+        ShareSettled: st.builds(ShareSettled, counts, pubends, counts, handouts),
+        ShareDelivery: st.builds(ShareDelivery, counts, pubends, counts, tuples(ticks, attempts, messages), gaps),
         StreamReport: st.builds(StreamReport, counts, data, texts),
     }

@@ -39,8 +39,13 @@ if TYPE_CHECKING:
     )
     from penstock.kernel.trace import Record, Trace
     from penstock.live.client.blocking import BlockingNetwork, BlockingSubscription, connect_blocking
-    from penstock.live.client.blocking_stream import BlockingStream, BlockingStreamSubscription
+    from penstock.live.client.blocking_stream import (
+        BlockingSharedSubscription,
+        BlockingStream,
+        BlockingStreamSubscription,
+    )
     from penstock.live.client.network import Network, connect
+    from penstock.live.client.shared_subscription import SharedSubscription
     from penstock.live.client.stream import Receipt, Stream
     from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
     from penstock.live.client.subscription import Report, Subscription
@@ -61,6 +66,7 @@ __all__ = [
     "Address",
     "Attributes",
     "BlockingNetwork",
+    "BlockingSharedSubscription",
     "BlockingStream",
     "BlockingStreamSubscription",
     "BlockingSubscription",
@@ -84,6 +90,7 @@ __all__ = [
     "Receipt",
     "Record",
     "Report",
+    "SharedSubscription",
     "Slowdown",
     "Stream",
     "StreamError",
@@ -108,6 +115,7 @@ _PLACES = {
     "Attributes": "content.message",
     "BlockingNetwork": "live.client.blocking",
     "BlockingStream": "live.client.blocking_stream",
+    "BlockingSharedSubscription": "live.client.blocking_stream",
     "BlockingStreamSubscription": "live.client.blocking_stream",
     "BlockingSubscription": "live.client.blocking",
     "ClientConfig": "overlay.config",
@@ -136,6 +144,7 @@ _PLACES = {
     "StreamGap": "errors",
     "StreamMessage": "streams.message",
     "StreamRefused": "errors",
+    "SharedSubscription": "live.client.shared_subscription",
     "StreamSlowdown": "streams.client_slowdowns",
     "StreamSubscription": "live.client.stream_subscription",
     "StreamsClientConfig": "streams.config",

@@ -20,12 +20,13 @@ import json
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from msgspec import structs
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.errors import InvalidMessage
@@ -34,6 +35,7 @@ from penstock.kernel.rate_estimator import rate_text
 if TYPE_CHECKING:
     from penstock.content.message import Value
     from penstock.live.client.stream import Receipt, Stream
+    from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.transport.sender.rate_limiter import FlowReport
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.-]*=.+")
@@ -123,11 +125,12 @@ class _Done:
     published: int = 0
     receipt: Receipt | None = None  # of the last message that was stored in a stream
     flows: list[FlowReport] = field(default_factory=list)  # who slows us down
+    slowed: Sequence[StreamSlowdown] = ()  # pubends that take our messages slowly
 
 
 def _tell(done: _Done, report: bool, as_json: bool) -> None:
     if report:
-        _report(done.flows, as_json)
+        _report(done.flows, done.slowed, as_json)
     stored = {} if done.receipt is None else asdict(done.receipt)
     if as_json:
         typer.echo(json.dumps({"published": done.published, "broker": done.broker, **stored}))
@@ -136,14 +139,17 @@ def _tell(done: _Done, report: bool, as_json: bool) -> None:
     typer.echo(f"published {done.published} message{'s' * (done.published != 1)} at {done.broker}{where}", err=True)
 
 
-def _report(flows: list[FlowReport], as_json: bool) -> None:
+def _report(flows: list[FlowReport], slowed: Sequence[StreamSlowdown], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"flows": [asdict(flow) for flow in flows]}), err=True)
+        found = {"flows": [asdict(flow) for flow in flows], "streams": [structs.asdict(one) for one in slowed]}
+        typer.echo(json.dumps(found), err=True)
         return
+    for one in slowed:
+        typer.echo(f"{one.pubend} takes {rate_text(one.rate)} messages/s of all publishers: {one.reason}", err=True)
     for flow in flows:
         taken = f"{flow.limiting_receiver} takes {rate_text(flow.quota)} messages/s of {flow.flow}"
         typer.echo(f"{taken}; {flow.queue:,} wait", err=True)
-    if not flows:
+    if not flows and not slowed:
         typer.echo("nobody slows us down", err=True)
 
 
@@ -200,6 +206,8 @@ async def _store(stream: Stream, messages: AsyncIterator[Message], options: dict
                 group.create_task(store(attributes, body))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None  # the others are most likely the same
+    finally:
+        done.slowed = stream.report().slowed
 
 
 async def _paced(messages: Iterator[Message], rate: float | None) -> AsyncIterator[Message]:

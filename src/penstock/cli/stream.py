@@ -88,13 +88,16 @@ def info_command(
         return
     kept = table("pubends", "pubend", "messages", "bytes", "oldest", "newest", "")
     names = table("durable names", "name", "pubend", "lag", "last heard of", "reader", "reads")
+    shares = table("shared names", "name", "pubend", "member", "outstanding", "redelivered", "failed", "")
     for pubend in sorted(found["pubends"], key=lambda one: str(one["pubend"])):
         state = plain(pubend["problem"]) or ("[green]ready[/]" if pubend["ready"] else "[yellow]starting[/]")
         sizes = (f"{pubend['entries']:,}", f"{pubend['bytes']:,}")
         kept.add_row(plain(pubend["pubend"]), *sizes, _at(pubend["first"]), _at(pubend["last"]), state)
         for name in pubend["names"]:
-            who = (plain(client_of(name["reader"])) or "nobody", plain(name["where"], WHERE_SHOWN_MAX))
+            who = (_readers(name), plain(name["where"], WHERE_SHOWN_MAX))
             names.add_row(plain(name["name"]), plain(pubend["pubend"]), _lag(name), _at(name["seen"]), *who)
+            for row in _share_rows(name):
+                shares.add_row(plain(name["name"]), plain(pubend["pubend"]), *row)
         left_out = pubend["names_in_all"] - len(pubend["names"])
         if left_out > 0 and not durable:
             names.add_row(f"and {left_out} more", plain(pubend["pubend"]))
@@ -102,6 +105,42 @@ def info_command(
     for slowed in drawn_limits(found["pubends"], time()):
         _print(slowed)
     _print(names if names.row_count else "nobody reads it under a durable name")
+    if shares.row_count:
+        _print(shares)
+
+
+@app.command("failed")
+def failed_command(
+    stream: Name,
+    durable: Annotated[str, typer.Option(help="The shared name.")],
+    redeliver: Annotated[bool, typer.Option("--redeliver", help="Let them be tried again.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Forget them: they are done with.")] = False,
+    yes: Yes = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the messages that were tried too often under a shared name; or try them again, or forget them.
+
+    Example: penstock stream failed orders --durable billing --redeliver
+    """
+
+    async def ask(network: Network) -> Any:
+        if drop:
+            _check(yes, f"forget all messages of {stream} that failed under {durable}")
+        return await network.stream(stream).failed(durable=durable, redeliver=redeliver, drop=drop)
+
+    found = _asked(url, ask)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    rows = table("", "pubend", "tick", "stored at", "attempts")
+    for pubend in found["pubends"]:
+        for one in pubend["failed"]:
+            rows.add_row(plain(pubend["pubend"]), str(one["tick"]), _at(one["tick"]), str(one["attempts"]))
+    _print(rows if rows.row_count else "nothing has failed under this name")
+    for what in ("redelivered", "dropped"):
+        if any(what in pubend for pubend in found["pubends"]):
+            typer.echo(f"{sum(pubend.get(what, 0) for pubend in found['pubends']):,} {what}")
 
 
 @app.command("trim")
@@ -250,6 +289,30 @@ def _at(moment: float) -> str:
     """A tick or a time for people."""
     seconds = moment / 1e6 if moment > 1e12 else moment
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds else ""
+
+
+def _readers(name: dict[str, Any]) -> str:
+    """Who reads under a durable name."""
+    share = name.get("share")
+    if share is None:
+        return plain(client_of(name["reader"])) or "nobody"
+    return f"{share['members_in_all']} members" if share["members_in_all"] else "nobody"
+
+
+def _share_rows(name: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """A row for each member of a shared name, under one for all of them."""
+    share = name.get("share")
+    if share is None:
+        return []
+    words = plain(share["problem"]) or (
+        f"failed ones go to {plain(share['failed_stream'])}" * bool(share["failed_stream"])
+    )
+    failed = f"{share['failed']:,}" + (f", {share['moved']:,} moved" if share["failed_stream"] else "")
+    rows = [("all", f"{share['outstanding']:,}", f"{share['redelivered']:,}", failed, words)]
+    for member in share["members"]:
+        state = "[yellow]stalled[/]" if member["stalled"] else ""
+        rows.append((plain(client_of(member["reader"])), f"{member['outstanding']:,}", "", "", state))
+    return rows
 
 
 def _lag(name: dict[str, Any]) -> str:

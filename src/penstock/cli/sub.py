@@ -191,7 +191,8 @@ def place(message: Message) -> dict[str, object]:
 
     if not isinstance(message, StreamMessage):
         return {}
-    return {"stream": message.stream, "pubend": message.pubend, "epoch": message.epoch, "tick": message.tick}
+    place = {"stream": message.stream, "pubend": message.pubend, "epoch": message.epoch, "tick": message.tick}
+    return {**place, "attempt": message.attempt} if message.attempt > 1 else place
 
 
 def _raw(message: Message) -> bytes:

@@ -1,7 +1,8 @@
 """`penstock sub --stream`: read a stream under a durable name, and print each message once.
 
 What was printed is acknowledged, so the next run under the same name goes on behind it; with `--ack manual` nothing is,
-and the next run prints the same again. A gap is told on stderr, and reading goes on.
+and the next run prints the same again. A gap is told on stderr, and reading goes on. With `--share` several runs under
+one name get different messages.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ async def read_stream(
     from penstock.live.client.network import connect
 
     start, durable = options.get("start_at") or "latest", options.get("durable", "")
-    asked = {"ack": options.get("ack", "auto"), "takeover": options.get("takeover", False)}
+    named = ("ack", "takeover", "share", "ack_within", "attempts_max", "failed")
+    asked = {name: options[name] for name in named if name in options}
     async with connect(url, name=name, connect_within=CONNECT_WITHIN) as network:
         stream = network.stream(options["stream"])
         async with stream.subscribe(where, durable=durable, start=start, **asked) as messages:
@@ -57,7 +59,7 @@ async def read_stream(
             except TimeoutError:
                 pass
             finally:
-                if asked["ack"] == "auto":
+                if asked.get("ack", "auto") == "auto":
                     await _acknowledge(messages)
             if report:
                 _tell(messages.report(), await messages.lag(), as_json)

@@ -237,8 +237,7 @@ class Areas:
         seed = here.seed
         for key, block in self._blocks.scan(here.name, first, last):
             last_key, number, data = open_link(seed, key, block)
-            follows = last_key == previous and number == count + 1
-            if not (follows if previous else last_key <= before):
+            if (last_key != previous or number != count + 1) if previous else last_key > before:
                 raise Damaged(f"something is missing before entry {key}")
             previous, count = key, number
             yield key, data

@@ -94,10 +94,9 @@ def open_link(seed: int, key: int, block: Block) -> tuple[int, int, bytes]:
     if len(block) < HEAD_BYTES:
         raise Damaged(f"entry {key} has no frame")
     checksum, previous, count, _ = _HEAD.unpack_from(block)
-    data = block[HEAD_BYTES:]
-    if checksum != crc32(data, crc32(block[4:HEAD_BYTES], crc32(_KEY.pack(key), seed))):
+    if checksum != crc32(block[4:], crc32(_KEY.pack(key), seed)):
         raise Damaged(f"entry {key} has a wrong checksum")
-    return previous, count, data
+    return previous, count, block[HEAD_BYTES:]
 
 
 def frame_value(area: str, name: str, data: bytes) -> Block:

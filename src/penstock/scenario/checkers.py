@@ -26,6 +26,7 @@ from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.checker import Checker
+from penstock.scenario.shared_checkers import SHARED_CHECKERS
 from penstock.scenario.spec import DEFAULT_CHECKS, STREAM_CHECKS, Scenario
 from penstock.scenario.stream_checkers import STREAM_CHECKERS
 
@@ -180,7 +181,7 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 
 def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
     """The checkers of the network, those of streams, and those that services bring along."""
-    return {**CHECKERS, **STREAM_CHECKERS, **services.checkers()}
+    return {**CHECKERS, **STREAM_CHECKERS, **SHARED_CHECKERS, **services.checkers()}
 
 
 def check_names(scenario: Scenario) -> tuple[str, ...]:

@@ -70,6 +70,8 @@ class SubscriptionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_max: int = 10_000  # how many may wait for the application
     from_kept: bool = False
     acknowledge_every: int = 1  # messages, where ack = "manual"
+    rejects: float = 0.0  # of a member of a shared name: how likely it is to reject a message
+    forgets: float = 0.0  # and never to say what became of it
 
 
 class ClientSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

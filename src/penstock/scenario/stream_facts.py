@@ -12,6 +12,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from penstock.content.message import Identity, Message
+from penstock.scenario.shared_facts import SharedFact
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Item, Position, Tick
 
@@ -192,4 +193,5 @@ StreamFact = (
     | TicksTold
     | ClockStepped
     | BrokerStarted
+    | SharedFact
 )

@@ -1,11 +1,12 @@
 """Random scenarios for streams: small networks in which everything goes wrong, and then heals.
 
 `stream_storm(seed)` draws a connected network of three to seven brokers with links of all kinds, one to three streams
-with one to three pubends each, publishers, and durable names that are read by one client after the other at different
-brokers. In the *safety phase* brokers and clients crash, with what their disks had not confirmed lost, kept or torn;
-links are cut, in one direction too, and lose, duplicate and reorder; the network is parted, and joined again in one
-direction first; disks are full, slow, or damaged; clocks are set. Then everything heals, and in the end nothing may be
-missing. Most settings are the product's defaults; some storms have small caches, small windows or a short retention.
+with one to three pubends each, publishers, durable names that are read by one client after the other at different
+brokers, and in some a name that several share (`share_storm`). In the *safety phase* brokers and clients crash, with
+what their disks had not confirmed lost, kept or torn; links are cut, in one direction too, and lose, duplicate and
+reorder; the network is parted, and joined again in one direction first; disks are full, slow, or damaged; clocks are
+set. Then everything heals, and in the end nothing may be missing. Most settings are the product's defaults; some storms
+have small caches, small windows or a short retention.
 
 The seed decides both the scenario and the run, so one number replays it: `penstock storm --streams --seed 17`.
 """
@@ -17,6 +18,8 @@ from random import Random
 from typing import Any, Literal
 
 from penstock.kernel.randomness import generator
+from penstock.scenario.share_storm import drawn_members
+from penstock.scenario.shared_checkers import SHARED_CHECKERS
 from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
@@ -56,20 +59,20 @@ def stream_storm(seed: int) -> Scenario:
         *_publishers(random, names, streams, settings),
         *(client for stream in streams for client in _readers(random, names, stream)),
     ]
-    faults = sorted(
-        (*_faults(random, names, links, streams, settings), *_client_faults(random, clients)),
-        key=lambda fault: fault.at,
-    )
+    faults = [*_faults(random, names, links, streams, settings), *_client_faults(random, clients)]
+    draws = generator(seed, "shared names")
+    members, more = drawn_members(draws, names, streams, [_where(draws) for _ in range(4)], SAFETY)
+    faults = sorted((*faults, *_client_faults(draws, members)), key=lambda fault: fault.at)
     return Scenario(
         name=f"stream-storm-{seed}",
         duration=SAFETY + QUIET,
         drain=CONVERGENCE - QUIET,
         broker=tuple(_broker(random, name) for name in names),
         link=tuple(links),
-        stream=streams,
-        client=tuple(clients),
+        stream=(*streams, *more),
+        client=(*clients, *members),
         fault=tuple(faults),
-        check=tuple(STREAM_CHECKERS),
+        check=(*STREAM_CHECKERS, *SHARED_CHECKERS) if members else tuple(STREAM_CHECKERS),
         services={"streams": settings, "routing": {"interest": random.choice(("exact", "exact", "encoded"))}},
     )
 

@@ -235,6 +235,11 @@ def _validate_subscription(where: str, subscription: SubscriptionSpec) -> None:
     _count(f"{where}.queue_max", subscription.queue_max, 1, 10_000_000)
     _count(f"{where}.acknowledge_every", subscription.acknowledge_every, 1, 1_000_000)
     _validate_options(where, subscription.options, services.subscription_options())
+    for option in ("rejects", "forgets"):
+        chance = getattr(subscription, option)
+        _number(f"{where}.{option}", chance, low=0.0, high=1.0)
+        if chance and not subscription.options.get("share"):
+            raise InvalidScenario(f"{where}.{option}", "is for a member of a shared name: share = true")
     if subscription.from_kept and not subscription.options.get("durable"):
         raise InvalidScenario(f"{where}.from_kept", "is for a durable name; give it one, as in durable = 'billing'")
 

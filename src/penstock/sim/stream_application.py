@@ -8,7 +8,7 @@ A reader takes messages at once, or at the rate that its subscription names. Wha
 not read. It acknowledges a message when it asks for the next one, or several at once (`ack = "manual"`), and keeps its
 position in a notebook under the durable name, where the next reader of that name finds it, in whatever client: so
 subscriptions move. A subscription that is refused is tried again; one that was taken over is not. All that happens is
-told to the checkers as facts.
+told to the checkers as facts. Members of shared names are played by `shared_application`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from penstock.scenario.stream_facts import (
 from penstock.scenario.stream_tally import StreamTallies, StreamTally, tally_of
 from penstock.sim.engine import Engine
 from penstock.sim.host import Host
+from penstock.sim.shared_application import SharedApplication
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position, Tick
 
@@ -106,12 +107,25 @@ class StreamApplication:
         self._readers = {
             number: _Reader(number, subscription)
             for number, subscription in enumerate(spec.subscribe)
-            if subscription.options.get("durable")
+            if subscription.options.get("durable") and not subscription.options.get("share")
         }
+        shared = {
+            number: subscription
+            for number, subscription in enumerate(spec.subscribe)
+            if subscription.options.get("durable") and subscription.options.get("share")
+        }
+        draws = generator(seed, spec.name, "shared")
+        self._shared = SharedApplication(spec.name, shared, draws, engine, host, verbs, self._ask, tell)
 
     def reads(self, number: int) -> bool:
         """Whether this subscription is one of a stream."""
-        return number in self._readers
+        return number in self._readers or number in self._shared
+
+    def _ask(self, answer: Callable[[Outcome], None]) -> int:
+        """A ticket, whose answer goes there."""
+        ticket = self._next_ticket()
+        self._answers[ticket] = answer
+        return ticket
 
     def answered(self, ticket: int, outcome: Outcome) -> bool:
         """A verb of ours was answered; False: it is not ours."""
@@ -126,6 +140,7 @@ class StreamApplication:
         self._answers.clear()
         self.unanswered = 0
         self._tell(PublisherCrashed(self._name))
+        self._shared.crashed()
         for reader in self._readers.values():
             if reader.live:
                 reader.live = reader.served = False
@@ -188,6 +203,9 @@ class StreamApplication:
 
     def subscribe(self, number: int) -> None:
         """Begin to read; begin again if that is refused."""
+        if number in self._shared:
+            self._shared.subscribe(number)
+            return
         reader = self._readers[number]
         reader.live = True
         self._subscribe(reader)
@@ -221,6 +239,8 @@ class StreamApplication:
 
     def stopped(self, number: int, problem: str) -> None:
         """A broker serves it no longer: somebody else reads under this name."""
+        if number in self._shared:
+            self._shared.stopped(number, problem)
         reader = self._readers.get(number)
         if reader is not None and reader.served:
             reader.live = reader.served = False
@@ -228,6 +248,9 @@ class StreamApplication:
 
     def unsubscribe(self, number: int) -> None:
         """Read no more; the position stays in the notebook."""
+        if number in self._shared:
+            self._shared.unsubscribe(number)
+            return
         reader = self._readers[number]
         if not reader.live or self._host.machine is None:
             return
@@ -240,12 +263,18 @@ class StreamApplication:
 
     def delivered(self, number: int, message: StreamMessage) -> None:
         """A message has come."""
+        if number in self._shared:
+            self._shared.delivered(number, message)
+            return
         reader = self._readers[number]
         reader.waiting.append(message)
         self._take_soon(reader)
 
     def gap(self, number: int, pubend: str, first: Tick, last: Tick) -> None:
         """Something was told to be gone."""
+        if number in self._shared:
+            self._shared.gap(number, pubend, first, last)
+            return
         self._tell(GapRead((self._name, number), pubend, first, last))
 
     def _take_soon(self, reader: _Reader) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from penstock.content.message import Identity, Message
 from penstock.kernel.packet import BROKER, Packet
@@ -12,6 +13,7 @@ from penstock.kernel.storage import Append, Ask, Operation, Put, Trim
 from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.scenario.checker import Checker
+from penstock.scenario.shared_facts import FailedOnDisk
 from penstock.scenario.stream_facts import (
     BrokerStarted,
     LogTrimming,
@@ -101,8 +103,11 @@ class Watch:
         if pubend and isinstance(operation, Append):
             self.fact(LogWriting(pubend, tuple(key for key, _ in operation.entries), True))
         elif pubend and isinstance(operation, Put) and operation.name.startswith(NAME_PREFIX) and operation.value:
-            position = decode(operation.value, NameRecord).position
-            self.fact(ProgressOnDisk(pubend, operation.name.removeprefix(NAME_PREFIX), position))
+            name, record = operation.name.removeprefix(NAME_PREFIX), decode(operation.value, NameRecord)
+            self.fact(ProgressOnDisk(pubend, name, record.position))
+            if record.share is not None:
+                ticks = accumulate((step for step, _ in record.share.failed), initial=record.position)
+                self.fact(FailedOnDisk(pubend, name, tuple(ticks)[1:]))
 
     def delivered(self, node: str, subscription: int, message: Message) -> None:
         now = self.engine.now

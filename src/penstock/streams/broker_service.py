@@ -2,7 +2,7 @@
 
     hosting      the pubends of this broker (publisher-hosting broker, PHB, in 001)
     relays       for each pubend that somebody here or behind us wants: what is known of it (intermediate, IB)
-    edge         durable subscriptions of our clients (subscriber-hosting, SHB)
+    edge         durable subscriptions of our clients (subscriber-hosting, SHB); share_edge, members of shared names
     publishing   publications of our clients on their way to a pubend
     commands     add, ls, info, trim, rm, verify
     directory    who hosts what
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock.content.message import Message
 from penstock.errors import NotPossibleHere
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
@@ -58,17 +59,23 @@ from penstock.streams.packets import (
     Resume,
     Routed,
     SessionEnded,
+    SharedHandout,
+    ShareSettle,
     StreamCommand,
     StreamPublish,
     Take,
     Tick,
     Unregister,
+    Verdicts,
+    VerdictsStored,
     stream_of,
 )
 from penstock.streams.pubend import Forgotten, Pubend
 from penstock.streams.publishing import Publishing
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
+from penstock.streams.share_edge import ShareEdge
+from penstock.streams.share_failed import Answered
 from penstock.streams.status import StreamsStatus, relay_status
 from penstock.streams.timers import StreamTimer
 
@@ -116,6 +123,7 @@ class StreamBroker:
             self._routing.exits,
         )
         self._edge = self._relays.edge = Edge(self, self._config, context.timers)
+        self._share_edge = ShareEdge(self, self._edge)
         self._controls = Controls(
             self._config,
             context.timers,
@@ -215,6 +223,8 @@ class StreamBroker:
                 return effects + self._settle_reader(link, packet.subscription, now)
             case Resume():
                 return self._edge.resume(packet, link) + self._settle_reader(link, packet.subscription, now)
+            case ShareSettle():
+                return self._share_edge.settle(packet, link, now=now)
             case DurableLeave():
                 return self._edge.leave(link, packet.subscription, now=now)
             case StreamCommand():
@@ -258,13 +268,11 @@ class StreamBroker:
         """Something that was meant for us."""
         match payload:
             case PublishAnswer():
-                return self._publishing.answered(payload)
+                return self._publishing.answered(payload, now=now)
             case PublishStored():
-                return self._publishing.stored(payload)
+                return self._publishing.stored(payload, now=now)
             case PublishWaits():
                 return self._publishing.waits(payload)
-            case PublishRequest():
-                return self._for_pubend(payload, origin, now)
             case Registered():
                 whose = self._edge.asked_by(payload.request)
                 effects = self._edge.registered(payload, now=now)
@@ -273,6 +281,10 @@ class StreamBroker:
                 return self._edge.session_ended(payload, now=now)
             case ProgressStored():
                 return self._edge.stored(payload, now=now)
+            case SharedHandout():
+                return self._share_edge.handed_out(payload)
+            case VerdictsStored():
+                return self._share_edge.stored(payload)
             case CommandAnswer():
                 return self._commands.answered(payload)
             case Command():
@@ -296,6 +308,8 @@ class StreamBroker:
                 return pubend.renew(payload, origin, now=now)
             case Progress():
                 return pubend.progress(payload, origin, now=now)
+            case Verdicts():
+                return pubend.verdicts(payload, origin, now=now)
 
     def _no_pubend(self, payload: Payload, origin: BrokerId, now: float) -> list[Effect]:
         """Somebody takes us for the host of a pubend that we do not have, or have not opened yet."""
@@ -338,6 +352,12 @@ class StreamBroker:
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
         return self._relays.committed(pubend, data, now=now)
 
+    def store_elsewhere(
+        self, stream: str, key: str, publication_id: str, message: Message, answered: Answered, *, now: float
+    ) -> list[Effect]:
+        effects = self._publishing.store(stream, key, publication_id, message, answered, now=now)
+        return effects + self._write(now)
+
     def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
         self._directory.host(self._hosting.hosted())
         effects = self._directory.refresh(self._neighbours(), now=now)
@@ -366,7 +386,7 @@ class StreamBroker:
         self._relays.slice_failed(pubend, token, now=now)
         return []
 
-    # What the edge, publishing and commands need (`edge.HomeBroker`).
+    # What the edge, publishing and commands need (`home_broker`).
 
     def pubends(self, stream: str) -> tuple[int, str, bool]:
         count = self._directory.count_of(stream)

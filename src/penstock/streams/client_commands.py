@@ -1,4 +1,4 @@
-"""What a client asks of streams as such: add, ls, info, trim, rm, verify.
+"""What a client asks of streams as such: add, ls, info, trim, rm, failed, verify.
 
 State: the commands that are not answered. A command is sent once and never repeated. If the connection is lost or the
 time is up before the answer, one that only looks has failed, and of one that changes something the outcome is unknown.
@@ -31,7 +31,7 @@ from penstock.streams.timers import StreamTimer
 COMMANDS_MAX = 100
 VERIFY_WITHIN = 660.0  # seconds: brokers read whole logs
 LOOKING = ("info", "ls", "verify")
-VERBS = ("add", "info", "ls", "rm", "trim", "verify")
+VERBS = ("add", "failed", "info", "ls", "rm", "trim", "verify")
 
 
 class StreamCommands:

@@ -240,10 +240,10 @@ class StreamPublisher:
             self._due(publication, publication.deadline)
             return []
         waited = f"within {self._config.give_up_after:g} s"
+        if not publication.attempts and self._slowdowns.of(publication.stream, now=now):
+            self._wait_on(publication, 0.0, now)  # its turn comes when those before it are stored
+            return []
         if not publication.attempts and self._home is not None:
-            if self._slowdowns.of(publication.stream, now=now):  # its turn comes when those before it are stored
-                self._wait_on(publication, 0.0, now)
-                return []
             return self._failed(publication, f"those published before it were not stored {waited}", now)
         if not publication.attempts:
             return self._failed(publication, f"there was no connection to send it over {waited}", now)
@@ -274,6 +274,8 @@ class StreamPublisher:
     def _send(self, publication: _Publication, home: Link, now: float) -> Effect:
         if not publication.attempts:
             publication.first_sent = now
+            if self._slowdowns.of(publication.stream, now=now):  # it has waited for its turn, and no answer was due yet
+                publication.deadline = now + self._config.give_up_after
         publication.attempts += 1
         publication.waits = False
         publication.delay = min(self._config.retry_max, 2 * publication.delay or self._config.retry_min)
@@ -337,8 +339,9 @@ class StreamPublisher:
 
     def _wait_on(self, publication: _Publication, again_in: float, now: float) -> None:
         """It is in good hands, and more will be heard in so many seconds."""
-        publication.deadline = now + again_in + self._config.give_up_after
-        at = min(publication.deadline, now + 2 * again_in) if again_in else publication.deadline
+        patience = self._config.give_up_after
+        publication.deadline = now + again_in + patience
+        at = now + again_in + min(again_in, patience / 2) if again_in else publication.deadline
         self._due(publication, at)
 
     def _failed(self, publication: _Publication, problem: str, now: float, *, certain: bool = True) -> list[Effect]:

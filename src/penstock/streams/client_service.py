@@ -4,7 +4,8 @@ Three parts stand behind it: what is published (`client_publishing`), the durabl
 machine for each) and commands (`client_commands`). All go on by themselves when the connection is lost and another
 broker is found: nothing here belongs to a connection but what is under way on it.
 
-Besides the verbs that all services share there are those of a reader: `taken` and `acknowledge`, `present` before it
+Besides the verbs that all services share there are those of a reader: `taken` and `acknowledge` (`settle`, if the name
+is shared), `present` before it
 subscribes, `positions` whenever it wants to keep them; and `command`.
 
 Bounds: READERS_MAX subscriptions, of which at most ENDED_MAX that a broker has ended stay for their report.
@@ -23,6 +24,7 @@ from penstock.kernel.packet import Packet
 from penstock.kernel.service import Context
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
+from penstock.kernel.trace import InputRefused
 from penstock.streams.client_commands import StreamCommands
 from penstock.streams.client_publishing import PublisherReport, StreamPublisher
 from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig, StreamSubscriptionOptions
@@ -33,7 +35,11 @@ from penstock.streams.packets import (
     Acknowledged,
     DurableAnswer,
     DurableEnded,
+    Handout,
     Position,
+    ShareDelivery,
+    ShareSettled,
+    ShareVerdict,
     StreamDelivery,
     StreamPublished,
     StreamReport,
@@ -41,11 +47,14 @@ from penstock.streams.packets import (
     StreamWaits,
     Tick,
 )
+from penstock.streams.shared_reader import SharedReader
 from penstock.streams.timers import StreamTimer
 
 READERS_MAX = 1_000
 ENDED_MAX = 100
 PRESENTED_MAX = 1_000  # numbers under which somebody is about to subscribe
+
+ToReader = StreamDelivery | DurableAnswer | Acknowledged | DurableEnded | ShareDelivery | ShareSettled
 
 
 class StreamClient:
@@ -125,7 +134,8 @@ class StreamClient:
         problem = self._taken_already(request)
         if problem:
             return [Done(ticket, Refused(problem))]
-        reader = DurableReader(request, presented, ticket, self._config, self._timers, traced=self._traced)
+        made = DurableReader if request.share is None else SharedReader
+        reader = made(request, presented, ticket, self._config, self._timers, traced=self._traced)
         self._readers[number] = reader
         return [] if self._home is None else reader.connected(self._home, now=now)
 
@@ -137,7 +147,7 @@ class StreamClient:
             return f"{READERS_MAX} durable subscriptions of one client is the limit; close some"
         for number, other in self._readers.items():
             same = (other.request.stream, other.request.durable) == (request.stream, request.durable)
-            if same and not other.ended and not request.takeover:
+            if same and not other.ended and not request.takeover and request.share is None:
                 remedy = "choose another name, or take over with takeover=True"
                 return f"subscription {number} of this client reads '{request.stream}' as '{request.durable}'; {remedy}"
         return ""
@@ -152,7 +162,7 @@ class StreamClient:
     def taken(self, number: int, count: int, *, now: float) -> list[Effect]:
         """The application has taken so many messages of this subscription, in the order in which they came."""
         reader = self._readers.get(number)
-        return [] if reader is None else reader.taken(count)
+        return [] if reader is None else reader.taken(count, now=now)
 
     def acknowledge(self, number: int, pubend: str, tick: Tick, *, ticket: Ticket, now: float) -> list[Effect]:
         """The application is done with everything of this pubend up to this tick.
@@ -163,6 +173,16 @@ class StreamClient:
         if reader is None:
             return [Done(ticket, Refused(f"there is no durable subscription {number}"))] if ticket else []
         return reader.acknowledge(pubend, tick, ticket=ticket, now=now)
+
+    def settle(
+        self, number: int, pubend: str, handout: Handout, verdict: ShareVerdict, *, ticket: Ticket, now: float
+    ) -> list[Effect]:
+        """The application is done with one message of a shared name, or rejects it; answered when that is on disk."""
+        reader = self._readers.get(number)
+        if not isinstance(reader, SharedReader):
+            problem = f"there is no shared subscription {number}"
+            return [Done(ticket, Refused(problem))] if ticket else []
+        return reader.settle(pubend, handout, verdict, ticket=ticket, now=now)
 
     def positions(self, number: int) -> tuple[Position, ...]:
         """What an application may keep that is done with all messages it has taken."""
@@ -218,7 +238,7 @@ class StreamClient:
             return self._publisher.waits(packet, now=now)
         if isinstance(packet, StreamReport):
             return self._commands.answered(packet)
-        assert isinstance(packet, StreamDelivery | DurableAnswer | Acknowledged | DurableEnded)
+        assert isinstance(packet, ToReader)
         reader = self._readers.get(packet.subscription)
         if reader is None or reader.ended:  # it was on the way when we left
             return []
@@ -226,9 +246,18 @@ class StreamClient:
             return reader.delivered(packet, now=now)
         if isinstance(packet, Acknowledged):
             return reader.acknowledged(packet, now=now)
+        if isinstance(packet, ShareDelivery | ShareSettled):
+            return self._shared(packet, reader, now)
         effects = reader.end(packet.problem) if isinstance(packet, DurableEnded) else reader.answered(packet, now=now)
         self._keep_few(packet.subscription)
         return effects
+
+    def _shared(self, packet: ShareDelivery | ShareSettled, reader: DurableReader, now: float) -> list[Effect]:
+        if not isinstance(reader, SharedReader):
+            return [InputRefused("broker", f"a handout for '{reader.request.durable}', which is not shared")]
+        if isinstance(packet, ShareDelivery):
+            return reader.handed_out(packet, now=now)
+        return reader.settled(packet, now=now)
 
     def _keep_few(self, number: int) -> None:
         """One that was refused is forgotten; of those that a broker has ended, the latest stay for their report."""

@@ -50,5 +50,7 @@ class Slowdowns:
 
     def of(self, stream: str, *, now: float) -> tuple[StreamSlowdown, ...]:
         """Those of this stream that hold now."""
+        if not self._heard:
+            return ()
         found = (heard for heard, until in self._heard.values() if now < until)
         return tuple(one for one in found if stream_of(one.pubend) == stream)

@@ -20,7 +20,7 @@ from penstock.kernel.timers import ServiceTimers
 from penstock.overlay.packets import BrokerId
 from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.directory import Directory
-from penstock.streams.edge import HomeBroker
+from penstock.streams.home_broker import HomeBroker
 from penstock.streams.packets import (
     PUBENDS_MAX,
     STREAM_NAME_BYTES_MAX,
@@ -36,7 +36,7 @@ from penstock.streams.timers import StreamTimer
 GATHERINGS_MAX = 64
 WITHIN = 5.0  # seconds
 VERIFY_WITHIN = 600.0
-VERBS = ("add", "ls", "info", "trim", "rm", "verify")
+VERBS = ("add", "ls", "info", "trim", "rm", "failed", "verify")
 
 
 class _Gathering:

@@ -89,7 +89,8 @@ class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retry_max: float = 5.0
     give_up_after: float = 60.0  # then `publish` raises: nobody knows whether it was stored
     command_within: float = 60.0  # for the answer to a command
-    window: int = 500  # messages of a durable subscription that may wait for the application
+    window: int = 2_000  # messages of a durable subscription that may wait for the application
+    share_window: int = 16  # messages that a member of a shared name may hold, over all pubends
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -117,3 +118,7 @@ class StreamSubscriptionOptions(Struct, frozen=True, kw_only=True):
     ] = ""
     takeover: Annotated[bool, Meta(description="Take the place of another reader of this name.")] = False
     ack: Annotated[str, Meta(description="auto: done with it when the next is asked for; manual.")] = "auto"
+    share: Annotated[bool, Meta(description="Share the name: each message to one of its readers.")] = False
+    ack_within: Annotated[float, Meta(description="Shared: seconds until it goes to another (30).")] = 0.0
+    attempts_max: Annotated[int, Meta(description="Shared: how often a message is tried (5).")] = 0
+    failed: Annotated[str, Meta(description="Shared: the stream for what was tried that often.")] = ""

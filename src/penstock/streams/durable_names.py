@@ -9,12 +9,16 @@ long as it is heard of within `session_lease`. A session begins when its registr
 record, unless the disk has it already: so a known name can be read while the disk is full. Progress is told back when
 it is on disk. If that write fails it is tried again by timer.
 
+A name that is shared has no session but members, and what it needs to know of them (`shared_name`). Its records are
+written here, one at a time.
+
 Bounds: `names_max` names, one session and two unwritten records for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +48,13 @@ class ReaderSession(Struct):
     awaits: NameRecord | None
 
 
+class Shared(Protocol):
+    """What a shared name is, besides its record."""
+
+    def written(self, failure: StorageFailed | None, now: float) -> list[Effect]:
+        """A record that it asked for is on disk, or is not."""
+
+
 class DurableName:
     """One name."""
 
@@ -53,6 +64,7 @@ class DurableName:
         self.writing: NameRecord | None = None
         self.next: NameRecord | None = None
         self.session: ReaderSession | None = None
+        self.shared: Shared | None = None  # None: it has one reader at a time
         self.removed_by: Callable[[str, float], list[Effect]] | None = None  # who waits for its removal
 
     @property
@@ -91,6 +103,12 @@ class DurableNames:
         """It was on disk when the pubend opened."""
         self._names[name] = DurableName(name, record)
 
+    def add(self, name: str, record: NameRecord) -> DurableName:
+        """A new one, which is to be written; if that fails it is forgotten."""
+        state = self._names[name] = DurableName(name)
+        state.next = record
+        return state
+
     def needed_after(self) -> Tick | None:
         """The lowest position of all; None: there are no names."""
         return min((name.needed_after for name in self), default=None)
@@ -126,9 +144,9 @@ class DurableNames:
         name.session = session
         unwritten = name.writing is not None or name.next is not None
         if unwritten or name.stored is None or not _same(name.stored, record):
-            return self._write(name, record)
+            return self.write(name, record)
         effects = self._begun(session, now)
-        return effects + (self._write(name, record) if record.seen - name.stored.seen > SEEN_EVERY else [])
+        return effects + (self.write(name, record) if record.seen - name.stored.seen > SEEN_EVERY else [])
 
     def _begun(self, session: ReaderSession, now: float) -> list[Effect]:
         session.awaits = None
@@ -159,7 +177,7 @@ class DurableNames:
     def _write_progress(self, state: DurableName, session: ReaderSession) -> list[Effect]:
         newest = state.newest
         seen = self._core.ticks.horizon_told
-        return self._write(state, NameRecord(newest.version, newest.where, session.done, newest.created, seen))
+        return self.write(state, NameRecord(newest.version, newest.where, session.done, newest.created, seen))
 
     def _tell(self, state: DurableName, session: ReaderSession, now: float) -> list[Effect]:
         assert state.stored is not None
@@ -204,7 +222,8 @@ class DurableNames:
 
         return self._core.disk.ask(Put(NAME_PREFIX + state.name, b""), gone)
 
-    def _write(self, state: DurableName, record: NameRecord) -> list[Effect]:
+    def write(self, state: DurableName, record: NameRecord) -> list[Effect]:
+        """Write this; after the one that is being written."""
         if state.writing is not None:
             state.next = record
             return []
@@ -228,7 +247,7 @@ class DurableNames:
             state.next = None
             return effects + self._remove(state)
         if state.next is not None:
-            effects += self._write(state, state.next)
+            effects += self.write(state, state.next)
         elif state.stored is None:
             self._names.pop(state.name, None)
         return effects
@@ -237,6 +256,8 @@ class DurableNames:
         self, state: DurableName, record: NameRecord | None, failure: StorageFailed | None, now: float
     ) -> list[Effect]:
         """Tell the reader whose record it was."""
+        if state.shared is not None:
+            return state.shared.written(failure, now)
         session = state.session
         if session is None:
             return []

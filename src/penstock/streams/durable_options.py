@@ -10,12 +10,15 @@ from penstock.content.language.parser import parse_predicate
 from penstock.errors import InvalidOption, InvalidPredicate, wrong_choice
 from penstock.streams.config import StreamSubscriptionOptions
 from penstock.streams.packets import (
+    ACK_WITHIN_MAX,
+    ATTEMPTS_MAX,
     DURABLE_NAME_BYTES_MAX,
     PUBENDS_MAX,
     STREAM_NAME_BYTES_MAX,
     TICK_MAX,
     WHERE_BYTES_MAX,
     Position,
+    Share,
     name_problem,
     stream_of,
 )
@@ -35,6 +38,7 @@ class DurableRequest(Struct, frozen=True):
     takeover: bool
     client: str
     incarnation: int
+    share: Share | None = None
 
 
 def durable_request(
@@ -43,7 +47,7 @@ def durable_request(
     """What these options ask for; raises InvalidOption or InvalidPredicate."""
     if not options.stream:
         raise InvalidOption(
-            "stream", "is missing: durable, start_at, takeover and ack are for streams, such as 'orders'"
+            "stream", "is missing: durable, start_at, takeover, ack and share are for streams, such as 'orders'"
         )
     _check("stream", name_problem(options.stream, "a stream", STREAM_NAME_BYTES_MAX))
     if not options.durable:
@@ -57,7 +61,30 @@ def durable_request(
     if len(where) > WHERE_BYTES_MAX:
         raise InvalidPredicate(f"{len(where)} characters; on a stream the limit is {WHERE_BYTES_MAX}")
     parse_predicate(where)
-    return DurableRequest(number, options.stream, options.durable, where, start, options.takeover, client, incarnation)
+    name = (options.stream, options.durable, where, start)
+    return DurableRequest(number, *name, options.takeover, client, incarnation, _share(options))
+
+
+def _share(options: StreamSubscriptionOptions) -> Share | None:
+    """How the name is to be shared; None: it is not."""
+    if not options.share:
+        for option, value in (("ack_within", options.ack_within), ("attempts_max", options.attempts_max)):
+            if value:
+                raise InvalidOption(option, "is for names that are shared: share=True")
+        if options.failed:
+            raise InvalidOption("failed", "is for names that are shared: share=True")
+        return None
+    if options.takeover:
+        raise InvalidOption("takeover", "is for names with one reader; a shared name has several")
+    if not 0.0 <= options.ack_within <= ACK_WITHIN_MAX:
+        raise InvalidOption("ack_within", f"is {options.ack_within}; say seconds, {ACK_WITHIN_MAX:.0f} at most")
+    if not 0 <= options.attempts_max <= ATTEMPTS_MAX:
+        raise InvalidOption("attempts_max", f"is {options.attempts_max}; {ATTEMPTS_MAX} is the limit")
+    if options.failed:
+        _check("failed", name_problem(options.failed, "a stream", STREAM_NAME_BYTES_MAX))
+    if options.failed == options.stream:
+        raise InvalidOption("failed", f"is '{options.failed}', the stream itself; name another one")
+    return Share(float(options.ack_within), options.attempts_max, options.failed)
 
 
 def check_positions(positions: Sequence[Position], stream: str) -> None:

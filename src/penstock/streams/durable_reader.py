@@ -60,8 +60,8 @@ from penstock.streams.records import DurableBegan, DurableDelayed, DurableStoppe
 from penstock.streams.timers import StreamTimer
 
 ACKNOWLEDGE_EVERY = 0.05  # seconds, while the one before is not answered
-REPORT_MESSAGES = 64  # that have come before the broker is told of it
-REPORT_BYTES = 64 << 10
+REPORT_MESSAGES = 512  # that have come before the broker is told of it
+REPORT_BYTES = 128 << 10
 QUIET_AFTER = 10.0  # seconds in which a broker that serves us would have said something
 
 
@@ -105,6 +105,7 @@ class DurableReader:
         self._rewind = bool(positions)
         self._ticket: Ticket | None = ticket  # None: answered
         self._config = config
+        self._window = config.window if request.share is None else config.share_window
         self._timers = timers
         self._traced = traced
         self._home: Link | None = None
@@ -152,7 +153,7 @@ class DurableReader:
 
     def _ask(self, now: float) -> list[Effect]:
         self._told = self._untold_bytes = 0
-        self._came, self._allowed = 0, max(0, self._config.window - len(self._untaken))
+        self._came, self._allowed = 0, max(0, self._window - len(self._untaken))
         self._delay = min(self._config.retry_max, 2 * self._delay or self._config.retry_min)
         self._timers.set(StreamTimer.CLIENT_SUBSCRIBE, now + self._delay, self.request.number)
         asked = self.request
@@ -168,6 +169,7 @@ class DurableReader:
             self._allowed,
             asked.incarnation,
             self._rewind and not self.began,
+            asked.share,
         )
         return self._send(packet)
 
@@ -299,6 +301,7 @@ class DurableReader:
 
     def _messages(self, packet: StreamDelivery, place: PubendPlace) -> list[Effect]:
         number, effects, before = self.request.number, list[Effect](), place.position
+        pubend, epoch = place.pubend, place.epoch
         for tick, message in packet.items:
             if tick <= before:
                 self._duplicates += 1
@@ -310,13 +313,13 @@ class DurableReader:
                 who = message.identity
                 at = (number, place.pubend, place.epoch, tick)
                 effects.append(StreamDelivered(*at, who.publisher, who.incarnation, who.count))
-            effects.append(Deliver(number, placed(message, place.pubend, place.epoch, tick)))
+            effects.append(Deliver(number, placed(message, pubend, epoch, tick)))
         return effects
 
     @property
     def _overfull(self) -> bool:
         """Whether the broker has sent far more than it was allowed."""
-        return len(self._untaken) > 2 * self._config.window
+        return len(self._untaken) > 2 * self._window
 
     def resume_due(self, pubend: str, *, now: float) -> list[Effect]:
         """A hole may not have closed."""
@@ -343,23 +346,24 @@ class DurableReader:
 
     # Credit.
 
-    def taken(self, count: int) -> list[Effect]:
+    def taken(self, count: int, *, now: float) -> list[Effect]:
         """The application has taken so many."""
+        next_one = self._untaken.popleft
         for _ in range(min(count, len(self._untaken))):
-            place, tick = self._untaken.popleft()
+            place, tick = next_one()
             place.message_taken(tick)
         return self._grant()
 
     def _grant(self) -> list[Effect]:
         """Let the broker send more, if enough was taken."""
-        enough = self._room - self._allowed >= max(1, self._config.window // 2)
+        enough = self._room - self._allowed >= max(1, self._window // 2)
         many = self._came - self._told >= REPORT_MESSAGES or self._untold_bytes >= REPORT_BYTES
         return self._take() if (enough or many) and not self.ended else []
 
     @property
     def _room(self) -> int:
         """Messages in all, since it was last asked for, that there is room for."""
-        return self._came + self._config.window - len(self._untaken)
+        return self._came + self._window - len(self._untaken)
 
     def _take(self) -> list[Effect]:
         self._allowed = max(self._allowed, self._room)

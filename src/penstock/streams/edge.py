@@ -16,7 +16,6 @@ State: a reader for each durable subscription. Bounds: `readers_max`; over it a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from penstock.content.language.parser import parse_predicate
 from penstock.errors import InvalidPredicate
@@ -25,8 +24,8 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
+from penstock.streams.home_broker import HomeBroker
 from penstock.streams.interest import OURSELVES, filters_of
 from penstock.streams.packets import (
     DURABLE_NAME_BYTES_MAX,
@@ -36,7 +35,6 @@ from penstock.streams.packets import (
     DurableAnswer,
     DurableEnded,
     DurableSubscribe,
-    Payload,
     Progress,
     ProgressStored,
     Register,
@@ -63,28 +61,6 @@ WANTED_MAX = 64  # ranges of one cursor
 AHEAD_MAX = 1_000  # messages that are read from a log of our own before a reader gets to them, about
 
 
-class HomeBroker(Protocol):
-    """What the edge needs of its broker."""
-
-    def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]: ...
-
-    def pubends(self, stream: str) -> tuple[int, str, bool]:
-        """How many it has; a problem if there is no such stream, and whether that may pass."""
-
-    def host(self, pubend: str) -> BrokerId | None:
-        """The broker of a pubend, if it is known."""
-
-    def unreachable(self, pubend: str) -> str:
-        """Why its broker gives no answer."""
-
-    def relay(self, pubend: str) -> Relay | None:
-        """This broker's part in a pubend, made if need be; None if nobody knows the pubend."""
-
-    def interest_changed(self, relay: Relay, *, now: float) -> list[Effect]: ...
-
-    def next_request(self) -> int: ...
-
-
 class Edge:
     """All durable readers of one broker."""
 
@@ -95,7 +71,7 @@ class Edge:
         self._readers: dict[tuple[Link, int], Reader] = {}
         self._by_pubend: dict[str, ReaderGroup] = {}
         self._asked: dict[int, tuple[Reader, Cursor]] = {}  # request -> whose registration it is
-        self._sessions: dict[tuple[str, int], tuple[Reader, Cursor]] = {}  # pubend and session -> whose it is
+        self.sessions: dict[tuple[str, int], tuple[Reader, Cursor]] = {}  # pubend and session -> whose it is
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -111,7 +87,7 @@ class Edge:
     def behind(self, link: Link, number: int) -> list[Relay]:
         """Where this subscription has not come as far as we have heard of: it may wait for something."""
         reader = self._readers.get((link, number))
-        cursors = reader.cursors.values() if reader is not None else ()
+        cursors = reader.cursors.values() if reader is not None and reader.share is None else ()
         found = [(cursor, self._broker.relay(cursor.pubend)) for cursor in cursors if cursor.walked]
         return [relay for cursor, relay in found if relay is not None and cursor.position < relay.newest]
 
@@ -155,7 +131,7 @@ class Edge:
             )
             self._readers[link, packet.subscription] = reader
         reader.request, reader.asked_at, reader.rewind = packet.request, now, packet.rewind
-        reader.credit = min(packet.credit, CREDIT_MAX)
+        reader.credit, reader.share = min(packet.credit, CREDIT_MAX), packet.share
         reader.restart(0)
         effects: list[Effect] = []
         for number in range(count):
@@ -174,7 +150,9 @@ class Edge:
         effects: list[Effect] = []
         if cursor is None:
             relay = self._broker.relay(pubend)
-            if relay is None:  # it will be known one day; until then there is nothing to filter
+            if (
+                relay is None or reader.share is not None
+            ):  # it will be known one day; until then there is nothing to filter
                 cursor = Cursor(pubend, 0, -1)
             else:
                 self._group(pubend).add(reader)
@@ -203,7 +181,7 @@ class Edge:
 
     def resume(self, packet: Resume, link: Link) -> list[Effect]:
         """The client has missed something that we sent."""
-        reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
+        reader, cursor = self.cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or packet.epoch != cursor.epoch:
             return []
         reader.restart(packet.messages_received)  # more than we count if an earlier one took for lost what came later
@@ -212,7 +190,7 @@ class Edge:
 
     def acknowledge(self, packet: Acknowledge, link: Link, *, now: float) -> list[Effect]:
         """The application is done with everything up to a tick."""
-        reader, cursor = self._cursor(link, packet.subscription, packet.pubend)
+        reader, cursor = self.cursor(link, packet.subscription, packet.pubend)
         if reader is None or cursor is None or not cursor.walked:
             return []
         if packet.epoch != cursor.epoch or packet.tick > cursor.reached:
@@ -231,9 +209,9 @@ class Edge:
         return [] if reader is None else self._drop(reader, now)
 
     def link_down(self, link: Link, *, now: float) -> list[Effect]:
-        """A client is gone, and its readers with it."""
+        """A client is gone, and its readers with it; members of shared names may come back."""
         gone = [reader for (of, _), reader in self._readers.items() if of == link]
-        return [effect for reader in gone for effect in self._drop(reader, now)]
+        return [effect for reader in gone for effect in self._drop(reader, now, told=reader.share is None)]
 
     # What pubends say.
 
@@ -250,7 +228,7 @@ class Edge:
             return self._end(reader, f"the stream '{reader.stream}' was removed and made again", now)
         cursor.session, cursor.epoch = packet.session, packet.epoch
         cursor.state, cursor.problem = CursorState.ACTIVE, ""
-        self._sessions[packet.pubend, packet.session] = (reader, cursor)
+        self.sessions[packet.pubend, packet.session] = (reader, cursor)
         if not cursor.walked:
             cursor.walked = True
             cursor.begin(packet.gone_from - 1 if packet.gone_from else packet.position)
@@ -266,12 +244,12 @@ class Edge:
 
     def session_ended(self, packet: SessionEnded, *, now: float) -> list[Effect]:
         """The pubend knows no such session."""
-        reader, cursor = self._sessions.get((packet.pubend, packet.session), (None, None))
+        reader, cursor = self.sessions.get((packet.pubend, packet.session), (None, None))
         if reader is None or cursor is None or reader.name != packet.name:
             return []
         if packet.problem:
             return self._end(reader, packet.problem, now)
-        self._sessions.pop((packet.pubend, packet.session))
+        self.sessions.pop((packet.pubend, packet.session))
         cursor.session, cursor.state = 0, CursorState.ASKED
         return self._register(reader, cursor, now)
 
@@ -279,7 +257,7 @@ class Edge:
         """Acknowledgements are on disk."""
         effects: list[Effect] = []
         for name, session, tick in packet.done:
-            reader, cursor = self._sessions.get((packet.pubend, session), (None, None))
+            reader, cursor = self.sessions.get((packet.pubend, session), (None, None))
             if reader is None or cursor is None or (reader.name, cursor.epoch) != (name, packet.epoch):
                 continue
             if tick > cursor.stored:
@@ -294,13 +272,18 @@ class Edge:
 
     def pubend_replaced(self, pubend: str, *, now: float) -> list[Effect]:
         """A pubend of this name is another one now: what was read of the old one has no sequel."""
+        members = [one for one in self._readers.values() if one.share is not None and pubend in one.cursors]
         return [
             effect
-            for reader in self._by_pubend.get(pubend, ())
+            for reader in (*self._by_pubend.get(pubend, ()), *members)
             for effect in self._end(reader, f"the stream '{reader.stream}' was removed", now)
         ]
 
     # Knowledge and time.
+
+    def group_of(self, relay: Relay) -> ReaderGroup | None:
+        """Those of one pubend; None if there are none."""
+        return self._by_pubend.get(relay.pubend)
 
     def advance(self, relay: Relay) -> list[Effect]:
         """More is known of a pubend."""
@@ -400,7 +383,7 @@ class Edge:
             cursor.problem = self._broker.unreachable(cursor.pubend)
             return []
         effects: list[Effect] = []
-        if reader not in self._group(cursor.pubend):
+        if reader.share is None and reader not in self._group(cursor.pubend):
             self._group(cursor.pubend).add(reader)
             effects += self._interest(relay, now)
             cursor.since = relay.interest.version
@@ -418,6 +401,8 @@ class Edge:
             reader.identity,
             reader.takeover and not cursor.walked,
             reader.rewind and not cursor.walked,
+            reader.share,
+            max(1, reader.credit // len(reader.cursors)),
         )
         return effects + self._broker.send_to(host, packet, now=now)
 
@@ -440,7 +425,8 @@ class Edge:
     def _advance_all(self, reader: Reader) -> list[Effect]:
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
-            relay = self._broker.relay(cursor.pubend) if reader.serves(cursor) else None
+            walks = reader.share is None and reader.serves(cursor)
+            relay = self._broker.relay(cursor.pubend) if walks else None
             if relay is not None:
                 effects += reader.advance(cursor, relay.known)
         return effects
@@ -454,13 +440,13 @@ class Edge:
             told = Send((reader.link,), DurableEnded(reader.number, problem), Lane.CONTROL)
         return [told, *self._drop(reader, now)]
 
-    def _drop(self, reader: Reader, now: float) -> list[Effect]:
+    def _drop(self, reader: Reader, now: float, *, told: bool = True) -> list[Effect]:
         """Forget it first: a pubend of our own answers at once."""
         del self._readers[reader.link, reader.number]
         effects: list[Effect] = []
         for cursor in reader.cursors.values():
             self._asked.pop(cursor.request, None)
-            self._sessions.pop((cursor.pubend, cursor.session), None)
+            self.sessions.pop((cursor.pubend, cursor.session), None)
             group = self._by_pubend.get(cursor.pubend)
             if group is not None and reader in group:
                 group.remove(reader)
@@ -469,9 +455,10 @@ class Edge:
                     effects += self._interest(relay, now)
         for cursor in reader.cursors.values():
             host = self._broker.host(cursor.pubend)
-            if cursor.session and host is not None:
+            if cursor.session and host is not None and told:
                 done = ((reader.name, cursor.session, cursor.progress()),)
-                effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
+                if reader.share is None:
+                    effects += self._broker.send_to(host, Progress(cursor.pubend, cursor.epoch, done), now=now)
                 effects += self._broker.send_to(host, Unregister(cursor.pubend, reader.name, cursor.session), now=now)
         return effects
 
@@ -481,7 +468,8 @@ class Edge:
             group = self._by_pubend[pubend] = ReaderGroup(pubend)
         return group
 
-    def _cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:
+    def cursor(self, link: Link, number: int, pubend: str) -> tuple[Reader | None, Cursor | None]:
+        """A subscription's place in a pubend."""
         reader = self._readers.get((link, number))
         return reader, reader.cursors.get(pubend) if reader is not None else None
 

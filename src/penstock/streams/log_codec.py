@@ -60,6 +60,23 @@ class TickMark(Versioned, frozen=True, gc=False):
     ids_crowded_out: Tick
 
 
+class SharedState(Struct, frozen=True, array_like=True, gc=False):
+    """How a name is shared, and what is not done with.
+
+    Everything up to `upto` was looked at. Of that, `given` is not done with: messages by the ticks since the one
+    before, each with the attempts that were made and the member that holds it, by its place in `members`; -1: nobody.
+    `failed` was tried too often: ticks since the one before, and attempts.
+    """
+
+    ack_within: float
+    attempts_max: int
+    failed_stream: str
+    upto: Tick
+    members: tuple[str, ...] = ()
+    given: tuple[tuple[int, int, int], ...] = ()
+    failed: tuple[tuple[int, int], ...] = ()
+
+
 class NameRecord(Versioned, frozen=True, gc=False):
     """A durable name: everything up to `position` is acknowledged. `created` and `seen` are ticks."""
 
@@ -67,6 +84,7 @@ class NameRecord(Versioned, frozen=True, gc=False):
     position: Tick
     created: Tick
     seen: Tick
+    share: SharedState | None = None
 
 
 class UnreadableEntry(ValueError):

@@ -12,6 +12,7 @@ class StreamMessage(Message, frozen=True, array_like=True, gc=False):
     pubend: str
     epoch: int
     tick: Tick
+    attempt: int = 1  # under a shared name: how often it was handed out, this time included
 
     @property
     def stream(self) -> str:
@@ -24,6 +25,7 @@ class StreamMessage(Message, frozen=True, array_like=True, gc=False):
         return (self.pubend, self.epoch, self.tick)
 
 
-def placed(message: Message, pubend: str, epoch: int, tick: Tick) -> StreamMessage:
+def placed(message: Message, pubend: str, epoch: int, tick: Tick, attempt: int = 1) -> StreamMessage:
     """The message with its place."""
-    return StreamMessage(message.identity, message.attributes, message.body, message.size_bytes, pubend, epoch, tick)
+    content = (message.identity, message.attributes, message.body, message.size_bytes)
+    return StreamMessage(*content, pubend, epoch, tick, attempt)

@@ -2,15 +2,16 @@
 
 State, by part: the ticks, their clock and their lease (`pubend_clock`); publications on their way to disk
 (`publish_queue`) and the ids of those that are there (`publication_ids`); durable names and their readers
-(`durable_names`, `registration`); what is kept (`retention`). What stands on disk is in `log_codec`.
+(`durable_names`, `registration`, `shared_names`); what is kept (`retention`). What stands on disk is in `log_codec`.
 
-Messages in: PublishRequest, Register, Unregister, Renew, Progress, Command. Out, to whoever asked: PublishAnswer,
-Registered, SessionEnded, ProgressStored, CommandAnswer. Data and silence leave through the broker's relay: `horizon`
-says up to where all is settled, `outlet.committed` what was just written, `read` fetches slices of the log.
+Messages in: PublishRequest, Register, Unregister, Renew, Progress, Verdicts, Command. Out, to whoever asked:
+PublishAnswer, Registered, SessionEnded, ProgressStored, SharedHandout, VerdictsStored, CommandAnswer. Data and silence
+leave through the broker's relay: `horizon` says up to where all is settled, `outlet.committed` what was just written,
+`read` fetches slices of the log.
 
 Timers: PUBEND_LEASE when the horizon has been asked for and little of the lease is left, or has failed to be written;
-PUBEND_RETENTION while the log has entries; PUBEND_SESSIONS while somebody reads; PUBEND_SHAPE and PUBEND_WAITING while
-publications wait for the rate; PUBEND_OPEN when opening has failed.
+PUBEND_RETENTION while the log has entries; PUBEND_SESSIONS and PUBEND_SHARES while somebody reads; PUBEND_SHAPE and
+PUBEND_WAITING while publications wait for the rate; PUBEND_OPEN when opening has failed.
 If the node's clock is set back they are all set anew.
 
 A pubend whose log is damaged stops: `problem` says why, publishers and readers are told, nothing is deleted.
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from penstock.content.message import Message
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Entries, LogExtent, Put, Read, ServiceStorage, StorageFailed, StorageResult, Ticket
 from penstock.kernel.timers import ServiceTimers
@@ -42,6 +44,7 @@ from penstock.streams.packets import (
     Renew,
     Tick,
     Unregister,
+    Verdicts,
 )
 from penstock.streams.pubend_commands import PubendCommands
 from penstock.streams.pubend_core import PubendCore
@@ -51,6 +54,8 @@ from penstock.streams.publish_limit import PublishLimit
 from penstock.streams.publish_queue import PublishQueue
 from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import Retention
+from penstock.streams.share_failed import Answered
+from penstock.streams.shared_names import SharedNames
 from penstock.streams.timers import StreamTimer
 
 Forgotten = Callable[[str, float], list[Effect]]  # (problem, now)
@@ -87,6 +92,11 @@ class Outlet(Protocol):
 
     def committed(self, pubend: Pubend, data: Sequence[Item], *, now: float) -> list[Effect]:
         """These are on disk, in the order of ticks; the horizon includes them."""
+
+    def store_elsewhere(
+        self, stream: str, key: str, publication_id: str, message: Message, answered: Answered, *, now: float
+    ) -> list[Effect]:
+        """Publish a message of our own to any stream; an answer may get lost."""
 
     def pubend_ready(self, pubend: Pubend, *, now: float) -> list[Effect]:
         """It is open, and serves."""
@@ -130,8 +140,8 @@ class Pubend:
             timers=timers,
             random=random,
             send=lambda broker, payload, now: outlet.send_to(broker, payload, now=now),
-            committed=lambda items, now: outlet.committed(self, items, now=now),
-            gone_moved=lambda now: outlet.pubend_gone(self, now=now),
+            committed=self._committed,
+            gone_moved=self._gone_moved,
             traced=traced,
         )
         core = self._core
@@ -142,12 +152,18 @@ class Pubend:
         self._names = DurableNames(core)
         self._retention = Retention(core, self._names, self._ids, decided=self._decided)
         self._queue = PublishQueue(core, self._ids, renew_lease=self._renew_lease, appended=self._retention.appended)
-        self._readers = DurableReaders(core, self._names)
+        self._shared = SharedNames(
+            core,
+            self._names,
+            lambda *what: outlet.store_elsewhere(*what[:-1], now=what[-1]),
+        )
+        self._readers = DurableReaders(core, self._names, self._shared)
         self._opening = Opening(core, self._names, self._ids, opened=self._opened)
         self._commands = PubendCommands(
             core,
             self._names,
             self._readers,
+            self._shared,
             self._retention,
             waiting=self._queue.report,
             removed=self._removed,
@@ -192,6 +208,7 @@ class Pubend:
     def _opened(self, extent: LogExtent, now: float) -> list[Effect]:
         effects = self._renew_lease(now)
         effects += self._retention.begin(extent, now)
+        effects += self._shared.opened(extent.last, now)
         return effects + self._outlet.pubend_ready(self, now=now)
 
     def _reopen(self, now: float) -> list[Effect]:
@@ -235,6 +252,8 @@ class Pubend:
                 return self._queue.tell_waiting(now)
             case StreamTimer.PUBEND_RETENTION:
                 return self._retention.expired(now)
+            case StreamTimer.PUBEND_SHARES:
+                return self._shared.expired(now)
             case StreamTimer.PUBEND_SESSIONS:
                 self._sessions_watched = False
                 effects = self._readers.expire(now)
@@ -249,6 +268,7 @@ class Pubend:
             self._core.set_timer(StreamTimer.PUBEND_LEASE, now)
             self._core.set_timer(StreamTimer.PUBEND_RETENTION, now)
             self._core.set_timer(StreamTimer.PUBEND_SESSIONS, now)
+            self._shared.heed_clock(now)
             self._core.set_timer(StreamTimer.PUBEND_SHAPE, now)
             self._core.set_timer(StreamTimer.PUBEND_WAITING, now)
 
@@ -256,6 +276,12 @@ class Pubend:
         """The pubend has stopped: nothing that waits will be done."""
         self._core.cancel_timers()
         return [*self._queue.refuse_waiting(self._core.problem, False, now), *self._decided(now)]
+
+    def _committed(self, items: Sequence[Item], now: float) -> list[Effect]:
+        return self._outlet.committed(self, items, now=now) + self._shared.committed(items, now)
+
+    def _gone_moved(self, now: float) -> list[Effect]:
+        return self._outlet.pubend_gone(self, now=now) + self._shared.gone_moved(now)
 
     # Publishing.
 
@@ -367,6 +393,10 @@ class Pubend:
     def progress(self, packet: Progress, reply_to: BrokerId, *, now: float) -> list[Effect]:
         self._heed_clock(now)
         return self._readers.progress(packet, reply_to, now)
+
+    def verdicts(self, packet: Verdicts, reply_to: BrokerId, *, now: float) -> list[Effect]:
+        self._heed_clock(now)
+        return self._shared.verdicts(packet, reply_to, now)
 
     def _watch_sessions(self, now: float) -> None:
         if not self._sessions_watched and self._names.has_sessions():

@@ -1,4 +1,4 @@
-"""What can be done with one pubend by command: info, trim, rm, verify. Arguments and answers are JSON.
+"""What can be done with one pubend by command: info, trim, rm, failed, verify. Arguments and answers are JSON.
 
     info     {"durable": NAME}: its state, what waits to be written and why, and the durable names (one, or those
              furthest behind), each with its lag in messages that match. They are counted in the log, from the newest
@@ -8,6 +8,8 @@
              without force if a durable name still needs it.
     rm       {"durable": NAME, "force"}: forget the name; refused without force while somebody reads under it.
              {"force"}: delete the pubend with all its messages and names; refused without force if it has any.
+    failed   {"durable": NAME, "redeliver", "drop"}: what failed too often under a shared name; try it again, or forget
+             it.
     verify   read the whole log, and say what is wrong with it. It can be asked of a pubend that has stopped.
 
 Bounds: `SCANS_MAX` walks through the log at once, `NAMES_LISTED_MAX` names in an answer.
@@ -28,13 +30,14 @@ from penstock.kernel.storage import Drop, Extent, LogExtent, StorageFailed, Stor
 from penstock.overlay.packets import BrokerId
 from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.durable_names import DurableName, DurableNames
-from penstock.streams.log_codec import LogEntry
+from penstock.streams.log_codec import LogEntry, NameRecord
 from penstock.streams.log_scan import LogScan
 from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick, client_of
 from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import ForcedTrim, Retention
+from penstock.streams.shared_names import SharedNames
 
 SCANS_MAX = 4
 SLICE_MAX = 1_000  # entries
@@ -55,6 +58,8 @@ class CommandArguments(Struct, kw_only=True):
     time: float | None = None
     age: float | None = None
     force: bool = False
+    redeliver: bool = False
+    drop: bool = False
 
 
 class PubendCommands:
@@ -65,6 +70,7 @@ class PubendCommands:
         core: PubendCore,
         names: DurableNames,
         readers: DurableReaders,
+        shared: SharedNames,
         retention: Retention,
         *,
         waiting: Callable[[], dict[str, Any]],
@@ -74,6 +80,7 @@ class PubendCommands:
         self._core = core
         self._names = names
         self._readers = readers
+        self._shared = shared
         self._retention = retention
         self._waiting = waiting
         self._removed = removed
@@ -86,6 +93,7 @@ class PubendCommands:
             return self._core.send(reply_to, told, now)
 
         verbs = {"info": self._info, "trim": self._trim, "rm": self._rm, "verify": self._verify}
+        verbs["failed"] = self._failed
         verb = verbs.get(packet.verb)
         if verb is None:
             return answer({}, f"there is no command '{packet.verb}'; {choose_one(packet.verb, verbs)}", now)
@@ -150,7 +158,24 @@ class PubendCommands:
             "lag": lag,
             "lag_is_exact": exact,
             "has_gap": record.position < self._core.gone,
+            "share": self._shared.report(name),
         }
+
+    # failed
+
+    def _failed(self, arguments: CommandArguments, answer: Answer, now: float) -> list[Effect]:
+        problem, _ = self._core.refusal()
+        name = self._names.find(arguments.durable)
+        if not problem and name is None:
+            problem = self._no_such_name(arguments.durable)
+        if not problem and self._shared.of(name) is None:
+            problem = f"'{arguments.durable}' is not shared, so nothing can fail under it"
+        if not problem and arguments.redeliver and arguments.drop:
+            problem = "redeliver and drop exclude each other"
+        if problem or name is None:
+            return answer({}, problem, now)
+        report, effects = self._shared.failed(name, redeliver=arguments.redeliver, drop=arguments.drop, now=now)
+        return effects + answer(report, "", now)
 
     # trim
 
@@ -214,6 +239,10 @@ class PubendCommands:
         if name.session is not None and not arguments.force:
             reader = f"client '{client_of(name.session.reader)}' at broker {name.session.broker}"
             return answer({}, f"'{name.name}' is being read by {reader}; with force it is removed all the same", now)
+        shared = self._shared.of(name)
+        if shared is not None and shared.window.members and not arguments.force:
+            members = f"{len(shared.window.members)} members"
+            return answer({}, f"'{name.name}' is being read by {members}; with force it is removed all the same", now)
 
         def removed(problem: str, now: float) -> list[Effect]:
             return answer({"pubend": self._core.name, "durable": arguments.durable}, problem, now)
@@ -306,10 +335,10 @@ class LagCount:
     """Counts what matches each name after its position, in parts of the log from the newest position down."""
 
     def __init__(self, names: Sequence[DurableName]) -> None:
-        self._positions = {name.name: name.newest.position for name in names}
+        self._positions = {name.name: _looked_upto(name.newest) for name in names}
         self._levels = sorted(set(self._positions.values()), reverse=True)
         self._matches = {name.name: parse_predicate(name.newest.where).matches for name in names}
-        self._counts = dict.fromkeys(self._positions, 0)
+        self._counts = {name.name: _open_below(name.newest) for name in names}
         self._counted = [
             [name for name, position in self._positions.items() if position <= level] for level in self._levels
         ]
@@ -328,6 +357,15 @@ class LagCount:
     def of(self, name: str, parts_done: int) -> tuple[int, bool]:
         """Its lag, and whether that is all of it."""
         return self._counts[name], self._levels.index(self._positions[name]) < parts_done
+
+
+def _looked_upto(record: NameRecord) -> Tick:
+    return record.position if record.share is None else record.share.upto
+
+
+def _open_below(record: NameRecord) -> int:
+    """Messages that a shared name has looked at and is not done with."""
+    return 0 if record.share is None else len(record.share.given) + len(record.share.failed)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -89,7 +89,8 @@ class PubendPlace:
     def message_taken(self, tick: Tick) -> None:
         """The application has taken a message."""
         self.untaken -= 1
-        self.taken = max(self.taken, tick)
+        if tick > self.taken:
+            self.taken = tick
 
     def refusal(self, tick: Tick, ticket: Ticket) -> str:
         """Why this tick cannot be acknowledged; empty if it can."""

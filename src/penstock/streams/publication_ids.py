@@ -15,6 +15,7 @@ nobody can know whether the message was stored, and it is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from math import inf
 
@@ -77,10 +78,16 @@ class PublicationIds:
         return self._stored.get(publication_id)
 
     def add(self, publication_id: str, digest: bytes, tick: Tick, elapsed: float) -> None:
-        if not publication_id:
-            return
-        self._stored.pop(publication_id, None)
-        self._stored[publication_id] = StoredId(tick, digest, elapsed)
+        self.add_all(((publication_id, digest, tick),), elapsed)
+
+    def add_all(self, stored: Iterable[tuple[str, bytes, Tick]], elapsed: float) -> None:
+        """What was written together: id, digest and tick of each."""
+        known = self._stored
+        for publication_id, digest, tick in stored:
+            if publication_id:
+                if publication_id in known:
+                    del known[publication_id]
+                known[publication_id] = StoredId(tick, digest, elapsed)
         self.forget_old(elapsed)
 
     def forget_old(self, elapsed: float) -> None:

@@ -89,7 +89,7 @@ class PublishQueue:
         limit = self._core.config.pending_bytes_max
         publication = PendingPublication(packet.publication_id, digest, packet.message, entry, [asker], now)
         size_bytes, free_bytes = publication.size_bytes, limit - self.size_bytes
-        if len(self) and not self._waiting.has_room(publication.publisher, size_bytes, free_bytes):
+        if self.size_bytes and not self._waiting.has_room(publication.publisher, size_bytes, free_bytes):
             busy = f"{self.size_bytes} bytes wait for the disk of {self._core.name}"
             busy = f"{busy}; the limit pending_bytes_max is {limit}, of which each publisher has a share"
             return self._notices.told(self.limited, asker, now) + self._refuse(asker, busy, True, now)
@@ -212,8 +212,8 @@ class PublishQueue:
             return self._not_written(batch, result, now)
         core = self._core
         self._core.ticks.clock.read(now)
-        for tick, publication in batch:
-            self._ids.add(publication.publication_id, publication.digest, tick, core.ticks.clock.elapsed)
+        ids = [(publication.publication_id, publication.digest, tick) for tick, publication in batch]
+        self._ids.add_all(ids, core.ticks.clock.elapsed)
         effects = self.write(now)
         told: dict[BrokerId, list[tuple[int, Tick]]] = {}
         for tick, publication in batch:

@@ -75,6 +75,8 @@ class PublicationTurns:
 
     def take(self, count_max: int, bytes_max: int) -> list[PendingPublication]:
         """Those whose turn it is: at most so many, and so many bytes of entries unless the first has more."""
+        if len(self._queues) == 1 and self._count <= count_max and sum(self._bytes.values()) <= bytes_max:
+            return self._take_all()
         taken: list[PendingPublication] = []
         size_bytes = 0
         while len(taken) < count_max and self._queues:
@@ -86,6 +88,14 @@ class PublicationTurns:
             self._took(publisher, queue, taken[-1].size_bytes)
         self._count -= len(taken)
         return taken
+
+    def _take_all(self) -> list[PendingPublication]:
+        """All that the only publisher has."""
+        (queue,) = self._queues.values()
+        self._queues.clear()
+        self._bytes.clear()
+        self._count = 0
+        return list(queue)
 
     def oldest(self) -> float | None:
         """When the one came that has waited longest; None if none waits."""

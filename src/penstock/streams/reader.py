@@ -18,6 +18,7 @@ State: four ticks and a session for each pubend. Bounds: `readers_max` readers o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 from penstock.content.predicate import Filter, Predicate
@@ -25,12 +26,12 @@ from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.streams.known import Known, KnownSpan
-from penstock.streams.packets import Item, Position, StreamDelivery, Tick
+from penstock.streams.packets import Item, Position, Share, StreamDelivery, Tick
 
 DELIVERY_BYTES = 64 << 10  # of one delivery, or one message
-DELIVERY_ITEMS = 256
-FLIGHT_MESSAGES = 512  # that may be on their way to the client, besides one delivery
-FLIGHT_BYTES = 256 << 10
+DELIVERY_ITEMS = 512
+FLIGHT_MESSAGES = 2_048  # that may be on their way to the client, besides one delivery
+FLIGHT_BYTES = 512 << 10
 
 
 class CursorState(Enum):
@@ -95,9 +96,11 @@ class Reader:
         self.name = name
         self.where = where
         self.predicate = predicate
+        self._wants_all = any(not selected.constraints for selected in predicate.filters)
         self.filters = filters
         self.start = start
         self.takeover = takeover
+        self.share: Share | None = None  # as one member among several, which does not walk
         self.rewind = False  # the client's positions count even if the name is further
         self.identity = identity
         self.request = 0  # of the client, while it waits for an answer; 0: it does not
@@ -154,9 +157,29 @@ class Reader:
             span = next_span(known, cursor.position, cursor.since)
             if span is None:
                 break
-            matches = self.predicate.matches
-            effects += self.walk(cursor, span.last, [item for item in span.items if matches(item[1].attributes)])
+            effects += self.walk(cursor, span.last, self._matching(span.items))
         return effects
+
+    def feed(self, cursor: Cursor, span: KnownSpan) -> tuple[list[Effect], KnownSpan]:
+        """Walk over this as far as the credit allows; what is left is returned."""
+        effects: list[Effect] = []
+        items = span.items
+        while self.may_send() and self.serves(cursor) and cursor.position < span.last:
+            count = fitting(items, DELIVERY_BYTES, DELIVERY_ITEMS)
+            part, rest = self._matching(items[:count]), items[count:]
+            upto = items[count - 1][0] if rest else span.last
+            effects += self.walk(cursor, upto, part)
+            if cursor.position < upto:  # the credit has ended within
+                break
+            items = rest
+        left = [item for item in items if item[0] > cursor.position]
+        return effects, KnownSpan(cursor.position + 1, span.last, left)
+
+    def _matching(self, items: list[Item]) -> list[Item]:
+        if self._wants_all:
+            return items
+        matches = self.predicate.matches
+        return [item for item in items if matches(item[1].attributes)]
 
     def walk(self, cursor: Cursor, upto: Tick, items: list[Item]) -> list[Effect]:
         """Deliver these, which are all that it wants up to this tick; fewer if the credit does not reach."""
@@ -191,6 +214,15 @@ class Reader:
         cursor.reached = max(cursor.reached, upto)
         packet = StreamDelivery(self.number, cursor.pubend, cursor.epoch, after, upto, items, gap)
         return Send((self.link,), packet, Lane.STREAM)
+
+
+def fitting(items: Sequence[Item], bytes_max: int, items_max: int) -> int:
+    """How many of these have so many bytes and are so many; at least one, if there are any."""
+    for count, (_, message) in enumerate(items[:items_max]):
+        bytes_max -= message.size_bytes
+        if bytes_max < 0 and count:
+            return count
+    return min(len(items), items_max)
 
 
 def next_span(known: Known, position: Tick, since: int) -> KnownSpan | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect
-from penstock.streams.known import Known
+from penstock.streams.known import Known, KnownSpan
 from penstock.streams.packets import Item, Tick
 from penstock.streams.reader import Cursor, Reader, next_span
 
@@ -85,6 +85,22 @@ class ReaderGroup:
                 if cursor.position < head:
                     effects += reader.advance(cursor, known)
         return effects
+
+    def feed(self, span: KnownSpan) -> tuple[list[Effect], KnownSpan] | None:
+        """Let the one reader that stands before this have it; also returns what it has no room for.
+
+        None if none stands there, or another stands within: then it is for the cache.
+        """
+        pubend = self._pubend
+        within = [
+            (reader, cursor)
+            for reader in self._readers.values()
+            if span.first - 1 <= (cursor := reader.cursors[pubend]).position < span.last
+        ]
+        if len(within) != 1 or within[0][1].position != span.first - 1:
+            return None
+        reader, cursor = within[0]
+        return reader.feed(cursor, span)
 
     def _together(self, walkers: Sequence[Walker], known: Known) -> list[Effect]:
         """Those who stand at one tick, as long as they stay together."""

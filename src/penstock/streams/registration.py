@@ -14,6 +14,8 @@ stays where it is until the reader makes progress, so that the gap is told again
 
 Renew and Progress of a session that is not known get SessionEnded without a problem, so that the edge registers again.
 A pubend that has stopped says why instead.
+
+Members of a shared name come and go in the same way; what is theirs alone is in `shared_names`.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from penstock.streams.packets import (
 )
 from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
+from penstock.streams.shared_names import SharedNames
 
 START_HELP = "use earliest, latest, tick:N, time:SECONDS or ago:SECONDS"
 
@@ -49,9 +52,10 @@ START_HELP = "use earliest, latest, tick:N, time:SECONDS or ago:SECONDS"
 class DurableReaders:
     """Readers of one pubend."""
 
-    def __init__(self, core: PubendCore, names: DurableNames) -> None:
+    def __init__(self, core: PubendCore, names: DurableNames, shared: SharedNames) -> None:
         self._core = core
         self._names = names
+        self._shared = shared
 
     def register(self, packet: Register, broker: BrokerId, now: float) -> list[Effect]:
         horizon = self._core.ticks.horizon(now)
@@ -64,6 +68,8 @@ class DurableReaders:
         if problem:
             answer = Registered(packet.request, packet.pubend, packet.name, problem=problem, again=again)
             return self._core.send(broker, answer, now)
+        if packet.share is not None:
+            return self._shared.join(packet, broker, done, horizon, now)
         known = self._names.find(packet.name)
         created = known.newest.created if known is not None else horizon
         record = NameRecord(VERSION, packet.where, done, created, horizon)
@@ -96,6 +102,9 @@ class DurableReaders:
                 False,
             )
         known = self._names.find(packet.name)
+        problem = self._shared.problem(packet, known)
+        if problem:
+            return problem, False
         if known is None:
             limit = core.config.names_max
             full = f"{core.name} has {len(self._names)} durable names; the limit names_max is {limit}"
@@ -111,7 +120,7 @@ class DurableReaders:
                 f" this one with 'penstock stream rm {self._core.stream} --durable {packet.name}'"
             ), False
         session = known.session
-        if session is None or packet.takeover or session.reader == packet.reader:
+        if session is None or packet.share is not None or packet.takeover or session.reader == packet.reader:
             return "", False
         return (
             f"'{packet.name}' is being read by client '{client_of(session.reader)}' at broker {session.broker};"
@@ -142,13 +151,16 @@ class DurableReaders:
     def unregister(self, packet: Unregister, now: float) -> list[Effect]:
         if self._names.session(packet.name, packet.session) is not None:
             self._names.end_session(packet.name)
-        return []
+            return []
+        return self._shared.leave(packet.name, packet.session, now)
 
     def renew(self, packet: Renew, broker: BrokerId, now: float) -> list[Effect]:
         self._core.ticks.clock.read(now)
         effects: list[Effect] = []
         for name, number in packet.sessions:
             session = self._names.session(name, number)
+            if session is None and not self._core.problem and self._shared.renew(name, number, now):
+                continue
             if session is None or self._core.problem:
                 effects += self._unknown(broker, name, number, now)
             else:
@@ -178,6 +190,9 @@ class DurableReaders:
 
     def end(self, name: DurableName, problem: str, now: float) -> list[Effect]:
         """Nobody reads under this name any more, for this reason."""
+        shared = self._shared.of(name)
+        if shared is not None:
+            return shared.end(problem, now)
         session, name.session = name.session, None
         if session is None:
             return []

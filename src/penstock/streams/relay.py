@@ -20,6 +20,7 @@ is not refreshed is forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from penstock.errors import InvalidEncoding
 from penstock.kernel.link import Link
@@ -87,6 +88,7 @@ class Relay:
         self.horizon: Tick = 0  # the doubt horizon: everything up to it is known; 0: nothing has come yet
         self.has_readers = False  # of our own
         self.ignored = 0  # packets beyond the receive window
+        self.live_at = -inf  # when messages last came from the pubend here
         self.silence_at = 0.0  # when everybody was last told how far the silence goes
         self.recovering = False  # some were, and the horizon has not come near the newest tick since
         self.nacked = 0  # how often we have asked upstream for something
@@ -224,6 +226,10 @@ class Relay:
         """A part of the log, for those who asked for it."""
         self.known.learn(first, upto, TRUTH, items)
         return self._answer_asked(KnownSpan(first, upto, list(items)), TRUTH, cut=cut)
+
+    def is_asked(self, first: Tick, last: Tick) -> bool:
+        """Whether a neighbour waits for any of these."""
+        return any(down.asked.overlap(first, last) for down in self.downstream.values())
 
     def gone(self, upto: Tick) -> None:
         """The pubend keeps nothing up to this tick: nobody need wait for it."""

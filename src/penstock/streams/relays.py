@@ -23,16 +23,20 @@ from penstock.streams.config import StreamsConfig
 from penstock.streams.delay_window import DelayWindow
 from penstock.streams.directory import Directory
 from penstock.streams.edge import Edge
+from penstock.streams.known import KnownSpan
 from penstock.streams.packets import ITEMS_MAX, Item, Join, JoinRefresh, JoinWanted, Knowledge, Leave, Nack, Tick
 from penstock.streams.pubend import Pubend
-from penstock.streams.relay import Relay
+from penstock.streams.reader import fitting
+from penstock.streams.relay import TRUTH, Relay
 from penstock.streams.ticks import TickRanges
 from penstock.streams.timers import StreamTimer
 
 JOIN_DELAY = 0.002  # seconds for which changes of interest are gathered
 READ_AGAIN = 0.2  # seconds after the log could not be read
 READ_ENTRIES = ITEMS_MAX // 2
-OWN_SLICES = 2  # of the log, for readers of our own; more at once would keep live messages waiting
+OWN_SLICES = 2  # of the log at once, for readers of our own
+LIVE_SLICES = 8  # into so many parts a slice is cut while live messages come, which would otherwise wait for it
+LIVE_WITHIN = 0.1  # seconds since the last live message
 
 OnPacket = Callable[..., list[Effect]]
 
@@ -170,6 +174,7 @@ class Relays:
         relay = self.need(pubend.name)
         if relay is None:
             return []
+        relay.live_at = now
         effects = relay.committed(data, data[-1][0])
         self._silence_after(relay, self._config.silence_first, now)
         return effects + self.settle(relay, now)
@@ -192,18 +197,43 @@ class Relays:
             relay.gone(pubend.gone)
             return []
         inside = [item for item in items if item[0] <= asked[1]]
-        kept = _fitting(inside, self._slices(relay, *asked) * self._config.answer_bytes)
+        kept = fitting(inside, self._slice_bytes(relay, *asked, now), len(inside))
         cut = kept < len(inside) or (len(items) == len(inside) and upto < asked[1])
         if kept < len(inside):
             upto = inside[kept - 1][0]
         elif len(items) > len(inside):
             upto = items[len(inside)][0] - 1
-        return relay.read(first, upto, inside[:kept], cut=cut) + self.settle(relay, now)
+        effects = self._fed(relay, KnownSpan(first, upto, inside[:kept]))
+        if effects is None:
+            effects = relay.read(first, upto, inside[:kept], cut=cut)
+        return effects + self.settle(relay, now)
 
-    def _slices(self, relay: Relay, first: Tick, last: Tick) -> int:
-        """How many slices may be read at once: one if a neighbour waits for it, whom it is sent to in one answer."""
-        waits = any(down.asked.overlap(first, last) for down in relay.downstream.values())
-        return 1 if waits else OWN_SLICES
+    def _fed(self, relay: Relay, span: KnownSpan) -> list[Effect] | None:
+        """Give it straight to the one reader that it was read for; None if it is not for one reader alone.
+
+        Whoever reads a long log would otherwise drive out of the cache what all others are about to want.
+        """
+        readers = self.edge.group_of(relay)
+        if readers is None or relay.is_asked(span.first, span.last):
+            return None
+        fed = readers.feed(span)
+        if fed is None:
+            return None
+        effects, rest = fed
+        if rest.first <= rest.last:  # it has no room for the rest now
+            relay.known.learn(rest.first, rest.last, TRUTH, rest.items)
+        return effects
+
+    def _slice_bytes(self, relay: Relay, first: Tick, last: Tick, now: float) -> int:
+        """How much may be read at once: one answer if a neighbour waits for it, whom it is sent to in one answer.
+
+        Little if live messages come for somebody else: they wait for the loop while it is dealt with.
+        """
+        answer_bytes = self._config.answer_bytes
+        others = len(self.edge.group_of(relay) or ()) + len(relay.downstream) > 1
+        if others and 0.0 <= now - relay.live_at < LIVE_WITHIN:
+            return answer_bytes // LIVE_SLICES
+        return answer_bytes if relay.is_asked(first, last) else OWN_SLICES * answer_bytes
 
     def slice_failed(self, pubend: Pubend, token: int, *, now: float) -> None:
         """The log could not be read."""
@@ -237,12 +267,12 @@ class Relays:
                 break
             self._tokens += 1
             relay.reading[self._tokens] = (first, last)
-            slices = self._slices(relay, first, last)
+            size_bytes = self._slice_bytes(relay, first, last, now)
             effects += pubend.read(
                 first,
                 relay.known.head,
-                count=slices * READ_ENTRIES,
-                bytes_wanted=slices * self._config.answer_bytes,
+                count=OWN_SLICES * READ_ENTRIES,
+                bytes_wanted=size_bytes,
                 token=self._tokens,
                 now=now,
             )
@@ -313,12 +343,3 @@ class Relays:
     def _upstream(self, pubend: str) -> Link | None:
         host = self._directory.find(pubend)
         return self._exits().get(host) if host is not None else None
-
-
-def _fitting(items: Sequence[Item], room: int) -> int:
-    """How many of these have so many bytes; at least one."""
-    for count, (_, message) in enumerate(items):
-        room -= message.size_bytes
-        if room < 0 and count:
-            return count
-    return len(items)

@@ -17,6 +17,7 @@ class StreamTimer(IntEnum):
     PUBEND_QUERY = 6  # (pubend): ask whether all can keep up
     PUBEND_SHAPE = 7  # (pubend): the rate allows the next publication
     PUBEND_WAITING = 8  # (pubend): tell publishers that their messages wait for the rate
+    PUBEND_SHARES = 9  # (pubend): look for members that are gone, and messages that are overdue
     PUBEND_OPEN = 5  # (pubend): the disk has failed; try again
     # Of a broker on the way, or at the edge.
     JOIN = 10  # (pubend): tell upstream what is wanted now

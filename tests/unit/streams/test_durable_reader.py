@@ -41,7 +41,7 @@ def test_it_is_asked_for_and_the_ticket_answered_when_it_is_in_force() -> None:
     assert home.sent == []
     home.up()
     (asked,) = home.take_sent(DurableSubscribe)
-    assert asked == DurableSubscribe(1, 1, "orders", "billing", "n > 0", "ago:600.0", (), True, 500, 1, False)
+    assert asked == DurableSubscribe(1, 1, "orders", "billing", "n > 0", "ago:600.0", (), True, 2_000, 1, False)
     assert ticket not in home.done
     home.say(DurableAnswer(1, 1, (("orders/0", 7, 100), ("orders/1", 8, 50))))
     assert home.done == {ticket: Accepted()}

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.streams.broker_service import StreamBroker
 from penstock.streams.client_service import StreamClient
-from penstock.streams.packets import Knowledge, Progress, Routed
+from penstock.streams.packets import Knowledge, Progress, Routed, StreamDelivery
 from penstock.streams.records import DurableBegan
 from penstock.testing import ClientMachine, Flight
 from stream_row import PUBEND, StreamRow
@@ -166,6 +166,34 @@ def test_one_question_is_answered_with_one_slice_of_the_log() -> None:
     assert row.got("sub") == list(range(1, 31))
     data = [one.packet for one in handed if isinstance(one.packet, Knowledge) and one.packet.data]
     assert sum(len(packet.data) for packet in data if isinstance(packet, Knowledge)) <= 2 * 30
+
+
+def test_who_catches_up_takes_small_steps_while_others_get_live_messages() -> None:
+    """A large slice of the log keeps the broker busy, and live messages wait for it."""
+    row = StreamRow(2, cache_bytes=1, answer_bytes=8_000)
+    publisher, follower = row.client("pub", "b0"), row.client("sub", "b0")
+    row.read(follower, "sub", "TRUE")
+    for count in range(1, 101):
+        row.publish(publisher, "pub", count, filling="x" * 400)
+        row.pump.advance(0.01)
+    steps: dict[str, list[int]] = {}
+
+    def watch(flight: Flight) -> bool:
+        if isinstance(flight.packet, StreamDelivery) and len(flight.packet.items) > 0:
+            steps.setdefault(flight.receiver, []).append(len(flight.packet.items))
+        return False
+
+    row.pump.loses = watch
+    for name, live in (("quiet", 0), ("busy", 3)):
+        row.pump.advance(1.0)
+        for count in range(live):
+            row.publish(publisher, "pub", 101 + count)
+            row.pump.advance(0.02)
+        row.read(row.client(name, "b0"), name, "TRUE", durable=name, start_at="earliest")
+        row.pump.advance(0.05)
+        assert row.got(name) == list(range(1, 101 + live))
+    assert max(steps["quiet"]) > 20
+    assert max(steps["busy"]) < 8
 
 
 def test_a_broker_that_has_not_read_yet_what_it_stores_does_not_deny_it() -> None:

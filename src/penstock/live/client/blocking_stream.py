@@ -7,7 +7,8 @@
             print(message.tick, message.attributes)
 
 Messages are taken from the network's thread in batches. With `ack="auto"` each is done with when the next is asked
-for, as with `async for`; the thread is told of that every `TELL_EVERY` seconds, and before it is asked for more.
+for, as with `async for`; the thread is told of that every `TELL_EVERY` seconds, and before it is asked for more. Those
+of a shared name are taken when they are asked for.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from penstock.content.message import Attributes
+from penstock.live.client.shared_subscription import SharedSubscription
 from penstock.live.client.stream import Receipt, Start, Stream
 from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
 from penstock.streams.client_publishing import PublisherReport
@@ -60,6 +62,7 @@ class BlockingStream:
         """Store a message; returns when it is on disk."""
         return self._network._do(self._stream.publish(attributes, body, key=key, publication_id=publication_id))
 
+    @overload
     def subscribe(
         self,
         where: str = "TRUE",
@@ -69,11 +72,45 @@ class BlockingStream:
         ack: Literal["auto", "manual"] = "auto",
         takeover: bool = False,
         positions: Iterable[Position] | None = None,
+    ) -> BlockingStreamSubscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        where: str = "TRUE",
+        *,
+        durable: str,
+        share: Literal[True],
+        start: Start = "latest",
+        ack: Literal["auto", "manual"] = "auto",
+        ack_within: float | None = None,
+        attempts_max: int | None = None,
+        failed: str = "",
+    ) -> BlockingSharedSubscription: ...
+
+    def subscribe(
+        self,
+        where: str = "TRUE",
+        *,
+        durable: str,
+        start: Start = "latest",
+        ack: Literal["auto", "manual"] = "auto",
+        takeover: bool = False,
+        positions: Iterable[Position] | None = None,
+        share: bool = False,
+        ack_within: float | None = None,
+        attempts_max: int | None = None,
+        failed: str = "",
     ) -> BlockingStreamSubscription:
-        """Read what matches, exactly once and in order, under a durable name; open it with `with`."""
-        begins: dict[str, Any] = {"durable": durable, "start": start, "positions": positions}
-        made = self._stream.subscribe(where, ack=ack, takeover=takeover, **begins)
-        return BlockingStreamSubscription(self._network, made)
+        """Read what matches, exactly once and in order, under a durable name; open it with `with`.
+
+        With `share=True` the name is shared among all who subscribe so, each message to one of them.
+        """
+        begins: dict[str, Any] = {"durable": durable, "start": start, "positions": positions, "share": share}
+        shared: dict[str, Any] = {"ack_within": ack_within, "attempts_max": attempts_max, "failed": failed}
+        made = self._stream.subscribe(where, ack=ack, takeover=takeover, **begins, **shared)
+        kind = BlockingSharedSubscription if share else BlockingStreamSubscription
+        return kind(self._network, made)
 
     def report(self) -> PublisherReport:
         """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
@@ -90,6 +127,10 @@ class BlockingStream:
     def remove(self, *, durable: str = "", force: bool = False) -> dict[str, Any]:
         """Delete the stream with all that it keeps; or only this durable name."""
         return self._network._do(self._stream.remove(durable=durable, force=force))
+
+    def failed(self, *, durable: str, redeliver: bool = False, drop: bool = False) -> dict[str, Any]:
+        """What was tried too often under this shared name; let it be tried again, or forget it."""
+        return self._network._do(self._stream.failed(durable=durable, redeliver=redeliver, drop=drop))
 
     def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""
@@ -214,3 +255,34 @@ class BlockingStreamSubscription:
         done, self._done = self._done, {}
         if done and not self._network._ended():
             self._network._look(lambda: self._subscription._done_with(done))
+
+
+class BlockingSharedSubscription(BlockingStreamSubscription):
+    """Messages of a shared name. Made by `BlockingStream.subscribe(..., share=True)`."""
+
+    def ack(self, message: StreamMessage | None = None) -> None:
+        """Done with this message, and no other; without one, with all that were given out and not settled."""
+        self._network._do(self._shared.ack(message))
+
+    def reject(self, message: StreamMessage) -> None:
+        """This message cannot be processed here and now: it is tried again, or goes where failed ones go."""
+        self._network._do(self._shared.reject(message))
+
+    @property
+    def _shared(self) -> SharedSubscription:
+        assert isinstance(self._subscription, SharedSubscription)
+        return self._subscription
+
+    def _next(self, count_max: int, timeout: float | None) -> list[StreamMessage]:
+        async def taken() -> list[StreamMessage]:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._subscription.take(count_max)
+            except TimeoutError:
+                return []
+
+        return [] if self._network._ended() else self._network._do(taken())
+
+    def positions(self) -> tuple[Any, ...]:
+        """A member of a shared name has none."""
+        return ()

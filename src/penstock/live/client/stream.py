@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import msgspec
 
 from penstock.content.message import Attributes, Identity
 from penstock.errors import InvalidOption
+from penstock.live.client.shared_subscription import SharedSubscription
 from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.stream_verbs import StreamVerbs
 from penstock.services import options as service_options
@@ -83,6 +84,7 @@ class Stream:
         place, identity = await self._verbs.publish(attributes, body, options)
         return Receipt(**place), identity
 
+    @overload
     def subscribe(
         self,
         where: str = "TRUE",
@@ -92,6 +94,35 @@ class Stream:
         ack: Literal["auto", "manual"] = "auto",
         takeover: bool = False,
         positions: Iterable[Position] | None = None,
+    ) -> StreamSubscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        where: str = "TRUE",
+        *,
+        durable: str,
+        share: Literal[True],
+        start: Start = "latest",
+        ack: Literal["auto", "manual"] = "auto",
+        ack_within: float | None = None,
+        attempts_max: int | None = None,
+        failed: str = "",
+    ) -> SharedSubscription: ...
+
+    def subscribe(
+        self,
+        where: str = "TRUE",
+        *,
+        durable: str,
+        start: Start = "latest",
+        ack: Literal["auto", "manual"] = "auto",
+        takeover: bool = False,
+        positions: Iterable[Position] | None = None,
+        share: bool = False,
+        ack_within: float | None = None,
+        attempts_max: int | None = None,
+        failed: str = "",
     ) -> StreamSubscription:
         """Read what matches, exactly once and in order, under a durable name; open it with `async with`, then iterate.
 
@@ -102,13 +133,23 @@ class Stream:
 
         `start` counts for a new name: "earliest", "latest", a tick, a time, or how long ago ("10m", a timedelta).
         A name has one reader at a time: a second one is refused, or takes its place with `takeover=True`.
+
+        `share=True`: the name is shared among all who subscribe so, each message to one of them, at least once and in
+        no order that is promised. One that dies, says no (`reject`), or does not acknowledge within `ack_within`
+        seconds (30) loses the message to another; `message.attempt` counts. What was tried `attempts_max` times (5)
+        is stored in the stream `failed`, or, without one, kept in a list (`Stream.failed`).
         """
         begins = _start_text(start)
         start_on_wire(begins, "start")
         asked: dict[str, Any] = {"stream": self.name, "durable": durable, "start_at": begins}
-        options = service_options({**asked, "takeover": takeover, "ack": ack})
+        shared = {"share": share, "ack_within": ack_within or 0.0, "attempts_max": attempts_max or 0, "failed": failed}
+        options = service_options({**asked, **shared, "takeover": takeover, "ack": ack})
         durable_request(0, where, options, "", 0)  # a mistake is said here, not by the broker
         presented = _checked_positions(positions, self.name)
+        if share:
+            if presented:
+                raise InvalidOption("positions", "are for names with one reader; a shared name has none")
+            return SharedSubscription(self._verbs, where, options)
         return StreamSubscription(self._verbs, where, options, presented)
 
     def report(self) -> PublisherReport:
@@ -137,6 +178,10 @@ class Stream:
         A stream that keeps anything, and a name that somebody reads under, are deleted only with `force`.
         """
         return await self._verbs.command("rm", self.name, durable=durable, force=force)
+
+    async def failed(self, *, durable: str, redeliver: bool = False, drop: bool = False) -> dict[str, Any]:
+        """What was tried too often under this shared name; let it be tried again, or forget it."""
+        return await self._verbs.command("failed", self.name, durable=durable, redeliver=redeliver, drop=drop)
 
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from penstock.errors import InvalidOption, PenstockError, ReaderEnded, StreamError, StreamGap, StreamRefused
 from penstock.kernel.machine import Refused
@@ -65,6 +65,7 @@ class StreamSubscription(Readable):
         self._auto = options.ack == "auto"
         self._queue: deque[Item] = deque()
         self._received = self._taken = self._gaps = 0
+        self._gaps_waiting = 0  # in the queue
         self._untold = 0  # messages taken that the machine does not know of
         self._given: dict[str, StreamMessage] = {}  # pubend -> the last message that the application took
         self._handed: dict[str, Tick] = {}  # its tick, if it has not asked for another since
@@ -118,7 +119,7 @@ class StreamSubscription(Readable):
             raise self._gap(item)
         assert isinstance(item, StreamMessage)
         self._given[item.pubend] = item
-        self._handed[item.pubend] = item.tick
+        self._hand((item,))
         self._took(1)
         return item
 
@@ -129,8 +130,12 @@ class StreamSubscription(Readable):
         """
         self._ask()
         batch = await self._take_ahead(count_max)
-        self._handed |= {message.pubend: message.tick for message in batch}
+        self._hand(batch)
         return batch
+
+    def _hand(self, messages: Sequence[StreamMessage]) -> None:
+        """The application gets these."""
+        self._handed |= {message.pubend: message.tick for message in messages}
 
     async def _take_ahead(self, count_max: int) -> list[StreamMessage]:
         """The same for somebody who passes them on, and says what is done with (`_done_with`)."""
@@ -155,6 +160,9 @@ class StreamSubscription(Readable):
         """From the queue, up to a gap."""
         queue = self._queue
         batch: list[StreamMessage] = []
+        if not self._gaps_waiting:
+            next_one = cast("Callable[[], StreamMessage]", queue.popleft)
+            return [next_one() for _ in range(min(len(queue), count_max))]
         while queue and len(batch) < count_max:
             item = queue[0]
             if isinstance(item, StreamMessage):
@@ -168,6 +176,7 @@ class StreamSubscription(Readable):
         return batch
 
     def _gap(self, noticed: GapNoticed) -> StreamGap:
+        self._gaps_waiting -= 1
         return StreamGap(noticed.stream, noticed.pubend, noticed.first, noticed.last)
 
     # Acknowledging.
@@ -304,15 +313,16 @@ class StreamSubscription(Readable):
         return stream_error(refused)
 
     def _put(self, item: Item | DurableBegan) -> None:
-        if type(item) is DurableBegan:
+        if type(item) is StreamMessage:  # nearly always
+            self._queue.append(item)
+            self._received += 1
+        elif isinstance(item, DurableBegan):
             self._began.setdefault(item.pubend, (item.pubend, item.epoch, item.tick))
             return
-        assert not isinstance(item, DurableBegan)
-        self._queue.append(item)
-        if type(item) is GapNoticed:
-            self._gaps += 1
         else:
-            self._received += 1
+            self._queue.append(item)
+            self._gaps += 1
+            self._gaps_waiting += 1
         if self._waiter is not None:
             self._wake()
 
@@ -321,6 +331,7 @@ class StreamSubscription(Readable):
         if not self._closed:
             self._last_positions = self.positions()
         self._queue.clear()
+        self._gaps_waiting = 0
         self._closed = True
         if problem is not None:
             self._error = ReaderEnded(problem)

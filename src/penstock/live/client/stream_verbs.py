@@ -24,8 +24,9 @@ from penstock.live.client.tickets import Tickets
 from penstock.streams.client_publishing import PublisherReport, chosen_id
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
-from penstock.streams.packets import Position, Tick
+from penstock.streams.packets import Handout, Position, ShareVerdict, Tick
 
+OUTBOX_MAX = 32  # messages that leave together: the broker stores the first while we publish the next
 NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
 
 _Outgoing = tuple[StreamPublicationOptions, Message, int, float]  # and its ticket, and when publish() was called
@@ -78,6 +79,8 @@ class StreamVerbs:
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._publish_all)
         self._outbox.append((options, message, ticket, link.host.now()))
+        if len(self._outbox) >= OUTBOX_MAX:
+            self._publish_all()
         try:
             place: dict[str, Any] = await answer
             return place, message.identity
@@ -118,6 +121,15 @@ class StreamVerbs:
         work = [self._acknowledged(number, pubend, tick) for pubend, tick in done.items()]
         await asyncio.gather(*work)
 
+    async def settle(self, number: int, places: Sequence[tuple[str, Handout]], verdict: ShareVerdict) -> None:
+        """What became of these messages of a shared name; returns when that is on disk."""
+        await asyncio.gather(*(self._settled(number, pubend, handout, verdict) for pubend, handout in places))
+
+    async def _settled(self, number: int, pubend: str, handout: Handout, verdict: ShareVerdict) -> None:
+        await self._answered(
+            lambda machine, ticket, now: machine.settle(number, pubend, handout, verdict, ticket=ticket, now=now)
+        )
+
     async def _acknowledged(self, number: int, pubend: str, tick: Tick) -> None:
         await self._answered(
             lambda machine, ticket, now: machine.acknowledge(number, pubend, tick, ticket=ticket, now=now)
@@ -144,6 +156,14 @@ class StreamVerbs:
         for pubend, tick in done.items():
             effects += machine.acknowledge(number, pubend, tick, ticket=0, now=now)
         self._apply(link, effects)
+
+    def settle_soon(self, number: int, places: Sequence[tuple[str, Handout]], verdict: ShareVerdict) -> None:
+        """What became of these messages of a shared name."""
+        link = self._link
+        if link is not None and not self._closed:
+            machine, now = self._machine, link.host.now()
+            for pubend, handout in places:
+                self._apply(link, machine.settle(number, pubend, handout, verdict, ticket=0, now=now))
 
     def positions(self, number: int) -> tuple[Position, ...]:
         """Up to where messages have come, whether they were taken or not."""

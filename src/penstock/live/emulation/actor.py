@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 
 from penstock.content.message import Identity, Message
 from penstock.errors import NotConnected, StreamError, StreamGap
+from penstock.kernel.randomness import generator
 from penstock.live.client.network import Network
+from penstock.live.client.shared_subscription import SharedSubscription
 from penstock.live.client.stream_subscription import StreamSubscription
 from penstock.live.client.subscription import Report, Subscription
 from penstock.scenario.script import Line, script
 from penstock.scenario.spec import ClientSpec, Scenario, SubscriptionSpec
 from penstock.scenario.stream_tally import StreamTallies, tally_of
+from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Position
 
 Notebook = dict[tuple[str, str], tuple[Position, ...]]  # (stream, durable name) -> what its last reader has kept
@@ -59,6 +62,7 @@ class Actor:
         self._network = network
         self._sent_at = sent_at
         self._notebook = notebook
+        self._random = generator(seed, spec.name, "shared")
         self._storing: set[asyncio.Task[None]] = set()
         # All made now, so that their numbers are those of the file, as in the simulator.
         self._subscriptions = [self._subscription(one) for one in spec.subscribe]
@@ -69,7 +73,8 @@ class Actor:
         if not stream:
             return self._network.subscribe(one.where, queue_max=one.queue_max, **options)
         start = options.pop("start_at", "") or "latest"
-        return self._network.stream(stream).subscribe(one.where, start=start, **options)
+        made: StreamSubscription = self._network.stream(stream).subscribe(one.where, start=start, **options)
+        return made
 
     async def read(self, start: float, number: int) -> None:
         """Hold one subscription from its start to its stop."""
@@ -109,10 +114,22 @@ class Actor:
                     tally.delays.append(time.monotonic() - self._sent_at[message.identity])
                 self._notebook[name] = subscription.positions()
                 unacknowledged += 1
-                if subscription.options.ack == "manual" and unacknowledged >= spec.acknowledge_every:
+                if isinstance(subscription, SharedSubscription):
+                    await self._settle(subscription, spec, message)
+                elif subscription.options.ack == "manual" and unacknowledged >= spec.acknowledge_every:
                     unacknowledged = 0
                     await subscription.ack(message)
                 await _rest(spec)
+
+    async def _settle(self, subscription: SharedSubscription, spec: SubscriptionSpec, message: StreamMessage) -> None:
+        """A member is done with a message, rejects it, or forgets to say anything."""
+        chance = self._random.random()
+        if chance < spec.rejects:
+            await subscription.reject(message)
+        elif chance < spec.rejects + spec.forgets:
+            subscription._forget(message)
+        else:
+            await subscription.ack(message)
 
     def _came(self, message: Message, number: int, start: float) -> None:
         now, identity, tally = time.monotonic(), message.identity, self.tally

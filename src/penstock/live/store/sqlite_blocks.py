@@ -26,6 +26,7 @@ CREATE TABLE garbage (id INTEGER PRIMARY KEY);
 CREATE TABLE setting (areas BLOB NOT NULL, settled INTEGER NOT NULL, relaxed INTEGER NOT NULL);
 INSERT INTO setting VALUES (x'', 0, 0);
 """
+_KEYS = (int, str, bytes)
 
 
 class SqliteBlocks(SqlBlocks):
@@ -52,9 +53,10 @@ class SqliteBlocks(SqlBlocks):
                 at += rows
 
     def scan(self, area: str, first: int, last: int) -> Iterator[tuple[int, Block]]:
-        if area in self._ids:
-            text = f"SELECT key, data FROM entry_{self._ids[area]} WHERE key BETWEEN ? AND ? ORDER BY key"
-            yield from self._rows(text, first, last)
+        if area not in self._ids:
+            return iter(())
+        text = f"SELECT key, data FROM entry_{self._ids[area]} WHERE key BETWEEN ? AND ? ORDER BY key"
+        return self._rows(text, first, last)
 
     @property
     def unclean(self) -> bool:
@@ -96,7 +98,7 @@ class SqliteBlocks(SqlBlocks):
         try:
             cursor: Iterable[Any] = self._connection.execute(text, values)
             for row in cursor:
-                if type(row[-1]) is not bytes or type(row[0]) not in (int, str, bytes):
+                if row[-1].__class__ is not bytes or row[0].__class__ not in _KEYS:
                     raise Damaged(f"a block is of another type in: {text}")
                 yield row
         except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:

@@ -16,12 +16,15 @@ waits for the answer:
     Register, Registered, Unregister, Renew        a reader begins, ends, and lives on under a durable name
     SessionEnded                                   the pubend knows no such session, or another reader took over
     Progress, ProgressStored                       a reader has acknowledged up to a tick; that is on disk
-    Command, CommandAnswer                         add, info, trim, rm, verify
+    SharedHandout, Verdicts, VerdictsStored        of shared names: to one member; what it says; that is on disk
+    Command, CommandAnswer                         add, info, trim, rm, verify, failed
 
 Between a client and its home broker:
-    StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, StreamCommand   from the client
+  from the client
+    StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, ShareSettle, StreamCommand
+  to it
     StreamPublished, StreamStored, StreamWaits, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded,
-    StreamReport   to it
+    ShareDelivery, ShareSettled, StreamReport
 
 A pubend is named `stream/number`. Its *epoch* is drawn when it is made and tells it from one of the same name that was
 removed before: ticks of another epoch mean nothing. Ranges of ticks include both ends. A version of interest counts
@@ -104,6 +107,23 @@ from penstock.streams.packets.routed import (
     SessionEnded,
     Unregister,
 )
+from penstock.streams.packets.shared import (
+    ACK_WITHIN_MAX,
+    ATTEMPTS_MAX,
+    SETTLING,
+    SHARED_ITEMS_MAX,
+    Handout,
+    Share,
+    ShareDelivery,
+    SharedHandout,
+    SharedItem,
+    ShareSettle,
+    ShareSettled,
+    ShareVerdict,
+    VerdictItem,
+    Verdicts,
+    VerdictsStored,
+)
 
 BROKER_PACKETS: tuple[type[Packet], ...] = (
     Advert,
@@ -125,6 +145,7 @@ FROM_CLIENT: tuple[type[Packet], ...] = (
     Take,
     Acknowledge,
     Resume,
+    ShareSettle,
     StreamCommand,
 )
 TO_CLIENT: tuple[type[Packet], ...] = (
@@ -135,11 +156,15 @@ TO_CLIENT: tuple[type[Packet], ...] = (
     StreamDelivery,
     Acknowledged,
     DurableEnded,
+    ShareDelivery,
+    ShareSettled,
     StreamReport,
 )
 
 __all__ = [
+    "ACK_WITHIN_MAX",
     "ADVERTISED_MAX",
+    "ATTEMPTS_MAX",
     "BROKER_PACKETS",
     "COMMAND_BYTES_MAX",
     "DURABLE_NAME_BYTES_MAX",
@@ -151,6 +176,8 @@ __all__ = [
     "PUBENDS_MAX",
     "PUBLICATION_ID_BYTES_MAX",
     "RANGES_MAX",
+    "SETTLING",
+    "SHARED_ITEMS_MAX",
     "STORED_MAX",
     "STREAM_NAME_BYTES_MAX",
     "TICK_MAX",
@@ -169,6 +196,7 @@ __all__ = [
     "DurableLeave",
     "DurableSubscribe",
     "ForPubend",
+    "Handout",
     "Item",
     "Join",
     "JoinRefresh",
@@ -191,6 +219,13 @@ __all__ = [
     "Resume",
     "Routed",
     "SessionEnded",
+    "Share",
+    "ShareDelivery",
+    "ShareSettle",
+    "ShareSettled",
+    "ShareVerdict",
+    "SharedHandout",
+    "SharedItem",
     "StreamCommand",
     "StreamDelivery",
     "StreamPublish",
@@ -202,6 +237,9 @@ __all__ = [
     "Tick",
     "Uca",
     "Unregister",
+    "VerdictItem",
+    "Verdicts",
+    "VerdictsStored",
     "WaitNotice",
     "client_of",
     "name_problem",

@@ -25,6 +25,7 @@ from penstock.streams.packets.common import (
     checked_items,
     fits,
 )
+from penstock.streams.packets.shared import Share
 
 
 class StreamPublish(Packet, frozen=True, gc=False):
@@ -44,7 +45,7 @@ class StreamPublish(Packet, frozen=True, gc=False):
         require(fits(self.stream, STREAM_NAME_BYTES_MAX), "the name of a stream")
         require(len(self.key) <= 256, "a key of more than 256 characters")
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
-        require(0.0 <= self.age < 1e9, f"age {self.age}")
+        require(0.0 <= self.age < 1e9, "the age of a publication")
         message = measured(self.message, limits)
         if message is self.message:
             return self
@@ -128,9 +129,12 @@ class DurableSubscribe(Packet, frozen=True):
     credit: int  # messages that may be sent before the first Take
     incarnation: int = 0  # of the client: the same client may take its own place
     rewind: bool = False  # the application has chosen the positions itself: they count even if the name is further
+    share: Share | None = None  # as one member among several; it may hold `credit` messages
 
     def checked(self, limits: MessageLimits) -> Self:
         check_integers(self)
+        if self.share is not None:
+            self.share.check()
         require(len(self.stream) <= 4 * STREAM_NAME_BYTES_MAX, "the name of a stream")
         require(len(self.name) <= 4 * DURABLE_NAME_BYTES_MAX, "a durable name that is too long")
         require(len(self.where) <= WHERE_BYTES_MAX, "a predicate that is too long")
@@ -257,7 +261,7 @@ class DurableEnded(Packet, frozen=True):
 
 
 class StreamCommand(Packet, frozen=True):
-    """Do something with a stream: a verb (add, ls, info, trim, rm, verify) and its arguments as JSON."""
+    """Do something with a stream: a verb (add, ls, info, trim, rm, verify, failed) and its arguments as JSON."""
 
     sent_by = (CLIENT,)
 

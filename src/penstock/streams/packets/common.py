@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from penstock.content.message import INTEGER_MAX, Message, MessageLimits
-from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, Packet, check_integers, increasing, measured, require
+from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, Packet, check_integers, measured, require
 
 P = TypeVar("P", bound=Packet)
 Tick = int  # microseconds of the pubend's clock, which never goes back
@@ -113,7 +113,11 @@ def checked_items(items: tuple[Item, ...], first: Tick, last: Tick, limits: Mess
     if not items:
         return items
     require(len(items) <= ITEMS_MAX, f"{len(items)} messages in one packet")
-    ticks = tuple(tick for tick, _ in items)
-    require(increasing(ticks) and first <= ticks[0] and ticks[-1] <= last, "ticks of data must grow within the range")
-    found = tuple((tick, measured(message, limits)) for tick, message in items)
-    return items if all(new[1] is old[1] for new, old in zip(found, items, strict=True)) else found
+    before, changed = first - 1, False
+    for tick, message in items:
+        require(before < tick, "ticks of data must grow within the range")
+        before = tick
+        if measured(message, limits) is not message:
+            changed = True
+    require(before <= last, "ticks of data must grow within the range")
+    return tuple((tick, measured(message, limits)) for tick, message in items) if changed else items

@@ -23,6 +23,7 @@ from penstock.streams.packets.common import (
     check_waiting,
     fits,
 )
+from penstock.streams.packets.shared import Share, SharedHandout, Verdicts, VerdictsStored
 
 
 class PublishRequest(Packet, frozen=True, gc=False):
@@ -37,7 +38,7 @@ class PublishRequest(Packet, frozen=True, gc=False):
     def checked(self, limits: MessageLimits) -> Self:
         about_pubend(self, self.pubend)
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
-        require(0.0 <= self.age < 1e9, f"age {self.age}")
+        require(0.0 <= self.age < 1e9, "the age of a publication")
         message = measured(self.message, limits)
         if message is self.message:
             return self
@@ -113,9 +114,13 @@ class Register(Packet, frozen=True):
     reader: str  # a subscription of one life of a client: under the same one it replaces itself, wherever it is now
     takeover: bool
     rewind: bool = False
+    share: Share | None = None  # as one member among several
+    credit: int = 0  # messages that a member may hold
 
     def checked(self, limits: MessageLimits) -> Self:
         require(-1 <= self.position <= TICK_MAX, f"position {self.position}")
+        if self.share is not None:
+            self.share.check()
         check_pubend(self.pubend)
         require(fits(self.name, DURABLE_NAME_BYTES_MAX), "a durable name")
         require(len(self.where) <= WHERE_BYTES_MAX, "a predicate that is too long")
@@ -228,18 +233,10 @@ class CommandAnswer(Packet, frozen=True):
     problem: str = ""
 
 
-ForPubend = PublishRequest | Register | Unregister | Renew | Progress
-Payload = (
-    ForPubend
-    | PublishAnswer
-    | PublishStored
-    | PublishWaits
-    | Registered
-    | SessionEnded
-    | ProgressStored
-    | Command
-    | CommandAnswer
-)
+ForPubend = PublishRequest | Register | Unregister | Renew | Progress | Verdicts
+ForReader = Registered | SessionEnded | ProgressStored | SharedHandout | VerdictsStored
+ForPublisher = PublishAnswer | PublishStored | PublishWaits
+Payload = ForPubend | ForReader | ForPublisher | Command | CommandAnswer
 
 
 class Routed(Packet, frozen=True, gc=False):
