@@ -10,9 +10,12 @@ import pytest
 from penstock.streams.alert_minima import Alert, AlertMinima
 from penstock.streams.config import StreamsConfig
 from penstock.streams.horizon_watch import HorizonWatch
+from penstock.streams.known import Known
+from penstock.streams.matched_rate import MatchedRate
 from penstock.streams.nack_window import NackWindow
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.publish_rate import PublishRate
+from penstock.testing import a_message
 
 SECOND = 1_000_000  # ticks
 
@@ -202,3 +205,50 @@ def test_an_answer_that_takes_longer_than_the_patience_makes_the_patience_longer
         nacks.due([], answer_at)
     assert asked < 29 + 5
     assert nacks.round_trip == pytest.approx(3.0)
+
+
+def test_section_5_e1_a_relay_caches_recent_ticks_while_old_ones_pass_by_for_an_edge_that_recovers():
+    """Departure: a quarter of the cache is for what passes by, for a second edge that recovers."""
+    message = a_message(1)
+    cache = Known(bytes_max=100 * message.size_bytes, runs_max=1_000, late_share=0.25)
+    for tick in range(10_000, 10_100):
+        cache.learn(tick, tick, 1, [(tick, message)])
+    for tick in range(1, 5_000):
+        cache.learn(tick, tick, 1, [(tick, message)])
+    recent = cache.known(10_000, 10_100, 1, bytes_max=1 << 30, items_max=1 << 30)
+    assert sum(len(span.items) for span in recent) >= 74
+
+
+def test_figure_14_after_an_outage_the_pace_is_near_0_and_rises():
+    """001 does not say how often the pace is sampled; our samples go on while no query comes."""
+    watch = HorizonWatch(StreamsConfig(pace_interval=0.5))
+    for second in range(10):
+        watch.queried(second, 0, (1_000 + second) * SECOND, recovering=False, now=float(second))
+    assert watch.pace == pytest.approx(1.0)
+    watch.queried(10, 0, 1_009 * SECOND, recovering=True, now=130.0)
+    assert watch.pace is not None
+    assert watch.pace < 0.01
+    watch.queried(11, 0, 1_010 * SECOND, recovering=True, now=131.0)
+    assert 0.15 < watch.pace < 0.25
+
+
+def test_section_3_2_a_nack_has_a_least_size_and_names_nothing_beyond_the_window():
+    window = NackWindow(StreamsConfig(nack_window=10.0, receive_window=10.0))
+    for number in range(12):
+        window.decide(0.1, now=50.0 + 0.1 * number)
+    ends = [window.upto(position) for position in range(5 * SECOND, 6 * SECOND, 7_000)]
+    assert {later - earlier for earlier, later in pairwise(ends)} == {0, 100_000}
+    assert all(0 < end - 5 * SECOND - 7_000 * place <= window.ticks for place, end in enumerate(ends))
+
+
+def test_section_7_the_figures_of_an_alert_say_how_severe_the_congestion_is():
+    """Future work of the paper, and the product's rule: a mild alert lowers the rate a little, a severe one a lot."""
+    lowered = []
+    for arrives in (0.95, 0.6, 0.3):
+        rate = MatchedRate(StreamsConfig())
+        rate.alerted(Alert(1, arrives, lag=0.25), offered=125.0, next_query=2, now=10.0)
+        assert rate.rate is not None
+        lowered.append(rate.rate / 125.0)
+    assert lowered[0] > 0.7
+    assert lowered == sorted(lowered, reverse=True)
+    assert lowered[2] < 0.3
