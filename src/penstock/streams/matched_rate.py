@@ -41,7 +41,8 @@ GROWTH_FIRST = 0.01  # for each query
 GROWTH_FASTER = 1.3
 GROWTH_MAX = 0.25
 SHARE_GAIN = 0.5  # of the share, for each second of ticks per second
-SHARE_DOWN_MAX, SHARE_UP_MAX = 0.5, 0.25  # for each report
+SHARE_DOWN_MAX = 0.5  # for each report
+SHARE_UP_MAX = 0.02  # near its end a recovery is fast because it meets silence, and not because there is room
 QUERIES_MISSED = 2.5  # queries without a report: nobody recovers
 ANSWERED_WITHIN = 1.5  # queries: an alert to the last one would have come
 

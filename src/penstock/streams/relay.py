@@ -54,7 +54,7 @@ ASKED_MAX = 256  # ranges that one neighbour may wait for
 ANSWER_PACKETS = 256  # spans of one answer to a Nack
 PACKET_BYTES = 32_000  # of messages in one Knowledge packet, or one message: it fits a datagram
 TICKS_PER_SECOND = 1_000_000
-LATE_SHARE = 0.25  # of the cache, for what passes by for somebody who is behind: perhaps for a second one soon
+LATE_SHARE = 0.125  # of the cache, for what passes by for somebody who is behind: perhaps for a second one soon
 LATE_SHARE_READ = 0.5  # and where readers of our own may be behind, who ask for half a cache ahead
 
 
