@@ -21,7 +21,8 @@ smaller share of the rate that they had before, never less than `live_share`; if
 comes any more the share grows back to all of it. Both limits hold: the lower one counts. Missing feedback never
 throttles: without alerts nothing is lowered, and what was lowered is raised.
 
-State: two limits, each with what it was made from. Bounds: `rate_floor` below, what is offered above.
+State: two limits, each with what it was made from. Bounds: below `rate_floor`, or FLOOR_SHARE of what was sent before
+if that is less, because few messages may be large ones; above what is offered.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ LEAST_CAPACITY = 0.25  # of what was sent, after one alert: a moment's standstil
 DRAIN_MAX = 0.5  # of the capacity, that is left to the queue
 LAG_KEPT = 0.5  # of the lag that alerts: so much may wait, and the link never idles
 LAG_MARGIN = 1.5  # beyond the lag that is expected while a queue drains
+LEAST_FLOOR = 0.05  # messages per second
+FLOOR_SHARE = 0.02  # of what was sent before there was a limit
 TOO_HIGH = 0.7  # of the capacity, if a queue does not drain
 GROWTH_FIRST = 0.01  # for each query
 GROWTH_FASTER = 1.3
@@ -55,6 +58,7 @@ class MatchedRate:
         self._config = config
         self._counts_from = 0  # alerts that answer earlier queries do not count
         self._sent = SentHistory()
+        self._floor = config.rate_floor
         self._limit: float | None = None  # by what the way carries
         self._capacity = 0.0
         self._drained_at: float | None = None  # None: nothing drains
@@ -70,7 +74,7 @@ class MatchedRate:
         """Publications per second."""
         limits = [] if self._limit is None else [self._limit]
         if self._share < 1.0:
-            limits.append(max(self._config.rate_floor, self._share * self._before))
+            limits.append(max(self._floor, self._share * self._before))
         return min(limits, default=None)
 
     def alerted(self, alert: Alert, *, offered: float, next_query: int, now: float) -> bool:
@@ -80,6 +84,7 @@ class MatchedRate:
         before = self.rate
         if before is None:
             self._sent.begin(offered, now)
+            self._floor = min(self._config.rate_floor, max(LEAST_FLOOR, FLOOR_SHARE * self._sent.highest()))
         if alert.recovering < inf:
             self._report(alert.recovering, now)
         if alert.keeping_up < inf:
@@ -105,14 +110,14 @@ class MatchedRate:
             self._capacity = max(LEAST_CAPACITY * sent, min(sent, came)) / interval
         elif lag > self._lag_expected:
             self._capacity *= TOO_HIGH
-        self._capacity = max(self._config.rate_floor, self._capacity)
+        self._capacity = max(self._floor, self._capacity)
         queue = self._sent.between(arrived, now) / self._capacity
         if self._drained_at is None or lag > self._lag_expected:
             self._lag_expected = LAG_MARGIN * queue + self._config.lag_alert
         excess = max(0.0, queue - LAG_KEPT * self._config.lag_alert)
         drain = min(DRAIN_MAX, excess / interval)
         self._drained_at = now + (excess / drain if drain else 0.0)
-        self._limit = max(self._config.rate_floor, self._capacity * (1.0 - drain))
+        self._limit = max(self._floor, self._capacity * (1.0 - drain))
         self._growth = GROWTH_FIRST
 
     def _report(self, pace: float, now: float) -> None:

@@ -15,7 +15,7 @@ from penstock.streams.alert_minima import Alert
 from penstock.streams.config import StreamsConfig
 from penstock.streams.delay_window import DELAY, LEAST, DelayWindow, ShortestRoundTrip
 from penstock.streams.lag_watch import LagWatch
-from penstock.streams.matched_rate import MatchedRate
+from penstock.streams.matched_rate import LEAST_FLOOR, MatchedRate
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import Dcq, Uca
 from penstock.streams.pdcc import RelayControl
@@ -132,6 +132,15 @@ def test_a_clock_that_is_set_back_does_not_keep_the_limit_for_ever():
     assert rate.rate is None
 
 
+def test_the_floor_is_no_more_than_a_share_of_what_was_sent_because_few_messages_may_be_large():
+    for offered in (2.5, 20.0, 1_000.0):
+        rate = a_rate(rate_floor=10.0)
+        for sequence in range(1, 10):
+            alert(rate, sequence, float(sequence), offered=offered, keeping_up=0.0, lag=5.0)
+        assert rate.rate is not None
+        assert LEAST_FLOOR <= rate.rate <= 0.5 * offered
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_alerts_keep_the_invariants_of_the_rate(seed):
     random, rate = Random(seed), a_rate(rate_floor=2.0)
@@ -150,7 +159,7 @@ def test_random_alerts_keep_the_invariants_of_the_rate(seed):
         elif rate.raise_if_quiet(offered=random.choice((inf, offered)), now=now):
             assert before is not None
             assert rate.rate is None or rate.rate > before
-        assert rate.rate is None or 2.0 <= rate.rate < inf
+        assert rate.rate is None or LEAST_FLOOR <= rate.rate < inf
     for _ in range(200):
         now += 1.0
         rate.raise_if_quiet(offered=100.0, now=now)
