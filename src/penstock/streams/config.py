@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from penstock.kernel.choices import check_choices
+
 
 class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of brokers: [services.streams]."""
@@ -72,7 +74,8 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             *("ids_max", "pending_bytes_max", "names_max", "session_lease", "cache_bytes", "runs_max", "answer_bytes"),
             "packet_items",
             *("refresh_interval", "expire_after", "reads_max", "receive_window", "nack_window", "nack_retry_min"),
-            *("nack_retry_max", "outstanding_max", "readers_max"),
+            *("nack_retry_max", "outstanding_max", "readers_max", "query_interval", "quiet", "rate_step", "rate_floor"),
+            *("pace_interval", "lag_max", "lag_alert", "live_share", "nack_window_first", "nack_window_step"),
         ]
         for name in positive:
             value: Any = getattr(self, name)
@@ -80,6 +83,10 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(f"{name} is {value}; it must be above 0")
         if self.nack_window > self.receive_window:
             raise ValueError("nack_window is at most receive_window")
+        for name in ("decrease", "keep_of_increase", "smoothing", "alert_below", "live_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be between 0 and 1")
+        check_choices(self)
 
 
 class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
