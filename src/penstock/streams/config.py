@@ -56,7 +56,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     alert_below: float = 0.05  # seconds of ticks per second less than real time
     recovery_gain: float = 1.0  # and more than real time, for edges that recover
     lag_max: float = 4.0  # seconds of ticks behind the pubend
-    lag_alert: float = 0.2  # seconds that data may wait on their way; rule "measured"
+    lag_alert: float = 0.5  # seconds that data may wait on their way; rule "measured"
     live_share: float = 0.12  # of the rate, that pubends keep while an edge recovers; rule "measured"
     nack_window_first: float = 0.1  # seconds of ticks that are asked for at first; `nack_window` is the most
     nack_window_step: float = 0.1

@@ -65,7 +65,8 @@ class SharedState(Struct, frozen=True, array_like=True, gc=False):
 
     Everything up to `upto` was looked at. Of that, `given` is not done with: messages by the ticks since the one
     before, each with the attempts that were made and the member that holds it, by its place in `members`; -1: nobody.
-    `failed` was tried too often: ticks since the one before, and attempts.
+    `failed` was tried too often: ticks since the one before, and attempts. `forgiven`: of messages that were let be
+    tried again, the tick above the position, and the attempts that do not count.
     """
 
     ack_within: float
@@ -75,6 +76,7 @@ class SharedState(Struct, frozen=True, array_like=True, gc=False):
     members: tuple[str, ...] = ()
     given: tuple[tuple[int, int, int], ...] = ()
     failed: tuple[tuple[int, int], ...] = ()
+    forgiven: tuple[tuple[int, int], ...] = ()
 
 
 class NameRecord(Versioned, frozen=True, gc=False):

@@ -10,7 +10,7 @@ knows what the way carries and what waits on it, and sets its rate to that at on
                               rate     = capacity x (1 - drain), as long as draining takes
     the queue is drained      rate = capacity
     each query without alert  rate grows by GROWTH_FIRST, by a third more each time, at most by GROWTH_MAX: slowly near
-                              the capacity that was found, fast when that has changed
+                              the rate at which alerts came, fast well below it, and when that has changed
     publishers offer less     no limit
 
 While a queue drains alerts go on, and the lag that they name grows until the last tick from before has arrived. They
@@ -40,7 +40,12 @@ LAG_MARGIN = 1.5  # beyond the lag that is expected while a queue drains
 LEAST_FLOOR = 0.05  # messages per second
 FLOOR_SHARE = 0.02  # of what was sent before there was a limit
 TOO_HIGH = 0.7  # of the capacity, if a queue does not drain
-GROWTH_FIRST = 0.01  # for each query
+GROWTH_FIRST = 0.01  # for each query, near the rate at which alerts came
+GROWTH_FAR = 0.1  # and well below it
+FAR = 0.8  # of that rate
+PEAK_KEPT = 0.7  # of an earlier such rate, that counts still
+RATE_MAX = 1e9
+IDLE = 0.5  # messages: who has sent no more does not fill the way
 GROWTH_FASTER = 1.3
 GROWTH_MAX = 0.25
 SHARE_GAIN = 0.5  # of the share, for each second of ticks per second
@@ -64,6 +69,7 @@ class MatchedRate:
         self._drained_at: float | None = None  # None: nothing drains
         self._lag_expected = 0.0  # at most, while it does
         self._growth = GROWTH_FIRST
+        self._peak = 0.0  # the rate at which alerts came
         self._alerted_at = -inf
         self._before = 0.0  # the rate before an edge recovered
         self._share = 1.0  # of that
@@ -83,6 +89,8 @@ class MatchedRate:
             return False
         before = self.rate
         if before is None:
+            if offered * self._config.query_interval < IDLE:
+                return False
             self._sent.begin(offered, now)
             self._floor = min(self._config.rate_floor, max(LEAST_FLOOR, FLOOR_SHARE * self._sent.highest()))
         if alert.recovering < inf:
@@ -106,6 +114,7 @@ class MatchedRate:
         interval, arrived = self._config.query_interval, now - lag
         if self._drained_at is None:
             sent = self._sent.between(arrived - interval, arrived)
+            self._peak = max(PEAK_KEPT * self._peak, sent / interval)
             came = self._sent.between(arrived - pace * interval, arrived)
             self._capacity = max(LEAST_CAPACITY * sent, min(sent, came)) / interval
         elif lag > self._lag_expected:
@@ -148,7 +157,7 @@ class MatchedRate:
         if self._limit is not None:
             self._raise_limit(self._limit, before, now > self._alerted_at + ANSWERED_WITHIN * interval, now)
         if self.rate is not None and self.rate > offered:
-            self._limit = None
+            self._limit, self._peak = None, 0.0
             self._share = self._share if recovers else 1.0
 
     def _raise_limit(self, limit: float, rate: float, quiet: bool, now: float) -> None:
@@ -158,5 +167,6 @@ class MatchedRate:
             if quiet:
                 self._drained_at = None
         elif quiet and rate >= limit:  # a limit that does not count proves nothing
-            self._limit = limit + self._growth * (limit + self._config.rate_step)
+            growth = max(self._growth, GROWTH_FAR if limit < FAR * self._peak else 0.0)
+            self._limit = min(RATE_MAX, limit + growth * (limit + self._config.rate_step))
             self._growth = min(GROWTH_MAX, self._growth * GROWTH_FASTER)

@@ -132,8 +132,8 @@ class PublishQueue:
         return self.write(now)
 
     def offered(self, now: float) -> float:
-        """Publications per second that publishers would send; infinite if some wait for the limit."""
-        limited = self._allowance is not None and bool(self._waiting)
+        """Publications per second that publishers would send; infinite if some wait for the limit, not for the disk."""
+        limited = self._allowance is not None and len(self._waiting) > self._allowance.tokens(now)
         return inf if limited else self._arrivals.rate(now)
 
     def arrivals(self, now: float) -> float:

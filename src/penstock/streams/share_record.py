@@ -34,7 +34,8 @@ def record_of(window: ShareWindow, newest: NameRecord, failed_stream: str, seen:
         failed.append((tick - before, window.failed[tick].attempts))
         before = tick
     limits = (window.ack_within, window.attempts_max, failed_stream)
-    share = SharedState(*limits, window.upto, tuple(places), tuple(given), tuple(failed))
+    forgiven = tuple((tick - position, one.forgiven) for tick, one in sorted(window.open.items()) if one.forgiven)
+    share = SharedState(*limits, window.upto, tuple(places), tuple(given), tuple(failed), forgiven)
     return replace(newest, position=position, seen=seen, share=share)
 
 
@@ -43,10 +44,11 @@ def restored(record: NameRecord, lease: float, at: float) -> ShareWindow:
     share = record.share
     assert share is not None
     window = ShareWindow(share.upto, ack_within=share.ack_within, attempts_max=share.attempts_max, lease=lease)
-    tick = record.position
+    tick, forgiven = record.position, dict(share.forgiven)
     for step, attempts, place in share.given:
         tick += step
-        window.restore(tick, attempts, share.members[place] if place >= 0 else "", at)
+        holder = share.members[place] if place >= 0 else ""
+        window.restore(tick, attempts, holder, at, forgiven=forgiven.get(tick - record.position, 0))
     tick = record.position
     for step, attempts in share.failed:
         tick += step

@@ -84,14 +84,26 @@ class OpenMessage:
     """A message that nobody is done with."""
 
     __slots__ = (
-        *("attempts", "given_at", "given_to", "holder", "last_reader", "message", "planned", "prepaid", "ready_at"),
+        *(
+            "attempts",
+            "forgiven",
+            "given_at",
+            "given_to",
+            "holder",
+            "last_reader",
+            "message",
+            "planned",
+            "prepaid",
+            "ready_at",
+        ),
         *("received", "resend_at", "resend_delay", "suspect", "taken_at", "tick"),
     )
 
     def __init__(self, tick: Tick, message: Message | None) -> None:
         self.tick = tick
         self.message = message  # None: to be read from the log
-        self.attempts = 0
+        self.attempts = 0  # in all: each has a number that was never used before
+        self.forgiven = 0  # of them, that do not count any more
         self.prepaid = False  # the last attempt is counted, and was never sent
         self.holder: Member | None = None
         self.planned = False
@@ -155,7 +167,8 @@ class ShareWindow:
 
     def hungry(self) -> bool:
         """Whether members could soon take more than what waits: what they cannot take need not be kept here."""
-        return self.waiting() < 2 * sum(member.credit for member in self.members.values() if member.ready)
+        could_go = len(self._waiting) + len(self._suspects)
+        return could_go < 2 * sum(member.credit for member in self.members.values() if member.ready)
 
     def add(self, tick: Tick, message: Message) -> None:
         """One more message matches."""
@@ -163,11 +176,11 @@ class ShareWindow:
         self.size_bytes += message.size_bytes
         self._wait(self.open[tick], 0.0)
 
-    def restore(self, tick: Tick, attempts: int, holder: str, at: float) -> None:
+    def restore(self, tick: Tick, attempts: int, holder: str, at: float, *, forgiven: int = 0) -> None:
         """It was open when an earlier life ended, with this member or with none."""
         found = self.open[tick] = OpenMessage(tick, None)
         self.without_content[tick] = None
-        found.attempts = attempts
+        found.attempts, found.forgiven = attempts, forgiven
         if not holder:
             found.suspect = attempts > 0
             self._tried_before(found, at)
@@ -354,7 +367,7 @@ class ShareWindow:
         pause, message.suspect = 0.0, False
         if verdict is ShareVerdict.REJECTED:
             self.rejected += 1
-            pause = min(REJECTED_PAUSE_MAX, REJECTED_PAUSE * 2.0 ** min(30, message.attempts - 1))
+            pause = min(REJECTED_PAUSE_MAX, REJECTED_PAUSE * 2.0 ** min(30, message.attempts - message.forgiven - 1))
         else:
             message.attempts -= 1
         self._end_attempt(message, at, pause)
@@ -363,12 +376,11 @@ class ShareWindow:
     # Failed ones.
 
     def redeliver_failed(self) -> int:
-        """They are tried again, from the first attempt on."""
+        """They are tried again, as often as before."""
         count = 0
         for tick in list(self.failed)[: OPEN_MAX - len(self.open)]:
             message = self.open[tick] = self.failed.pop(tick)
-            message.attempts, message.suspect = 0, False
-            message.given_to.clear()
+            message.forgiven, message.suspect = message.attempts, False
             self.without_content[tick] = None
             self._wait(message, 0.0)
             self.dirty = True
@@ -415,7 +427,7 @@ class ShareWindow:
             self._tried_before(message, at + pause)
 
     def _tried_before(self, message: OpenMessage, ready_at: float) -> None:
-        if message.attempts >= self.attempts_max:
+        if message.attempts - message.forgiven >= self.attempts_max:
             self._fail(message)
         else:
             self._wait(message, ready_at)

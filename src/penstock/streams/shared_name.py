@@ -177,10 +177,9 @@ class SharedName:
                 self._gap_heard(tick)
                 continue
             problem = self.window.judge(member, tick, attempt, verdict, at)
-            if problem:
+            if problem:  # it counts for nothing, and need not be said again
                 effects.append(InputRefused(member.reader, f"'{self.name}': {problem}"))
-                continue
-            over = verdict in SETTLING or not self.window.holds(member, tick, attempt)
+            over = bool(problem) or verdict in SETTLING or not self.window.holds(member, tick, attempt)
             if over and len(self._settled) < SETTLED_MAX:
                 self._settled.append((member.reader, (tick, attempt)))
         if new:

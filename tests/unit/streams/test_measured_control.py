@@ -84,7 +84,7 @@ def test_an_alert_sets_the_rate_to_what_arrived_less_what_drains_the_queue_and_t
 
 def test_near_what_the_way_carries_it_grows_slowly_and_then_ever_faster_until_it_limits_nothing():
     rate = a_rate()
-    alert(rate, 1, 10.0, keeping_up=0.5, lag=0.3)
+    alert(rate, 1, 10.0, keeping_up=0.9, lag=0.3)
     rates: list[float] = []
     now = 12.0
     while rate.rate is not None:
@@ -96,6 +96,21 @@ def test_near_what_the_way_carries_it_grows_slowly_and_then_ever_faster_until_it
     assert steps == sorted(steps)
     assert steps[-1] <= 1.26 + 0.01
     assert now < 40.0
+
+
+def test_well_below_the_rate_at_which_alerts_came_it_grows_fast_unless_they_come_again():
+    rate = a_rate()
+    alert(rate, 1, 10.0, keeping_up=0.4, lag=0.3)
+    for second in (12.0, 13.0, 14.0, 15.0):
+        rate.raise_if_quiet(offered=100.0, now=second)
+    assert rate.rate is not None
+    assert rate.rate > 1.25 * 40.0
+
+
+def test_an_alert_to_a_stream_that_is_idle_limits_nothing():
+    rate = a_rate()
+    assert not alert(rate, 1, 10.0, offered=0.0, keeping_up=0.0, recovering=0.5, lag=3.0)
+    assert rate.rate is None
 
 
 def test_if_the_queue_does_not_drain_the_capacity_was_too_high():
@@ -194,8 +209,8 @@ def test_what_a_query_named_has_come_in_time_so_nothing_is_said():
 
 def test_data_that_wait_are_told_with_how_long_and_how_fast_they_come():
     assert answers([0.0, 0.5, 1.0])[1:] == [
-        (pytest.approx(0.5), inf, pytest.approx(0.7)),
-        (pytest.approx(0.5), inf, pytest.approx(1.2)),
+        (pytest.approx(0.5), inf, pytest.approx(1.0)),
+        (pytest.approx(0.5), inf, pytest.approx(1.5)),
     ]
 
 

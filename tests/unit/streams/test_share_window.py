@@ -92,7 +92,11 @@ def test_a_rejected_message_comes_again_after_a_pause_to_somebody_else_and_fails
     assert window.redeliver_failed() == 1
     window.load(1, a_message(1))
     assert given(window, 9.0) == {"b": [1]}
-    assert window.open[1].attempts == 1
+    assert window.open[1].attempts == 4  # a number that no member has heard before
+    for attempt, (member, at) in enumerate((("b", 9.0), ("a", 20.0), ("b", 40.0)), 4):
+        given(window, at)
+        say(window, member, 1, ShareVerdict.REJECTED, at, attempt=attempt)
+    assert list(window.failed) == [1]
 
 
 def test_what_is_returned_unseen_was_not_tried() -> None:
