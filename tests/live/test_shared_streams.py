@@ -81,7 +81,7 @@ def test_what_is_rejected_too_often_is_stored_elsewhere_or_kept_in_a_list() -> N
         with orders.subscribe(durable="listed", **asked) as messages:
             assert orders.failed(durable="listed", redeliver=True)["pubends"][0]["redelivered"] == 1
             (message,) = messages.take(1, timeout=WITHIN)
-            assert message.attempt == 1
+            assert message.attempt == 3
             messages.ack()
         with pytest.raises(penstock.StreamRefused, match="shared"), orders.subscribe(durable="listed"):
             pass

@@ -24,7 +24,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def attempts_are_forgotten_in_a_restart(patch: pytest.MonkeyPatch) -> None:
     original = ShareWindow.restore
 
-    def restore(self: Any, tick: int, attempts: int, holder: str, at: float) -> None:
+    def restore(self: Any, tick: int, attempts: int, holder: str, at: float, *, forgiven: int = 0) -> None:
         original(self, tick, 0, "", at)
 
     patch.setattr(ShareWindow, "restore", restore)

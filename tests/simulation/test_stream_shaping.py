@@ -14,7 +14,9 @@ from penstock.sim.run import simulate
 from penstock.streams.config import StreamsClientConfig, StreamsConfig
 from penstock.streams.records import PublisherSlowed, StreamConfirmed
 
-CONTROL = StreamsConfig(query_interval=0.2, smoothing=0.5, lag_max=0.5, quiet=2.0, rate_floor=20.0, rate_step=10.0)
+CONTROL = StreamsConfig(
+    query_interval=0.2, control_rule="paper", smoothing=0.5, lag_max=0.5, rate_floor=20.0, rate_step=10.0
+)
 IMPATIENT = StreamsClientConfig(give_up_after=2.0, retry_min=0.2, retry_max=1.0)
 
 

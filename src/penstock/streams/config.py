@@ -47,7 +47,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     query_interval: float = 1.0  # between two queries of a pubend
     quiet: float = 2.0  # without alerts, before the rate is raised
     rate_step: float = 2.0  # messages/s that it is raised by at least
-    rate_floor: float = 10.0  # messages/s that it is never below; or 2 % of what was sent, if that is less (not in 001)
+    rate_floor: float = 10.0  # messages/s that it is never below; or 5 kB/s, if that is less (not in 001)
     increase: float = 0.05
     decrease: float = 0.5
     keep_of_increase: float = 0.25  # of the last increase, when the rate falls for the first time after it

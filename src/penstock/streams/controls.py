@@ -80,9 +80,10 @@ class Controls:
         relay = self._relays.get(packet.pubend)
         if relay is None or sender != relay.upstream or packet.epoch != relay.epoch:
             return []
-        if relay.has_readers and self._config.control_rule == "measured":
+        control = self._control(relay)
+        if relay.has_readers and self._config.control_rule == "measured" and not control.waits:
             self._timers.set(StreamTimer.EDGE_LAG, now + self._config.lag_alert, relay.pubend)
-        return self._control(relay).queried(packet, now=now)
+        return control.queried(packet, now=now)
 
     def looked(self, pubend: str, *, now: float) -> list[Effect]:
         """A while ago a pubend has asked: has what it spoke of come?"""
@@ -102,7 +103,7 @@ class Controls:
         here, control = self._pubends.get(packet.pubend), self._at_source.get(packet.pubend)
         if here is None or control is None:
             return []
-        effects = control.alerted(packet, offered=here.arrivals(now), now=now)
+        effects = control.alerted(packet, offered=here.arrivals(now), message_bytes=here.message_bytes, now=now)
         return effects + here.limit(control.limit(self._name_of), now=now)
 
     def _control(self, relay: Relay) -> RelayControl:

@@ -34,6 +34,7 @@ class LagWatch:
     def __init__(self, config: StreamsConfig) -> None:
         self.recovery_pace: float | None = None  # None: not recovering, or not measured yet
         self._config = config
+        self.waits = False  # for the look at what the last query named
         self._query: Dcq | None = None
         self._queried_at = 0.0
         self._heard: Tick = 0
@@ -41,11 +42,13 @@ class LagWatch:
         self._at = 0.0
 
     def queried(self, packet: Dcq, *, now: float) -> None:
-        """The pubend asks."""
-        self._query, self._queried_at = packet, now
+        """The pubend asks; if it asks again before the look that the last one led to, that one counts."""
+        if not self.waits:
+            self._query, self._queried_at, self.waits = packet, now, True
 
     def look(self, heard: Tick, horizon: Tick, *, ignoring: bool, now: float) -> float | None:
         """A while after the query; returns how fast we hear of new ticks, None if that cannot be told."""
+        self.waits = False
         before, horizon_before, since = self._heard, self._horizon, now - self._at
         self._heard, self._horizon, self._at = heard, horizon, now
         recovers = ignoring or heard - horizon > self._config.lag_max * SECOND

@@ -21,8 +21,8 @@ smaller share of the rate that they had before, never less than `live_share`; if
 comes any more the share grows back to all of it. Both limits hold: the lower one counts. Missing feedback never
 throttles: without alerts nothing is lowered, and what was lowered is raised.
 
-State: two limits, each with what it was made from. Bounds: below `rate_floor`, or FLOOR_SHARE of what was sent before
-if that is less, because few messages may be large ones; above what is offered.
+State: two limits, each with what it was made from. Bounds: below `rate_floor`, or FLOOR_BYTES per second if messages
+are so large that this is less; above what is offered.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ LEAST_CAPACITY = 0.25  # of what was sent, after one alert: a moment's standstil
 DRAIN_MAX = 0.5  # of the capacity, that is left to the queue
 LAG_KEPT = 0.5  # of the lag that alerts: so much may wait, and the link never idles
 LAG_MARGIN = 1.5  # beyond the lag that is expected while a queue drains
-LEAST_FLOOR = 0.05  # messages per second
-FLOOR_SHARE = 0.02  # of what was sent before there was a limit
+LEAST_FLOOR = 0.1  # messages per second
+FLOOR_BYTES = 5_000.0  # per second
 TOO_HIGH = 0.7  # of the capacity, if a queue does not drain
 GROWTH_FIRST = 0.01  # for each query, near the rate at which alerts came
 GROWTH_FAR = 0.1  # and well below it
@@ -63,6 +63,7 @@ class MatchedRate:
         self._config = config
         self._counts_from = 0  # alerts that answer earlier queries do not count
         self._sent = SentHistory()
+        self.message_bytes = 0.0  # the mean size of what is published
         self._floor = config.rate_floor
         self._limit: float | None = None  # by what the way carries
         self._capacity = 0.0
@@ -92,7 +93,7 @@ class MatchedRate:
             if offered * self._config.query_interval < IDLE:
                 return False
             self._sent.begin(offered, now)
-            self._floor = min(self._config.rate_floor, max(LEAST_FLOOR, FLOOR_SHARE * self._sent.highest()))
+            self._floor = min(self._config.rate_floor, max(LEAST_FLOOR, FLOOR_BYTES / max(1.0, self.message_bytes)))
         if alert.recovering < inf:
             self._report(alert.recovering, now)
         if alert.keeping_up < inf:

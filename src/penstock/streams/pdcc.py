@@ -52,6 +52,11 @@ class RelayControl:
         """How fast our doubt horizon recovers; None if it does not, or nobody asks for that."""
         return self._lag_watch.recovery_pace
 
+    @property
+    def waits(self) -> bool:
+        """Whether `looked` will be called for an earlier query."""
+        return self._lag_watch.waits
+
     def queried(self, packet: Dcq, *, now: float) -> list[Effect]:
         """Pass a query on, and answer it for our own readers, now or when `looked` is called."""
         relay = self.relay
@@ -113,7 +118,9 @@ class PubendControl:
 
     def __init__(self, pubend: str, epoch: int, config: StreamsConfig, newest: Tick) -> None:
         self.epoch = epoch
-        self._rate = PublishRate(config) if config.control_rule == "paper" else MatchedRate(config)
+        self._rate: PublishRate | MatchedRate = (
+            PublishRate(config) if config.control_rule == "paper" else MatchedRate(config)
+        )
         self._pubend = pubend
         self._sequence = newest // TICKS_PER_MILLISECOND
         self._last: tuple[Uca, float] | None = None  # the last alert, and when it came
@@ -139,12 +146,14 @@ class PubendControl:
         self._sequence += 1
         return Dcq(self._pubend, self.epoch, self._sequence, newest)
 
-    def alerted(self, packet: Uca, *, offered: float, now: float) -> list[Effect]:
-        """An alert has come up."""
+    def alerted(self, packet: Uca, *, offered: float, message_bytes: float, now: float) -> list[Effect]:
+        """An alert has come up; `offered`: messages per second that publishers send, of this size."""
         if packet.sequence > self._sequence:
             return []
         self._last = (packet, now)
         before = self.rate
+        if isinstance(self._rate, MatchedRate):
+            self._rate.message_bytes = message_bytes
         self._rate.alerted(read_alert(packet), offered=offered, next_query=self._sequence + 1, now=now)
         effects: list[Effect] = [
             AlertReceived(self._pubend, packet.sequence, _shown(packet.keeping_up), _shown(packet.recovering))

@@ -311,6 +311,11 @@ class Pubend:
         """Publications per second that publishers would send."""
         return self._queue.offered(now)
 
+    @property
+    def message_bytes(self) -> float:
+        """The mean size of what came lately."""
+        return self._queue.message_bytes
+
     def arrivals(self, now: float) -> float:
         """Publications per second that came lately."""
         return self._queue.arrivals(now)

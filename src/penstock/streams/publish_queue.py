@@ -43,6 +43,7 @@ BURST_SECONDS = 0.1  # of the rate that may be written at once after a quiet mom
 ARRIVALS_WINDOW = 1.0  # seconds over which arrivals are counted
 BATCH_BYTES_MAX = 4 << 20
 ASKERS_MAX = 16
+MEAN_SHARE = 0.1  # of the newest message in the mean size
 
 
 class PublishQueue:
@@ -68,6 +69,7 @@ class PublishQueue:
         self._allowance: TokenBucket | None = None  # None: no limit
         self._notices = WaitNotices(core)
         self._arrivals = RateEstimator(ARRIVALS_WINDOW)
+        self.message_bytes = 0.0  # of those that came lately, on the mean
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._batch)
@@ -95,6 +97,7 @@ class PublishQueue:
             return self._notices.told(self.limited, asker, now) + self._refuse(asker, busy, True, now)
         self._waiting.add(publication)
         self._arrivals.add(now)
+        self.message_bytes += MEAN_SHARE * (len(entry) - self.message_bytes)
         self._by_id[publication.publication_id] = publication
         self.size_bytes += size_bytes
         effects = self.write(now) if write else []

@@ -147,9 +147,10 @@ def test_a_clock_that_is_set_back_does_not_keep_the_limit_for_ever():
     assert rate.rate is None
 
 
-def test_the_floor_is_no_more_than_a_share_of_what_was_sent_because_few_messages_may_be_large():
-    for offered in (2.5, 20.0, 1_000.0):
+def test_the_floor_is_so_many_bytes_where_messages_are_large():
+    for offered, message_bytes in ((2.5, 18_000.0), (20.0, 4_000.0), (1_000.0, 100.0)):
         rate = a_rate(rate_floor=10.0)
+        rate.message_bytes = message_bytes
         for sequence in range(1, 10):
             alert(rate, sequence, float(sequence), offered=offered, keeping_up=0.0, lag=5.0)
         assert rate.rate is not None

@@ -289,9 +289,9 @@ def test_a_pubend_hears_no_alert_to_a_query_that_it_did_not_send_and_goes_on_abo
     control = PubendControl(PUBEND, EPOCH, StreamsConfig(), 5 * SECOND)
     first = control.query(5 * SECOND)
     assert (first.sequence, first.newest) == (5_001, 5 * SECOND)
-    assert control.alerted(Uca(PUBEND, EPOCH, 5_002, 0.5, None), offered=100.0, now=1.0) == []
+    assert control.alerted(Uca(PUBEND, EPOCH, 5_002, 0.5, None), offered=100.0, message_bytes=100.0, now=1.0) == []
     assert control.rate is None
-    effects = control.alerted(Uca(PUBEND, EPOCH, 5_001, 0.5, None), offered=100.0, now=1.0)
+    effects = control.alerted(Uca(PUBEND, EPOCH, 5_001, 0.5, None), offered=100.0, message_bytes=100.0, now=1.0)
     assert effects == [AlertReceived(PUBEND, 5_001, 0.5, -1.0), PublishRateChanged(PUBEND, 50.0, "alert")]
     later = PubendControl(PUBEND, EPOCH, StreamsConfig(), 65 * SECOND)  # a minute later, after a crash
     assert later.query(65 * SECOND).sequence > first.sequence + 60
