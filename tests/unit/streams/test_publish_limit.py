@@ -176,9 +176,9 @@ def test_the_reason_of_a_limit_is_the_last_alert_those_who_keep_up_first() -> No
     control = PubendControl("orders/0", 7, StreamsConfig(), 5 * SECOND)
     assert control.limit(str) is None
     query = control.query(5 * SECOND)
-    control.alerted(Uca("orders/0", 7, query.sequence, 0.5, 1.2, 3, 4), offered=100.0, now=1.0)
+    control.alerted(Uca("orders/0", 7, query.sequence, 0.5, 1.2, 3, 4), offered=100.0, message_bytes=100.0, now=1.0)
     assert control.limit(lambda broker: f"b{broker}") == PublishLimit(50.0, 1.0, "b3", False, 0.5, 1.0)
-    control.alerted(Uca("orders/0", 7, query.sequence, None, 1.2, None, 4), offered=100.0, now=2.0)
+    control.alerted(Uca("orders/0", 7, query.sequence, None, 1.2, None, 4), offered=100.0, message_bytes=100.0, now=2.0)
     limit = control.limit(lambda broker: f"b{broker}")
     assert limit == PublishLimit(50.0, 1.0, "b4", True, 1.2, 2.0)
     assert limit is not None
