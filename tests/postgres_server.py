@@ -133,7 +133,7 @@ class PostgresServer:
         program = shutil.which("prlimit")  # found as ourselves: its user may not look into every folder of our path
         if program is None:
             pytest.skip("there is no prlimit here")
-        subprocess.run([program, f"--pid={pid}", f"--fsize={limit}:"], check=True, **self._as())
+        subprocess.run([os.path.realpath(program), f"--pid={pid}", f"--fsize={limit}:"], check=True, **self._as())
 
     def execute(self, text: str, *values: object) -> list[tuple[object, ...]]:
         """As somebody else at the server would."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from penstock.live.quiet_log import QuietLog, left_out_text
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 T = TypeVar("T")
 
 
@@ -18,16 +19,25 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(main)
-    result: T = uvloop.run(main)
+        return asyncio.run(_deaf_at_the_end(main))
+    result: T = uvloop.run(_deaf_at_the_end(main))
     return result
+
+
+async def _deaf_at_the_end(main: Coroutine[Any, Any, T]) -> T:
+    """A signal that comes while the loop closes would write to a pipe that is closed: a traceback, and nothing more."""
+    try:
+        return await main
+    finally:
+        for number in SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
 
 
 def stop_on_signals() -> asyncio.Event:
     """An event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
     return stop
 
