@@ -146,6 +146,7 @@ def test_every_experiment_of_the_issue_is_registered_and_every_criterion_is_meas
         "pdcc-doubt-horizon-rate",
         "pdcc-uca-classes",
         "pdcc-recovery-time-vs-threshold",
+        "pdcc-recovery-time-afar",
         "pdcc-without-sdcc",
         "sdcc-without-pdcc",
         "pdcc-beyond",

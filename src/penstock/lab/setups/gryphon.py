@@ -91,6 +91,7 @@ def simple_network(
     rates: Sequence[tuple[str, str, float]] = (),  # links with fewer KB/s, from the beginning
     faults: Sequence[FaultSpec] = (),
     fewer: int = 1,
+    delay: float = DELAY,
 ) -> Scenario:
     """Figure 1: PB, IB, SB1, SB2."""
     pairs = [("PB", "IB"), ("IB", "SB1"), ("IB", "SB2")]
@@ -106,6 +107,7 @@ def simple_network(
         rates=rates,
         faults=faults,
         fewer=fewer,
+        delay=delay,
     )
 
 
@@ -173,6 +175,7 @@ def stream_network(
     rates: Sequence[tuple[str, str, float]] = (),
     faults: Sequence[FaultSpec] = (),
     fewer: int = 1,
+    delay: float = DELAY,  # of each link
     parts: int = READERS,  # into which messages fall, all alike
     homes: Sequence[str] = ("PB",) * PUBENDS,  # of pubends, and of the publisher that each has
 ) -> Scenario:
@@ -182,7 +185,7 @@ def stream_network(
         LinkSpec(
             between=pair,
             kind="reliable",
-            delay=DELAY,
+            delay=delay,
             rate_bits_per_s=slow[pair] * KB if pair in slow else FAST,
             queue_packets=10_000_000,
         )
