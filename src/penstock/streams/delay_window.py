@@ -1,10 +1,13 @@
 """How much an edge asks for at once: the product's rule of SDCC.
 
 The NACK window is a length of ticks. For each window that has passed through it opens by a step, and closes by a share
-that grows with the time that answers wait on their way: the round trip less the shortest one. That time is kept near
-DELAY, which fills the link and leaves it to live messages: an edge that keeps up is far from alerting (`lag_alert`).
-All pubends of an edge that share a way see the same delay, open by the same step and close by the same share, so their
-windows become equal: they recover side by side. A recovery begins with doubling, until answers wait at all.
+that grows with the time that answers wait on their way: the round trip less the shortest one, both means over a window,
+because some answers come from a cache nearby and some from the log. That time is kept near DELAY, which fills the link
+and leaves it to live messages: an edge that keeps up is far from alerting (`lag_alert`). All pubends of an edge that
+share a way see the same delay, open by the same step and close by the same share, so their windows become equal: they
+recover side by side. A recovery begins with doubling, until answers wait at all. If answers still wait at the least
+window, it is not we who make them wait: they come from further away than those before. What they took is the shortest
+round trip from then on.
 
 001 counts gains and losses of window / round trip instead (`nack_window`), which stops growing at ten steps however
 long the round trip, and leaves each pubend the window that it had by chance.
@@ -47,6 +50,10 @@ class ShortestRoundTrip:
         self.seconds = min(self.seconds, seconds) if fresh else seconds
         self._measured_at = now
 
+    def longer(self, seconds: float) -> None:
+        """The way has become longer."""
+        self.seconds = seconds
+
 
 class DelayWindow:
     """The NACK window of one pubend at one edge."""
@@ -66,12 +73,16 @@ class DelayWindow:
         sample = nacks.take_sample()
         if sample is not None:
             self._samples = [*self._samples[-SAMPLES_MAX + 1 :], sample]
-            self.shortest.measured(sample, now=now)
         if not 0.0 <= now - self._answered_at <= FORGET_AFTER:  # another recovery
             self.ticks, self._doubling, self._decided_at = self._first, True, horizon
         self._answered_at = now
         if self._samples and horizon >= self._decided_at + self.ticks:
-            self._decide(fmean(self._samples) - self.shortest.seconds)
+            took = fmean(self._samples)
+            self.shortest.measured(took, now=now)
+            waits = took - self.shortest.seconds
+            if self.ticks <= LEAST * SECOND and waits > DELAY:
+                self.shortest.longer(took)
+            self._decide(waits)
             self._decided_at = horizon
             self._samples = []
 

@@ -249,6 +249,17 @@ def test_the_window_doubles_while_answers_do_not_wait_and_then_stays_where_they_
     assert all(DELAY / 2 <= size / 20.0 - 0.02 <= DELAY for size in sizes[100:])
 
 
+def test_answers_that_come_from_further_away_do_not_keep_the_window_shut():
+    window = DelayWindow(StreamsConfig(), ShortestRoundTrip())
+    horizon, now = SECOND, 100.0
+    for count in range(300):
+        base = 0.005 if count < 10 else 0.2  # first a relay answers, then the pubend
+        round_trip = max(base, window.ticks / SECOND / 20.0)
+        horizon, now = horizon + window.ticks, now + round_trip
+        answered(window, round_trip, horizon, now)
+    assert window.ticks > 4 * SECOND  # the way carries 20 seconds of ticks per second
+
+
 def test_pubends_that_share_a_way_get_equal_windows():
     shortest = ShortestRoundTrip()
     windows = [DelayWindow(StreamsConfig(), shortest) for _ in range(3)]
