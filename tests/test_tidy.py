@@ -114,6 +114,8 @@ PUBLIC = [
     "PenstockError",
     "PredicateSyntaxError",
     "PredicateTooLarge",
+    "PriceReport",
+    "PricingClientConfig",
     "PublisherReport",
     "ReaderEnded",
     "ReaderReport",

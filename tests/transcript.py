@@ -21,6 +21,7 @@ from penstock.content.message import Message
 from penstock.kernel.machine import Deliver, Done, Effect, Refused, Send
 from penstock.kernel.packet import Packet
 from penstock.overlay.credit import Credit
+from penstock.overlay.link_reports import LinkReport
 from penstock.overlay.packets import (
     Answer,
     Attach,
@@ -34,6 +35,7 @@ from penstock.overlay.packets import (
     Summary,
     Unsubscribe,
 )
+from penstock.pricing.packets import Bought, PricedPublication, PricedPublish
 from penstock.testing import ClientMachine, Flight, Pump
 from penstock.transport.config import TransportConfig
 from penstock.transport.wire import control_messages as control
@@ -175,7 +177,7 @@ def _summary(packet: Summary) -> str:
     return "; ".join(f"broker {known[0]}: links {known[2]}, interest {known[3]}" for known in packet.known)
 
 
-def _publication(packet: Publication) -> str:
+def _publication(packet: Publication | PricedPublication) -> str:
     brokers = ", ".join(map(str, packet.destinations))
     return f"{message_text(packet.message)} for brokers {brokers}; {packet.hops_left} hops left"
 
@@ -201,6 +203,10 @@ def _credit(packet: Credit) -> str:
     return f"lane {packet.lane.name}: {packet.bytes_in_all:,} bytes in all"
 
 
+def _prices(packet: LinkReport) -> str:
+    return ", ".join(f"to {neighbour}: {value:.2f}" for neighbour, value in packet.values)
+
+
 _TEXTS: dict[type[Packet], Callable[..., str]] = {
     Hello: _hello,
     LinkState: _link_state,
@@ -214,6 +220,10 @@ _TEXTS: dict[type[Packet], Callable[..., str]] = {
     Publish: _publish,
     Delivery: _delivery,
     Credit: _credit,
+    PricedPublish: lambda packet: f"{packet.number}: {message_text(packet.message)}",
+    PricedPublication: lambda packet: _publication(packet),
+    Bought: lambda packet: ", ".join(map(str, packet.numbers)),
+    LinkReport: lambda packet: f"of broker {packet.origin}: " + _prices(packet),
 }
 
 

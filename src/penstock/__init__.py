@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from penstock.live.wire.addresses import Address
     from penstock.live.wire.connection import ConnectionConfig
     from penstock.overlay.config import ClientConfig
+    from penstock.pricing.config import PricingClientConfig
+    from penstock.pricing.status import PriceReport
     from penstock.streams.client_publishing import PublisherReport
     from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.streams.config import StreamsClientConfig
@@ -84,6 +86,8 @@ __all__ = [
     "PenstockError",
     "PredicateSyntaxError",
     "PredicateTooLarge",
+    "PriceReport",
+    "PricingClientConfig",
     "PublisherReport",
     "ReaderEnded",
     "ReaderReport",
@@ -150,6 +154,8 @@ _PLACES = {
     "StreamsClientConfig": "streams.config",
     "Subscription": "live.client.subscription",
     "Trace": "kernel.trace",
+    "PriceReport": "pricing.status",
+    "PricingClientConfig": "pricing.config",
     "TransportConfig": "transport.config",
     "UnknownStream": "errors",
     "Unreachable": "errors",

@@ -24,12 +24,13 @@ from penstock.kernel.packet import CLIENT, Packet
 from penstock.kernel.service import Service
 from penstock.kernel.trace import SHARED_KINDS, Record
 from penstock.overlay.codec import Codec
-from penstock.overlay.service import FORWARDING, ROUTING
+from penstock.overlay.service import FORWARDING, REPORTS, ROUTING
 from penstock.overlay.status import STATUS
+from penstock.pricing.service import PRICING
 from penstock.streams.service import STREAMS
 from penstock.transport.service import TRANSPORT
 
-SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, TRANSPORT, STREAMS)
+SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, REPORTS, PRICING, TRANSPORT, STREAMS)
 
 VARIABLE = "PENSTOCK_SERVICES"
 # Keys of a client's and of a subscription's table in a network file, and arguments of connect, subscribe and publish.

@@ -47,7 +47,9 @@ def test_papers_are_named_by_their_titles() -> None:
 
 def test_every_experiment_belongs_to_a_family() -> None:
     assert [name for names in families().values() for name in names] == list(experiments())
-    assert list(families()) == ["throughput", "delays", "ordering", "detection", "recovery", "congestion", "gryphon"]
+    assert list(families()) == [
+        *("throughput", "delays", "ordering", "detection", "recovery", "congestion", "gryphon", "spread", "compared")
+    ]
 
 
 def test_what_is_compared_has_one_scale_and_one_legend() -> None:

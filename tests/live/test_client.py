@@ -473,6 +473,7 @@ NETWORK = {
     "name",
     "on_withheld",
     "open",
+    "price",
     "publish",
     "reconnects",
     "slowed",

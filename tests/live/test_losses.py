@@ -273,7 +273,7 @@ def test_a_broker_acknowledges_when_all_has_gone_on_and_not_before() -> None:
             port = here._link.port
             assert port is not None
             await until(
-                lambda: any(one.peer and one.peer.name == "p" and one.packets_in == 2 for one in broker.connections)
+                lambda: any(one.peer and one.peer.name == "p" and one.packets_in == 3 for one in broker.connections)
             )
             assert port.connection.handed_over.messages_unknown == 1
             there._link.port.connection.release()

@@ -83,7 +83,7 @@ def test_2_7_a_message_is_matched_against_all_interest_once_at_home_and_nowhere_
     pump = a_tree({2: "n = 1"})
     for number in (1, 3, 4):
         routing = node(pump, number).machine(Routing)
-        routing._origins[2].interest.clear()
+        routing.origins[2].interest.clear()
         assert len(routing.form) == 0
     publish(pump, "p", a_message(1))
     pump.run()

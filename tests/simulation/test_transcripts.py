@@ -21,6 +21,7 @@ from penstock.overlay.node import Node
 from penstock.overlay.packets import Publication
 from penstock.testing import ClientMachine, Flight, a_broker, a_client, broker_name
 from penstock.transport.config import TransportConfig
+from priced_network import PricedNetwork
 from transcript import Transcript
 
 FOLDER = Path(__file__).parent / "transcripts"
@@ -190,12 +191,41 @@ def a_lane_is_held() -> Transcript:
     return transcript
 
 
+def a_message_is_bought() -> Transcript:
+    transcript = Transcript(
+        "What is priced waits at its home until it is paid: at once, or with the next salary. A link that fills becomes"
+        " dear, and everybody hears of it. (No Hellos and no prices of each interval shown.)",
+        hide=("Hello", "LinkPriced"),
+    )
+    network = PricedNetwork(2, pump=transcript, first_balance=1.0, salary=1.0, first_period=0.5, soft_limit=2.0)
+    network.client("reader", "b1", "topic = 'freight'")
+    network.client("writer", "b0")
+    transcript.advance(0.35)
+    transcript.begin()
+    transcript.note("writer publishes two messages; it has one dollar, and each costs one")
+    network.publish("writer")
+    network.publish("writer")
+    transcript.advance(0.5)
+    transcript.note("the link of b0 and b1 takes nothing more, and writer publishes again")
+    network.room("b0", "b1", 0)
+    network.publish("writer")
+    transcript.advance(0.5)
+    transcript.note("the buffer has made the link dear: the next message takes more than one salary")
+    network.publish("writer")
+    transcript.advance(0.3)
+    transcript.note("the link goes on")
+    network.room("b0", "b1", 1 << 30)
+    transcript.advance(0.8)
+    return transcript
+
+
 SHOWN = {
     "two-brokers-meet": two_brokers_meet,
     "across-three-brokers": across_three_brokers,
     "a-link-fails": a_link_fails,
     "a-loss-is-repaired": a_loss_is_repaired,
     "a-lane-is-held": a_lane_is_held,
+    "a-message-is-bought": a_message_is_bought,
 }
 
 

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
-STREAMS = "streams"  # the service that has tables of its own
+STREAMS, PRICING = "streams", "pricing"  # services that have tables of their own
+REPORTS = "reports"  # of which nothing is said while nobody is silent
 BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
 RIGHT = (
+    "balance",
+    "buffer",
+    "costs",
+    "price",
     "cached",
     "downstream",
     "longest",
@@ -187,6 +192,11 @@ def _drawn(found: dict[str, Any]) -> Group:
         if service == STREAMS:
             parts += _drawn_streams(status, found.get("incarnation", 0) / 1000 + found["uptime"])
             continue
+        if service == PRICING:
+            parts += drawn_prices(status)
+            continue
+        if service == REPORTS and not any(status.values()):
+            continue
         words = ", ".join(f"{name.replace('_', ' ')} {plain(json.dumps(value))}" for name, value in status.items())
         parts.append(Text.from_markup(f"{plain(service)}: {words}"))
     if found["slowed"] is not None:
@@ -216,6 +226,44 @@ def _drawn_streams(status: dict[str, Any], now: float) -> list[RenderableType]:
     if status["readers"]:
         parts.append(f"{several(status['readers'], 'durable subscription')} of its clients")
     return parts
+
+
+def drawn_prices(status: dict[str, Any]) -> list[RenderableType]:
+    """What links cost, and whose messages wait for money; nothing where nothing is priced."""
+    parts: list[RenderableType] = []
+    if status["links"]:
+        rows = table("prices of links", "to", "buffer", "price")
+        for neighbour, link in status["links"].items():
+            rows.add_row(plain(neighbour), f"{link['buffer']:.1f}", f"{link['price']:.2f}")
+        parts.append(rows)
+    elif not status["waiting"]:
+        return []
+    if not status["waiting"]:
+        return [*parts, "no priced message waits for money"]
+    heads = ("client", "to", "waiting", "since", "balance", "price", "dearest link", "costs")
+    rows = table("priced messages that wait", *heads)
+    for client, flows in status["waiting"].items():
+        for flow in flows:
+            rows.add_row(plain(client), *_drawn_account(flow))
+    parts.append(rows)
+    more = status["waiting_in_all"] - len(status["waiting"])
+    return [*parts, f"and those of {several(more, 'more client')}"] if more else parts
+
+
+def _drawn_account(flow: dict[str, Any]) -> list[str]:
+    names = flow["receivers"]
+    more = flow["receivers_in_all"] - len(names)
+    receivers = ", ".join(names) + (f" and {more} more" if more else "")
+    blocked, dearest = flow["blocked_for"], flow["dearest_link"]
+    return [
+        plain(receivers, FLOW_SHOWN_MAX),
+        f"{flow['waiting']:,}",
+        "" if blocked is None else f"{blocked:.1f} s",
+        f"{flow['balance']:.2f}",
+        f"{flow['price']:.2f}",
+        "" if dearest is None else plain(" - ".join(dearest)),
+        "" if dearest is None else f"{flow['dearest_price']:.2f}",
+    ]
 
 
 def drawn_limits(pubends: list[dict[str, Any]], now: float) -> list[RenderableType]:

@@ -6,11 +6,13 @@ import json
 import logging
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from penstock.cli.progress import progress_bar
+
+Kind = Literal["", "streams", "priced"]
 
 
 def storm_command(
@@ -18,6 +20,9 @@ def storm_command(
     seeds: Annotated[int, typer.Option(help="How many seeds, one after the other.", min=1)] = 1,
     workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
     streams: Annotated[bool, typer.Option("--streams", help="Storms of streams, where nothing may be lost.")] = False,
+    priced: Annotated[
+        bool, typer.Option("--priced", help="Storms of priced sending, where nobody waits for ever.")
+    ] = False,
     kills: Annotated[
         int | None,
         typer.Option(help="In real time: kill so many broker processes under a stream that is in use.", min=1),
@@ -27,17 +32,18 @@ def storm_command(
     """Let random networks fail and heal, and check that every invariant holds.
 
     Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2;
-    penstock storm --streams --seeds 100000 --workers 2; penstock storm --kills 1000
+    penstock storm --streams --seeds 100000 --workers 2; penstock storm --priced --seeds 2000;
+    penstock storm --kills 1000
     """
     seeds_wanted = range(seed, seed + seeds)
     if kills is not None:
-        if streams or workers > 1:
-            problem = "goes without --streams and --workers: it is one run in real time"
+        if streams or priced or workers > 1:
+            problem = "goes without --streams, --priced and --workers: it is one run in real time"
             raise typer.BadParameter(problem, param_hint="--kills")
         failed = sum(_told(run_kills(one, kills=kills), as_json) for one in seeds_wanted)
     else:
         failed = 0
-        run_one = partial(run_storm, streams=streams)
+        run_one = partial(run_storm, kind=_kind(streams, priced))
         with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
             runs = map(run_one, seeds_wanted) if workers == 1 else pool.map(run_one, seeds_wanted, chunksize=4)
             for done, run in enumerate(runs, start=1):
@@ -65,20 +71,27 @@ def _told(run: dict[str, Any], as_json: bool) -> bool:
     return bool(run["problems"])
 
 
-def run_storm(seed: int, *, streams: bool = False) -> dict[str, Any]:
+def _kind(streams: bool, priced: bool) -> Kind:
+    if streams and priced:
+        raise typer.BadParameter("goes without --streams: these are two kinds of storms", param_hint="--priced")
+    return "streams" if streams else "priced" if priced else ""
+
+
+def run_storm(seed: int, *, kind: Kind = "") -> dict[str, Any]:
     """One storm as plain data."""
-    from penstock.scenario.storm import storm
-    from penstock.scenario.stream_storm import EVENTS_MAX, stream_storm
+    from penstock.scenario import priced_storm, storm, stream_storm
     from penstock.sim.run import simulate
 
-    result = simulate(stream_storm(seed) if streams else storm(seed), seed, events_max=EVENTS_MAX if streams else None)
-    unfinished = [] if result.complete else [f"it has more than {EVENTS_MAX} events"]
+    makers = {"": storm.storm, "streams": stream_storm.stream_storm, "priced": priced_storm.priced_storm}
+    events_max = {"": None, "streams": stream_storm.EVENTS_MAX, "priced": priced_storm.EVENTS_MAX}[kind]
+    result = simulate(makers[kind](seed), seed, events_max=events_max)
+    unfinished = [] if result.complete else [f"it has more than {events_max} events"]
     return {
         "seed": seed,
         "digest": result.digest,
         "events": result.events,
         "problems": [*result.problems, *unfinished],
-        "replay": f"penstock storm --streams --seed {seed}" if streams else f"penstock storm --seed {seed}",
+        "replay": f"penstock storm {f'--{kind} ' if kind else ''}--seed {seed}",
     }
 
 

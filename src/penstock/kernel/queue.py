@@ -113,7 +113,7 @@ class LaneQueue(Generic[Item]):
         """Append the item, or say False and change nothing if its lane is full; what was granted has its place."""
         state = self._lanes[lane]
         items = state.items
-        if not granted and (len(items) >= state.packets_max or state.bytes + size_bytes > state.bounds.bytes_max):
+        if not granted and not self.has_room(lane, size_bytes):
             return False
         if not items and lane is not Lane.CONTROL and not state.blocked:
             state.deficit_bytes = state.bounds.weight * QUANTUM_BYTES
@@ -162,19 +162,37 @@ class LaneQueue(Generic[Item]):
         """How much waits in one lane."""
         return self._lanes[lane].bytes
 
+    def lane_packets(self, lane: Lane) -> int:
+        """How many wait in one lane."""
+        return len(self._lanes[lane].items)
+
+    def has_room(self, lane: Lane, size_bytes: int, after_packets: int = 0) -> bool:
+        """Whether `put` would take it, behind so many more packets."""
+        state = self._lanes[lane]
+        return (
+            len(state.items) + after_packets < state.packets_max and state.bytes + size_bytes <= state.bounds.bytes_max
+        )
+
     def heads(self) -> list[Item]:
         """The first of each lane in which something waits."""
         return [state.items[0][0] for state in self._lanes if state.items]
 
     def clear(self) -> list[Item]:
         """Empty the queue and return what was in it, lane by lane."""
-        left = [item for state in self._lanes for item, _ in state.items]
+        left = [item for lane in Lane for item in self.clear_lane(lane)]
         for state in self._lanes:
-            state.items.clear()
-            state.bytes = 0
             state.blocked = False
-        self._round.clear()
-        self._packets = 0
+        return left
+
+    def clear_lane(self, lane: Lane) -> list[Item]:
+        """Empty one lane and return what was in it; it stays blocked if it is."""
+        state = self._lanes[lane]
+        left = [item for item, _ in state.items]
+        state.items.clear()
+        state.bytes = 0
+        self._packets -= len(left)
+        if lane in self._round:
+            self._round.remove(lane)
         return left
 
     def _take(self, state: _LaneState[Item]) -> tuple[Item, int]:

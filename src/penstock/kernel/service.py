@@ -43,7 +43,7 @@ NUMBERS_PER_SERVICE = 1 << 24  # of a client's subscriptions
 
 
 class NodeView(Protocol):
-    """What a machine may see of the node around it: for reports only."""
+    """What a machine may see of the node around it."""
 
     def status(self) -> dict[str, Any]:
         """What the host and all services of the node say of themselves, as plain data."""
@@ -53,6 +53,15 @@ class NodeView(Protocol):
 
         Of one link if it is named; else of all but those that take nothing now.
         """
+
+    def lane_packets(self, link: Link, lane: Lane) -> int:
+        """How many packets of one lane wait for this link."""
+
+    def has_room(self, link: Link, lane: Lane, size_bytes: int, after_bytes: int = 0, after_packets: int = 0) -> bool:
+        """Whether a packet of our own that goes out now, after so much else, would not be dropped."""
+
+    def recall(self, link: Link, lane: Lane) -> list[Packet]:
+        """Take back what waits for this link in one lane."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +236,27 @@ class CarriesPublications(Protocol):
 
         `began` says of each when the application called publish(), if that was before now: for the record alone.
         """
+
+
+class PassOn(Protocol):
+    """Publishes messages as if the carrier that calls it were not there."""
+
+    def __call__(
+        self, messages: Sequence[Message], *, tickets: Sequence[Ticket], now: float, began: Sequence[float]
+    ) -> list[Effect]: ...
+
+
+class ClaimsContent(Protocol):
+    """A carrier that sends some content in its own way, whoever publishes it, unless options say otherwise."""
+
+    def set_pass_on(self, pass_on: PassOn) -> None:
+        """For messages that it claimed, and that turn out not to be its business; called once."""
+
+    def claims_content(self) -> bool:
+        """Whether there is any such content now."""
+
+    def claims_message(self, message: Message) -> bool:
+        """Whether this message is its business."""
 
 
 class WithdrawsPublications(Protocol):

@@ -5,7 +5,7 @@ Follow one message through this file:
 2. `_forward`: those brokers are grouped by the neighbour that leads to them; each group gets one copy that names only
    the group. Later brokers do the same with what they receive, so every copy is meant for brokers that no other copy
    names, and nobody can get a message twice.
-3. `_deliver`: a broker named in a copy matches the message exactly against its own clients' predicates. Where interest
+3. `deliver`: a broker named in a copy matches the message exactly against its own clients' predicates. Where interest
    is encoded, a false positive has cost a trip, never a wrong delivery.
 
 A message keeps its lane on the whole way. There is no acknowledgement, no order, no storage. What cannot go on is
@@ -18,7 +18,7 @@ subscriptions per client; over a bound the client gets a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.content.envelope import CONTROL_MARK
 from penstock.content.language.parser import DEFAULT_PREDICATE_LIMITS, parse_predicate
@@ -57,6 +57,8 @@ VERBS_WAITING_MAX = 4_096  # of one client
 WORK_CHARACTERS = 100  # of a text: up to here a subscription counts as one verb
 
 
+# (packets, link of the client, its name, now) -> what goes on plainly, and what follows for the rest
+TakeOver = Callable[[list[Publish], Link, str, float], tuple[list[Publish], list[Effect]]]
 _Verb = Subscribe | Unsubscribe | ReadyRequest
 
 
@@ -102,6 +104,7 @@ class Broker:
         self._next_key = 0
         self._splits: dict[tuple[BrokerId, ...], _Split] = {}  # how sets of brokers are split, while the ways are these
         self._exits: Mapping[BrokerId, Link] = {}
+        self.take_over: TakeOver | None = None  # a service that carries some content in its own way
 
     # Inputs.
 
@@ -135,6 +138,10 @@ class Broker:
                 self._drop_subscription(key, now)
         return []
 
+    def attached(self, link: Link) -> AttachedClient | None:
+        """The client at this link."""
+        return self._clients.get(link)
+
     def subscriptions_of(self, link: Link) -> int:
         """How many subscriptions the client at this link has."""
         client = self._clients.get(link)
@@ -155,6 +162,10 @@ class Broker:
             own = [packet for packet in packets if packet.message.identity.publisher in names]
             return self._foreign(foreign, client, now) + self._published(own, sender, now)
         effects: list[Effect] = []
+        if self.take_over is not None:
+            packets, effects = self.take_over(packets, sender, client.name, now)
+            if not packets:
+                return effects
         found, problems = self._routing.form.wanting([packet.message.attributes for packet in packets])
         for packet, destinations in zip(packets, found, strict=True):
             if destinations:
@@ -162,7 +173,7 @@ class Broker:
         if problems:
             effects += [InputRefused(sender=client.name, problem=problem) for problem in problems.values()]
             packets = [packet for place, packet in enumerate(packets) if place not in problems]
-        return effects + self._deliver(packets)
+        return effects + self.deliver(packets)
 
     def _foreign(self, packets: list[Publish], client: AttachedClient, now: float) -> list[Effect]:
         """Messages under another's name go no further."""
@@ -191,7 +202,7 @@ class Broker:
                 destinations = destinations[:place] + destinations[place + 1 :]
             if destinations:
                 self._forward(packet.message, packet.lane, destinations, packet.hops_left, effects)
-        return effects + self._deliver(local) if local else effects
+        return effects + self.deliver(local) if local else effects
 
     def _forward(
         self,
@@ -240,7 +251,7 @@ class Broker:
         farthest = max((way.hops for way in ways if way is not None), default=0)
         return min(farthest + self._config.hops_spare, self._config.hops_max)
 
-    def _deliver(self, packets: Sequence[Publish | Publication]) -> list[Effect]:
+    def deliver(self, packets: Sequence[Publish | Publication]) -> list[Effect]:
         """Exact matching; one packet per client, whatever the number of its subscriptions that match."""
         effects: list[Effect] = []
         subscriptions = self._subscriptions

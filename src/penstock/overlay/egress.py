@@ -3,7 +3,8 @@
 A datagram link takes everything at once; the pipe below it, or the kernel, queues and drops. On shaped and reliable
 links the queue stands here, in lanes, and a packet leaves when the host says there is room. So the node sees its own
 congestion, and control packets overtake data. On reliable links a lane also waits for the neighbour's credit, where the
-neighbour gives any; in lanes that hold, the egress knows over which link each waiting packet came (`credit`).
+neighbour gives any; in lanes that hold, the egress knows over which link each waiting packet came (`credit`). There our
+own packets have as much room before each link as those of a neighbour have, so that nobody takes it from them.
 
 A packet that finds its lane full, or its link down, is dropped and recorded.
 """
@@ -23,13 +24,14 @@ OURSELVES: Link = -1  # the source of what came over no link
 
 
 class _Waiting:
-    __slots__ = ("credit", "queue", "room_bytes", "sent")
+    __slots__ = ("credit", "own_bytes", "queue", "room_bytes", "sent")
 
     def __init__(self, config: QueueConfig) -> None:
         self.queue: LaneQueue[tuple[Packet, Lane, Link, int]] = LaneQueue(config)
         self.room_bytes = 0
         self.credit: dict[Lane, int] = {}  # bytes in all that the neighbour takes, in lanes that it limits
         self.sent = [0] * len(Lane)  # bytes in all, by lane
+        self.own_bytes = dict.fromkeys(config.held_lanes, 0)  # of what waits in lanes that hold, ours
 
 
 class Egress:
@@ -60,7 +62,7 @@ class Egress:
             return []
         left = waiting.queue.clear()
         for packet, lane, source, _ in left:
-            self._free(source, lane, packet.size_bytes())
+            self._free(waiting, source, lane, packet.size_bytes())
         return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _, _ in left]
 
     def link_ready(self, link: Link, room_bytes: int) -> list[Effect]:
@@ -125,6 +127,34 @@ class Egress:
         waiting = self._up.get(link)
         return sum(waiting.queue.lane_bytes(lane) for lane in DATA_LANES) if waiting is not None else 0
 
+    def lane_packets(self, link: Link, lane: Lane) -> int:
+        """How many packets of one lane wait for this link."""
+        waiting = self._up.get(link)
+        return waiting.queue.lane_packets(lane) if waiting is not None else 0
+
+    def has_room(self, link: Link, lane: Lane, size_bytes: int, after_bytes: int = 0, after_packets: int = 0) -> bool:
+        """Whether a packet of our own, behind so much that is about to go out, would find its place.
+
+        In a lane that holds the first one does, whatever its size.
+        """
+        waiting = self._up.get(link)
+        if waiting is None:
+            return link in self._up
+        if lane not in self._held_lanes:
+            return waiting.queue.has_room(lane, after_bytes + size_bytes, after_packets)
+        before = waiting.own_bytes[lane] + after_bytes
+        return before == 0 or before + size_bytes <= self._config.lanes[lane].bytes_max
+
+    def recall(self, link: Link, lane: Lane) -> list[Packet]:
+        """Take back what waits for this link in one lane."""
+        waiting = self._up.get(link)
+        if waiting is None:
+            return []
+        left = waiting.queue.clear_lane(lane)
+        for packet, _, source, _ in left:
+            self._free(waiting, source, lane, packet.size_bytes())
+        return [packet for packet, _, _, _ in left]
+
     def next_round(self) -> int:
         """From now on packets begin to wait in a new round; returns the number of the one before."""
         self._round += 1
@@ -178,9 +208,13 @@ class Egress:
         if waiting.room_bytes > 0 and _has_credit(waiting, lane):
             self._leave(waiting, lane, size_bytes)
             return effect
-        granted = source != OURSELVES and lane in self._held_lanes
-        if waiting.queue.put(lane, (packet, lane, source, self._round), size_bytes, granted=granted):
-            if granted:
+        held = lane in self._held_lanes
+        granted = held and (source != OURSELVES or self.has_room(link, lane, size_bytes))
+        fits = granted or not held
+        if fits and waiting.queue.put(lane, (packet, lane, source, self._round), size_bytes, granted=granted):
+            if granted and source == OURSELVES:
+                waiting.own_bytes[lane] += size_bytes
+            elif granted:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
             return None
         if type(packet) is Delivery:
@@ -197,13 +231,15 @@ class Egress:
             if taken is None:
                 break
             (packet, lane, source, _), size_bytes = taken
-            self._free(source, lane, size_bytes)
+            self._free(waiting, source, lane, size_bytes)
             self._leave(waiting, lane, size_bytes)
             released.append(Send((link,), packet, lane))
         return released
 
-    def _free(self, source: Link, lane: Lane, size_bytes: int) -> None:
+    def _free(self, waiting: _Waiting, source: Link, lane: Lane, size_bytes: int) -> None:
         """Something that came from there waits no longer."""
+        if source == OURSELVES and lane in waiting.own_bytes:
+            waiting.own_bytes[lane] -= size_bytes
         key = (source, lane)
         if key in self._waiting_from:
             self._waiting_from[key] -= size_bytes

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.kernel.link import Link, LinkInfo
 from penstock.kernel.machine import Effect, Hold, Release
-from penstock.kernel.packet import Packet
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import QueueConfig
 from penstock.kernel.service import (
     HasStatus,
@@ -104,6 +104,18 @@ class Node:
         taken = [link for link in lost if not self.egress.waiting_control_bytes(link)]
         return {link: lost.pop(link) for link in taken}
 
+    def lane_packets(self, link: Link, lane: Lane) -> int:
+        """How many packets of one lane wait for this link."""
+        return self.egress.lane_packets(link, lane)
+
+    def has_room(self, link: Link, lane: Lane, size_bytes: int, after_bytes: int = 0, after_packets: int = 0) -> bool:
+        """Whether a packet of our own that goes out now, after so much else, would not be dropped."""
+        return self.egress.has_room(link, lane, size_bytes, after_bytes, after_packets)
+
+    def recall(self, link: Link, lane: Lane) -> list[Packet]:
+        """Take back what waits for this link in one lane."""
+        return self.egress.recall(link, lane)
+
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
@@ -159,8 +171,8 @@ class Node:
         while (name := self.timers.pop_due(now)) is not None:
             timer = name[1]
             assert isinstance(timer, int)
-            effects += self._on_timer[str(name[0])](timer, name[2:], now=now)
-        return self.route(effects)
+            effects += self.route(self._on_timer[str(name[0])](timer, name[2:], now=now))
+        return effects + self._renewed()
 
     def deadline(self) -> float | None:
         return self.timers.deadline()

@@ -81,7 +81,7 @@ class Routing:
         self.form = interest_form(self._config.interest, context.scheme)
         self.own = OwnInterest(self.broker, context.incarnation, self.form)
         self._confirmations = Confirmations(self.broker, context.incarnation, self._name_of)
-        self._incarnation = context.incarnation
+        self.incarnation = context.incarnation
         self._timers = context.timers
         self._random = context.random("hello")
         self._link_info = context.links
@@ -97,12 +97,12 @@ class Routing:
         self._links: tuple[tuple[BrokerId, int], ...] = ()
         self._links_changed = False
         self._announcing = False
-        self._origins = Origins(self.form, self._config, self._guard)
-        self._topology = Topology()
+        self.origins = Origins(self.form, self._config, self._guard)
+        self.topology = Topology()
         self._ways: dict[BrokerId, Way] = {}
         self._map_stale = False  # the ways are those of an older map
         self._now = 0.0  # the time of the latest input
-        self._link_to: dict[BrokerId, Link] = {}
+        self.link_to: dict[BrokerId, Link] = {}
         self._exits: dict[BrokerId, Link] | None = {}
         self._versions_hash: int | None = None
 
@@ -115,7 +115,7 @@ class Routing:
     def exits(self) -> Mapping[BrokerId, Link]:
         """The link to take for every broker that can be reached."""
         if self._map_stale or self._exits is None:
-            ways, links = self._all_ways(), self._link_to
+            ways, links = self._all_ways(), self.link_to
             if self._exits is None:
                 self._exits = {to: links[way.neighbour] for to, way in ways.items() if way.neighbour in links}
         return self._exits
@@ -172,7 +172,7 @@ class Routing:
                 effects += self._hello(packet, sender, now)
             elif sender not in self._neighbours:
                 continue  # it will say Hello first, and then tell us again
-            elif not self._guard.news(sender, 1 if self._origins.knows(packet) else news_in(packet), now):
+            elif not self._guard.news(sender, 1 if self.origins.knows(packet) else news_in(packet), now):
                 effects += self._guard.limit("news_rate", int(self._config.news_rate), sender, now)
             elif isinstance(packet, LinkState):
                 effects += self._link_state(packet, sender, now)
@@ -266,7 +266,7 @@ class Routing:
         self._neighbourhood_changed(now)
         effects: list[Effect] = [NeighbourChanged(neighbour=neighbour.broker, up=False, cause=cause)]
         effects += self._confirmations.neighbour_down(link, now)
-        if neighbour.hearsay and neighbour.broker not in self._link_to:
+        if neighbour.hearsay and neighbour.broker not in self.link_to:
             for other in self._neighbours:
                 effects += self._send_summary(other, now)  # now we believe what others say of it
         return effects
@@ -274,12 +274,12 @@ class Routing:
     def _neighbourhood_changed(self, now: float) -> None:
         """Work out our own links anew: the cheapest link to each neighbour, then the first."""
         best = cheapest_links(self._neighbours, self._link_info)
-        self._link_to = {broker: link for broker, (_, link) in best.items()}
+        self.link_to = {broker: link for broker, (_, link) in best.items()}
         self._exits = None
         links = tuple(sorted((broker, cost) for broker, (cost, _) in best.items()))
         if links != self._links:
             self._links = links
-            self._topology.claim(self.broker, dict(links))
+            self.topology.claim(self.broker, dict(links))
             self._links_changed = True
             self._map_changed()
             self._announce_soon(now)
@@ -289,8 +289,8 @@ class Routing:
         for link, neighbour in list(self._neighbours.items()):
             if now - neighbour.received_at > self._config.dead_after:
                 effects += self._lose(link, "silent", now)
-        for broker in self._origins.forget_unreachable(self._all_ways(), now):
-            self._topology.forget(broker)
+        for broker in self.origins.forget_unreachable(self._all_ways(), now):
+            self.topology.forget(broker)
             self._confirmations.forget(broker)
         self._outbid(now)
         links = tuple(link for link in self._links_up if link not in self._client_links)
@@ -302,7 +302,7 @@ class Routing:
         return effects
 
     def _send_hello(self, links: tuple[Link, ...]) -> Send:
-        hello = Hello(self.broker, self._incarnation, self.form.fingerprint, self._own_hash())
+        hello = Hello(self.broker, self.incarnation, self.form.fingerprint, self._own_hash())
         return Send(links, hello, Lane.CONTROL)
 
     # Facts from other brokers.
@@ -316,7 +316,7 @@ class Routing:
             return effects
         origin.links_version = packet.version
         origin.links = packet.neighbours
-        self._topology.claim(packet.origin, dict(packet.neighbours))
+        self.topology.claim(packet.origin, dict(packet.neighbours))
         self._map_changed()
         return effects + self._flood((packet,), sender)
 
@@ -328,10 +328,10 @@ class Routing:
             read = read_entries(packet.added, self.form)
         except InvalidEncoding as error:
             return effects + self._guard.refusal(sender, str(error), now)
-        table, limit = self._origins.interest_limit(packet, origin, read)
+        table, limit = self.origins.interest_limit(packet, origin, read)
         if table:
             return effects + self._guard.limit(table, limit, sender, now)
-        news = self._origins.apply(packet, origin, read)
+        news = self.origins.apply(packet, origin, read)
         if not news:
             return effects
         self._versions_hash = None
@@ -345,18 +345,18 @@ class Routing:
         if not self._guard.plausible(packet.incarnation, now):
             problem = f"a life of broker {packet.origin} that begins in the future: set the clocks of all brokers"
             return None, self._guard.refusal(sender, problem, now)
-        origin = self._origins.get(packet.origin)
-        if packet.origin in self._link_to and self._neighbours[sender].broker != packet.origin:
+        origin = self.origins.get(packet.origin)
+        if packet.origin in self.link_to and self._neighbours[sender].broker != packet.origin:
             return None, self._hearsay(packet, origin)
         if origin is None:
-            table, limit = self._origins.full_table(packet.origin)
+            table, limit = self.origins.full_table(packet.origin)
             if table:
                 return None, self._guard.limit(table, limit, sender, now)
-            origin = self._origins.add(packet.origin, packet.incarnation, now)
+            origin = self.origins.add(packet.origin, packet.incarnation, now)
         elif packet.incarnation > origin.incarnation:
             if not self._guard.later_life(sender, now):
                 return None, self._guard.limit("later lives", self._guard.lives_burst, sender, now)
-            self._origins.later_life(origin, packet.incarnation, now)
+            self.origins.later_life(origin, packet.incarnation, now)
             self._versions_hash = None
         return (origin if packet.incarnation == origin.incarnation else None), []
 
@@ -364,14 +364,14 @@ class Routing:
         """Of a neighbour we believe what it says itself; it learns what others say of it, and can outbid that."""
         if not newer(packet, origin):
             return []
-        link = self._link_to[packet.origin]
+        link = self.link_to[packet.origin]
         self._neighbours[link].hearsay = True
         return [Send((link,), packet, Lane.CONTROL)]
 
     def _of_ourselves(self, packet: LinkState | Interest, sender: Link, now: float) -> list[Effect]:
         """Our own words come back; or somebody else speaks in our name, and must be outbid."""
         ours = self._links_version if isinstance(packet, LinkState) else self.own.version
-        if (packet.incarnation, packet.version) <= (self._incarnation, ours):
+        if (packet.incarnation, packet.version) <= (self.incarnation, ours):
             return []
         if self._guard.plausible(packet.incarnation, now):  # nobody else believes any other
             self._rival = max(self._rival, packet.incarnation)
@@ -381,10 +381,10 @@ class Routing:
 
     def _outbid(self, now: float) -> None:
         """Begin a life that is later than the latest that others claim, and say everything again."""
-        if self._rival >= self._incarnation and not 0.0 <= now - self._outbid_at < OUTBID_EVERY:
+        if self._rival >= self.incarnation and not 0.0 <= now - self._outbid_at < OUTBID_EVERY:
             self._outbid_at = now
-            self._incarnation = self.own.incarnation = self._rival + 1
-            self._confirmations.restart(self._incarnation)
+            self.incarnation = self.own.incarnation = self._rival + 1
+            self._confirmations.restart(self.incarnation)
             self._anew = True
             self._versions_hash = None
             self._announce_soon(now)
@@ -408,11 +408,11 @@ class Routing:
         if self._links_changed or anew:
             self._links_changed = False
             self._links_version += 1
-            news.append(LinkState(self.broker, self._incarnation, self._links_version, self._links))
+            news.append(LinkState(self.broker, self.incarnation, self._links_version, self._links))
         changes = list(self.own.changes())
         if anew and self.own.version:
             version, wanted = self.own.version, self.own.announced()
-            changes = snapshot(self.broker, self._incarnation, version, wanted)
+            changes = snapshot(self.broker, self.incarnation, version, wanted)
         news += changes
         self._versions_hash = None
         return self._flood(news, -1) + self._confirmations.announced(self.own.version, now)
@@ -430,10 +430,10 @@ class Routing:
                 continue
             later = incarnation > their_incarnation
             if links_version and (later or links_version > their_links):
-                neighbours = self._links if broker == self.broker else self._origins[broker].links
+                neighbours = self._links if broker == self.broker else self.origins[broker].links
                 links.append(LinkState(broker, incarnation, links_version, neighbours))
             if interest_version and (later or interest_version > their_interest):
-                source = self.own if broker == self.broker else self._origins[broker].interest
+                source = self.own if broker == self.broker else self.origins[broker].interest
                 if not self._guard.answer(sender, len(source) or 1, now):
                     continue  # it will ask again
                 interests += snapshot(broker, incarnation, interest_version, source.announced())
@@ -453,7 +453,7 @@ class Routing:
     def _confirm_request(self, packet: ConfirmRequest, sender: Link, now: float) -> list[Effect]:
         if not self._guard.confirm(sender, now):
             return self._guard.limit("CONFIRM_RATE", int(CONFIRM_RATE), sender, now)
-        origin = self._origins.get(packet.origin)
+        origin = self.origins.get(packet.origin)
         if packet.origin != self.broker and (origin is None or origin.incarnation != packet.incarnation):
             return []  # its interest has not come yet; whoever waits asks again
         known = origin is None or origin.interest.version >= packet.version
@@ -461,7 +461,7 @@ class Routing:
 
     def _name_of(self, broker: BrokerId) -> str:
         """A neighbour's name; of others we know the number."""
-        info = self._link_info.get(self._link_to.get(broker, -1))
+        info = self._link_info.get(self.link_to.get(broker, -1))
         return f"broker {broker}" if info is None else info.peer
 
     def _send_summary(self, link: Link, now: float) -> list[Effect]:
@@ -471,9 +471,9 @@ class Routing:
 
     def _known(self) -> list[tuple[BrokerId, int, int, int]]:
         """Our versions of every origin that we can reach, ourselves included."""
-        known = [(self.broker, self._incarnation, self._links_version, self.own.version)]
+        known = [(self.broker, self.incarnation, self._links_version, self.own.version)]
         ways = self._all_ways()
-        for broker, origin in self._origins.items():
+        for broker, origin in self.origins.items():
             if broker in ways:
                 known.append((broker, origin.incarnation, origin.links_version, origin.interest.version))
         return sorted(known)
@@ -486,9 +486,9 @@ class Routing:
 
     def _all_ways(self) -> dict[BrokerId, Way]:
         """By the latest map; by an older one, while there is more news than there is time to work it out."""
-        if self._map_stale and self._guard.map(self._topology.lines, self._now):
+        if self._map_stale and self._guard.map(self.topology.lines, self._now):
             self._map_stale = False
-            before, self._ways = self._ways, self._topology.ways_from(self.broker)
+            before, self._ways = self._ways, self.topology.ways_from(self.broker)
             if self._ways.keys() - before.keys():
                 self._confirmations.doubt()
             self._exits = None

@@ -1,6 +1,6 @@
-"""The broker network as two services: routing (who is there, who wants what) and forwarding (best effort).
+"""The broker network as services: routing (who is there, who wants what), forwarding (best effort), reports of links.
 
-All other services stand on these two.
+All other services stand on these.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from penstock.overlay.broker import Broker
 from penstock.overlay.client import Client
 from penstock.overlay.config import BrokerConfig, ClientConfig, RoutingConfig
 from penstock.overlay.credit import Credit
+from penstock.overlay.link_reports import LinkReport, LinkReports, ReportsConfig, ReportsTimer
 from penstock.overlay.packets import (
     Answer,
     Attach,
@@ -69,4 +70,12 @@ FORWARDING = Service(
     client=Client,
     config=BrokerConfig,
     client_config=ClientConfig,
+)
+
+REPORTS = Service(
+    name="reports",
+    packets=(LinkReport,),
+    timers=ReportsTimer,
+    broker=LinkReports,
+    config=ReportsConfig,
 )

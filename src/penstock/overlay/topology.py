@@ -38,6 +38,14 @@ class Topology:
         """Nothing is known of this broker any more."""
         self.lines -= len(self._claims.pop(broker, ()))
 
+    def all_lines(self) -> list[tuple[int, BrokerId, BrokerId]]:
+        """Every line of the map: its cost, and its ends, the smaller one first."""
+        return [(cost, a, b) for a in self._claims for b, cost in self._lines(a) if a < b]
+
+    def has_line(self, a: BrokerId, b: BrokerId) -> bool:
+        """Whether both claim each other."""
+        return b in self._claims.get(a, {}) and a in self._claims.get(b, {})
+
     def ways_from(self, root: BrokerId) -> dict[BrokerId, Way]:
         """The way from `root` to every broker it can reach, itself apart.
 

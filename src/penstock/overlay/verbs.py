@@ -1,6 +1,7 @@
 """What an application can ask of its client node: publish, subscribe, unsubscribe, and say how it reads.
 
 Each verb goes to the service whose options it sets, else to the first in the list that claims it, else to best effort.
+A message without options goes first of all to a service that claims its content.
 The effects come back through the node's egress, like those of any other input.
 """
 
@@ -13,6 +14,7 @@ from penstock.content.message import DEFAULT_LIMITS, Message, MessageLimits
 from penstock.kernel.machine import Done, Effect, Refused
 from penstock.kernel.service import (
     CarriesPublications,
+    ClaimsContent,
     Reading,
     ServesSubscriptions,
     Service,
@@ -32,12 +34,16 @@ class Verbs:
         self._node = node
         self._client = client
         self._carriers: list[tuple[Service, CarriesPublications]] = []
+        self._by_content: list[tuple[ClaimsContent, CarriesPublications]] = []  # carriers that claim some content
         self._servers: list[tuple[Service, ServesSubscriptions]] = []
         self._serving: dict[int, ServesSubscriptions] = {}  # the subscriptions that a service serves
         for rank, service in enumerate(services):
             machine: Any = node.machines.get(service.name)
             if can(machine, CarriesPublications):
                 self._carriers.append((service, machine))
+                if can(machine, ClaimsContent):
+                    self._by_content.append((machine, machine))
+                    machine.set_pass_on(self._pass_on)
             if can(machine, ServesSubscriptions):
                 self._servers.append((service, machine))
                 client.serve(rank, machine)
@@ -60,21 +66,52 @@ class Verbs:
 
         `began` says of each when the application called publish(); without it, now.
         """
-        carrier = self.carrier(options)
-        if carrier is None:
-            return self._node.route(self._client.publish(messages, tickets=tickets, now=now, began=began))
-        return self._node.route(carrier.publish(messages, options, tickets=tickets, now=now, began=began))
+        effects: list[Effect] = []
+        first = 0
+        carriers = [self.carrier(options, message) for message in messages] if self.claims_content() else []
+        for upto in range(1, len(messages) + 1):
+            if upto == len(messages) or (carriers and carriers[upto] is not carriers[first]):
+                carrier = carriers[first] if carriers else self.carrier(options)
+                part = slice(first, upto)
+                some, asked = messages[part], tickets[part]
+                if carrier is None:
+                    effects += self._client.publish(some, tickets=asked, now=now, began=began[part])
+                else:
+                    effects += carrier.publish(some, options, tickets=asked, now=now, began=began[part])
+                first = upto
+        return self._node.route(effects)
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """Whoever published under this ticket waits no longer: the message does not leave, unless it has already."""
         waiting: list[Any] = [machine for _, machine in self._carriers if can(machine, WithdrawsPublications)]
         return self._node.route([effect for machine in waiting for effect in machine.withdraw(ticket, now=now)])
 
-    def carrier(self, options: Any = None) -> CarriesPublications | None:
-        """The service that sends what is published with these options; None: best effort."""
+    def carrier(self, options: Any = None, message: Message | None = None) -> CarriesPublications | None:
+        """The service that sends this message, or any, if it is published with these options; None: best effort."""
         asked = [machine for service, machine in self._carriers if service.asked_by(options, "publication_options")]
-        claiming = (machine for _, machine in self._carriers if machine.claims_publication())
-        return asked[0] if asked else next(claiming, None)
+        if asked:
+            return asked[0]
+        if message is not None:
+            for claimant, carrier in self._by_content:
+                if claimant.claims_message(message):
+                    return carrier
+        return self._any_carrier()
+
+    def _any_carrier(self) -> CarriesPublications | None:
+        """The service that sends what asks for nothing, whatever it says."""
+        return next((machine for _, machine in self._carriers if machine.claims_publication()), None)
+
+    def _pass_on(
+        self, messages: Sequence[Message], *, tickets: Sequence[Ticket], now: float, began: Sequence[float]
+    ) -> list[Effect]:
+        carrier = self._any_carrier()
+        if carrier is None:
+            return self._client.publish(messages, tickets=tickets, now=now, began=began)
+        return carrier.publish(messages, None, tickets=tickets, now=now, began=began)
+
+    def claims_content(self) -> bool:
+        """Whether it depends on the content of a message who sends it."""
+        return any(claimant.claims_content() for claimant, _ in self._by_content)
 
     def subscribe(self, number: int, where: str, options: Any = None, *, ticket: Ticket, now: float) -> list[Effect]:
         """Ask for all messages that match `where`, under a number not in use, with what the options say."""

@@ -6,9 +6,11 @@ another, for the hooks that it can serve.
 
 from __future__ import annotations
 
-from penstock.content.message import Message
+from penstock.content.message import Identity, Message
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
+from penstock.pricing.packets import PricedPublication
+from penstock.pricing.records import MessageBought
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_facts import StreamFact
 
@@ -36,6 +38,12 @@ class Checker:
     def published(self, time: float, client: str, message: Message) -> None:
         """The message left its publisher's client library."""
 
+    def awaited(self, time: float, client: str, identity: Identity) -> None:
+        """An application waits until this message of its own has left."""
+
+    def answered(self, time: float, client: str, identity: Identity, accepted: bool) -> None:
+        """It knows what became of it: that it has left, or that it has not, or that nobody can say."""
+
     def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
         """The message reached an application."""
 
@@ -47,6 +55,15 @@ class Checker:
 
     def dropped(self, time: float, record: Dropped) -> None:
         """A packet ended somewhere on the way."""
+
+    def bought(self, time: float, broker: str, record: MessageBought) -> None:
+        """A home broker bought a message its way."""
+
+    def copy_sent(self, time: float, packet: PricedPublication) -> None:
+        """A copy that was paid for was put on a link between two brokers."""
+
+    def copy_arrived(self, time: float, broker: BrokerId, packet: PricedPublication) -> None:
+        """A broker handled such a copy."""
 
     def stream_fact(self, time: float, fact: StreamFact) -> None:
         """Something has happened to a stream."""

@@ -10,7 +10,7 @@ invariants are those of B-DRP (002 section 2.7):
     nothing-missed  from `settled_after` on, everybody gets all they asked for; not part of the default, because it
                     holds only where nothing is overloaded or lossy
 
-Those of streams stand in `stream_checkers`.
+Those of streams stand in `stream_checkers`, those of priced sending in `priced_checkers`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from penstock.errors import InvalidScenario, choose_one
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.checker import Checker
+from penstock.scenario.priced_checkers import PRICED_CHECKERS
 from penstock.scenario.shared_checkers import SHARED_CHECKERS
-from penstock.scenario.spec import DEFAULT_CHECKS, STREAM_CHECKS, Scenario
+from penstock.scenario.spec import DEFAULT_CHECKS, PRICED_CHECKS, STREAM_CHECKS, Scenario
 from penstock.scenario.stream_checkers import STREAM_CHECKERS
 
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time
@@ -180,14 +181,15 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 
 
 def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
-    """The checkers of the network, those of streams, and those that services bring along."""
-    return {**CHECKERS, **STREAM_CHECKERS, **SHARED_CHECKERS, **services.checkers()}
+    """The checkers of the network, of streams and of priced sending, and those that services bring along."""
+    return {**CHECKERS, **STREAM_CHECKERS, **SHARED_CHECKERS, **PRICED_CHECKERS, **services.checkers()}
 
 
 def check_names(scenario: Scenario) -> tuple[str, ...]:
-    """What is checked: what the scenario names; those of streams go with the default, where there are any."""
-    streams = scenario.stream and scenario.check == DEFAULT_CHECKS
-    return scenario.check + STREAM_CHECKS if streams else scenario.check
+    """What is checked: what the scenario names; with the default, what goes with its streams and classes too."""
+    if scenario.check != DEFAULT_CHECKS:
+        return scenario.check
+    return DEFAULT_CHECKS + STREAM_CHECKS * bool(scenario.stream) + PRICED_CHECKS * bool(scenario.classes)
 
 
 def make_checkers(scenario: Scenario) -> list[Checker]:

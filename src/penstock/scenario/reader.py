@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from penstock import services
 from penstock.errors import InvalidScenario
 from penstock.kernel.packet import BROKER, CLIENT
+from penstock.pricing.config import PricedClass
 from penstock.scenario.checkers import make_checkers
 from penstock.scenario.spec import (
     BrokerSpec,
@@ -45,6 +46,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "broker": BrokerSpec,
     "link": LinkSpec,
     "stream": StreamSpec,
+    "class": PricedClass,
     "client": ClientSpec,
     "client.subscribe": SubscriptionSpec,
     "client.publish": PublisherSpec,

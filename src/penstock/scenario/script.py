@@ -28,10 +28,12 @@ class Line(NamedTuple):
     unanswered_max: int | None = None  # it is not published if so many that the client has published are not stored yet
 
 
-def script(client: ClientSpec, end: float, seed: int) -> Iterator[Line]:
-    """All publications of a client up to `end`, in order of time."""
+def script(client: ClientSpec, end: float, seed: int, only: int | None = None) -> Iterator[Line]:
+    """All publications of a client up to `end`, in order of time: of one flow, or of all that do not wait."""
     flows = []
     for number, publisher in enumerate(client.publish):
+        if number != only and (only is not None or publisher.waits):
+            continue
         random = generator(seed, client.name, "publish", number)
         times = publication_times(publisher, end, random)
         body = bytes(publisher.body_bytes)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from penstock.kernel.link import LinkKind
+from penstock.pricing.config import PricedClass
 from penstock.scenario.workload import PublisherSpec
 
 DEFAULT_CHECKS = ("at-most-once", "only-wanted", "sets-split", "nothing-silent")
+PRICED_CHECKS = ("priced-paid", "priced-accounts", "priced-once", "priced-kept")
 STREAM_CHECKS = ("stream-once", "stream-true", "stream-in-force", "stream-ticks", "stream-kept", "stream-positions")
 
 
@@ -34,11 +37,16 @@ class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A link between two brokers, the same in both directions."""
+    """A link between two brokers, the same in both directions, but for the rate if two are given.
+
+    A `tcp` link is a connection as a `reliable` one is. In the simulator a `reliable` connection is ideal, and a `tcp`
+    one is a simulated TCP whose segments wait, and are dropped, on the wire, where they meet those of others.
+    """
 
     between: tuple[str, str]
-    kind: Literal["datagram", "shaped", "reliable"] = "datagram"
+    kind: Literal["datagram", "shaped", "reliable", "tcp"] = "datagram"
     rate_bits_per_s: float | None = None  # none: as fast as you like
+    rate_back_bits_per_s: float | None = None  # from the second to the first; none: the same
     delay: float = 0.001
     jitter: float = 0.0  # the delay wanders slowly within plus and minus this
     loss: float = 0.0
@@ -46,6 +54,17 @@ class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reorder: float = 0.0  # share of packets that are held up, so that later ones overtake them; not on reliable links
     queue_packets: int = 1_000
     cost: int = 1
+    # Of tcp links alone:
+    send_buffer_bytes: int = 16_384  # what the connection holds, sent and not acknowledged
+    segment_bytes: int = 1_460
+    receive_window: int = 1_000  # segments that may be under way, at most
+    wire_packets: int = 50  # that may wait for the wire; those that find no place are dropped, and sent again
+    along: tuple[str, ...] = ()  # brokers through whose links the connection goes, with its own wire for access
+
+    @property
+    def link_kind(self) -> LinkKind:
+        """What the link is for its two ends."""
+        return LinkKind.RELIABLE if self.kind == "tcp" else LinkKind(self.kind)
 
 
 class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +118,7 @@ class TcpSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     segment_bytes: int = 280  # on the wire
     access_delay: float = 0.0005  # from the sender to the first broker, and from the last to the receiver
     acknowledge_every: int = 2  # segments; 1: no delayed acknowledgements
+    receive_window: int = 1_000  # segments that may be under way, at most
 
 
 class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,7 +198,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     link: tuple[LinkSpec, ...] = ()
     store: str = ""  # where live brokers store, if not in a folder: postgresql://user@host/database
     stream: tuple[StreamSpec, ...] = ()
+    classes: tuple[PricedClass, ...] = field(default=(), name="class")  # [[class]]: content that is priced
     client: tuple[ClientSpec, ...] = ()
     tcp: tuple[TcpSpec, ...] = ()
     fault: tuple[FaultSpec, ...] = ()
-    check: tuple[str, ...] = DEFAULT_CHECKS  # and, if there are streams, STREAM_CHECKS
+    check: tuple[str, ...] = DEFAULT_CHECKS  # and STREAM_CHECKS if there are streams, PRICED_CHECKS if classes

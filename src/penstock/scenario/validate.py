@@ -19,7 +19,10 @@ from penstock import services
 from penstock.content.language.parser import parse_predicate
 from penstock.errors import InvalidOption, InvalidPredicate, InvalidScenario, choose_one, did_you_mean
 from penstock.kernel.choices import explain_choice, wrong_field
+from penstock.kernel.link import LinkKind
 from penstock.kernel.packet import BROKER, CLIENT
+from penstock.overlay.spanning_tree import SpanningTree
+from penstock.scenario.node_config import reliable_lines
 from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
@@ -74,10 +77,14 @@ def validate(scenario: Scenario) -> None:
     for index, link in enumerate(scenario.link):
         _validate_link(f"link[{index}]", link, brokers, pairs, index)
     _validate_streams(scenario, brokers)
+    _validate_classes(scenario)
     for index, client in enumerate(scenario.client):
         _validate_client(f"client[{index}] ({client.name})", client, brokers)
         _validate_uses(f"client[{index}] ({client.name})", client, {stream.name: None for stream in scenario.stream})
     kinds = {tuple(sorted(link.between)): link for link in scenario.link}
+    for index, link in enumerate(scenario.link):
+        if link.along:
+            _validate_way(f"link[{index}].along", link.along, brokers, kinds)
     for index, flow in enumerate(scenario.tcp):
         _validate_tcp(f"tcp[{index}] ({flow.name})", flow, brokers, kinds)
     access = {tuple(sorted((client.name, client.broker))): 0 for client in scenario.client}
@@ -131,16 +138,44 @@ def _validate_link(
     pairs[pair] = index
     if link.rate_bits_per_s is not None:
         _number(f"{where}.rate_bits_per_s", link.rate_bits_per_s, low=0.0, high=1e12, open_low=True)
+    if link.rate_back_bits_per_s is not None:
+        _number(f"{where}.rate_back_bits_per_s", link.rate_back_bits_per_s, low=0.0, high=1e12, open_low=True)
+        if link.rate_bits_per_s is None:
+            raise InvalidScenario(f"{where}.rate_back_bits_per_s", "needs rate_bits_per_s, the rate of the other way")
     _number(f"{where}.delay", link.delay, low=0.0, high=3600.0)
     _number(f"{where}.jitter", link.jitter, low=0.0, high=link.delay)
     _number(f"{where}.loss", link.loss, low=0.0, high=1.0)
     for key in ("duplicate", "reorder"):
         share: float = getattr(link, key)
         _number(f"{where}.{key}", share, low=0.0, high=1.0)
-        if share and link.kind == "reliable":
-            raise InvalidScenario(f"{where}.{key}", "a reliable link neither duplicates nor reorders; leave it out")
+        if share and link.link_kind is LinkKind.RELIABLE:
+            raise InvalidScenario(f"{where}.{key}", f"a {link.kind} link neither duplicates nor reorders; leave it out")
     _count(f"{where}.queue_packets", link.queue_packets, 1, 10_000_000)
     _count(f"{where}.cost", link.cost, 1, 65_535)
+    _count(f"{where}.send_buffer_bytes", link.send_buffer_bytes, 1_024, 1 << 30)
+    _count(f"{where}.segment_bytes", link.segment_bytes, 40, 65_535)
+    _count(f"{where}.receive_window", link.receive_window, 3, 1_000_000)
+    _count(f"{where}.wire_packets", link.wire_packets, 1, 10_000_000)
+    if link.along and link.kind != "tcp":
+        raise InvalidScenario(f"{where}.along", "only a tcp link can go along others; say kind = 'tcp'")
+
+
+def _validate_classes(scenario: Scenario) -> None:
+    """What is priced; it travels on one tree, whose links must be reliable."""
+    if not scenario.classes:
+        return
+    for index, one in enumerate(scenario.classes):
+        try:
+            parse_predicate(one.where)
+        except InvalidPredicate as error:
+            raise InvalidScenario(f"class[{index}].where", str(error)) from None
+    if "priced" in scenario.lanes and scenario.lanes["priced"].overflow != "hold":
+        raise InvalidScenario("lanes.priced.overflow", "priced messages are never dropped for want of room; say 'hold'")
+    tree = SpanningTree([(1, a, b) for a, b in reliable_lines(scenario)], 0)
+    apart = [broker.name for number, broker in enumerate(scenario.broker) if number and tree.first(number) is None]
+    if apart:
+        problem = f"priced messages take reliable and tcp links only, and none of those leads to '{apart[0]}'"
+        raise InvalidScenario("class", f"{problem} from '{scenario.broker[0].name}'; make its links kind = 'reliable'")
 
 
 def _validate_streams(scenario: Scenario, brokers: dict[str, None]) -> None:
@@ -268,20 +303,30 @@ def _validate_settings(where: str, role: str, given: Mapping[str, Any]) -> None:
             raise explained(str(error), place, list(types[name].__struct_fields__), types[name]) from None
 
 
-def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]) -> None:
-    if len(flow.path) < 2:
-        raise InvalidScenario(f"{where}.path", "name at least two brokers, such as path = ['a', 'b']")
-    for name in flow.path:
-        _known(f"{where}.path", name, brokers)
-    for pair in pairwise(flow.path):
+def _validate_way(
+    where: str, way: tuple[str, ...], brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]
+) -> None:
+    """Brokers through whose links a TCP goes."""
+    if len(way) < 2:
+        raise InvalidScenario(where, f"name at least two brokers, such as {where.rpartition('.')[2]} = ['a', 'b']")
+    for name in way:
+        _known(where, name, brokers)
+    for pair in pairwise(way):
         link = links.get(tuple(sorted(pair)))
         if link is None:
-            raise InvalidScenario(f"{where}.path", f"no link joins '{pair[0]}' and '{pair[1]}'")
-        if link.kind != "datagram":  # elsewhere there is no queue on the wire that a TCP could share
-            raise InvalidScenario(f"{where}.path", f"the link of '{pair[0]}' and '{pair[1]}' must be a datagram link")
+            raise InvalidScenario(where, f"no link joins '{pair[0]}' and '{pair[1]}'")
+        if link.kind not in ("datagram", "tcp"):  # elsewhere there is no queue on the wire that a TCP could share
+            raise InvalidScenario(where, f"the link of '{pair[0]}' and '{pair[1]}' must be a datagram or tcp link")
+        if link.along:
+            raise InvalidScenario(where, f"the link of '{pair[0]}' and '{pair[1]}' goes along others itself")
+
+
+def _validate_tcp(where: str, flow: TcpSpec, brokers: dict[str, None], links: dict[tuple[str, ...], LinkSpec]) -> None:
+    _validate_way(f"{where}.path", flow.path, brokers, links)
     _span(where, flow.start, flow.stop)
     _count(f"{where}.segment_bytes", flow.segment_bytes, 40, 65_535)
     _count(f"{where}.acknowledge_every", flow.acknowledge_every, 1, 16)
+    _count(f"{where}.receive_window", flow.receive_window, 16, 1_000_000)
     _number(f"{where}.access_delay", flow.access_delay, low=0.0, high=60.0)
 
 

@@ -58,6 +58,9 @@ class PublisherSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     body_bytes: int = 0
     repeats: float = 0.0  # share of messages for a stream that are published again under the same publication_id
     unanswered_max: int | None = None  # of messages for a stream: with so many the application waits, and says nothing
+    waits: int = (
+        0  # with so many messages that have not left, the application waits, and says the next one later; 0: never
+    )
     spike_rate_messages_per_s: float | None = None  # none: no spikes
     spike_every: float = 10.0  # mean seconds from the end of a spike to the next one
     spike_lasts: tuple[float, float] = (0.5, 3.0)
@@ -72,6 +75,10 @@ def validate_publisher(where: str, publisher: PublisherSpec) -> None:
     _validate_spikes(where, publisher)
     if not 0 <= publisher.body_bytes <= DEFAULT_LIMITS.body_bytes_max:
         raise InvalidScenario(f"{where}.body_bytes", f"must be between 0 and {DEFAULT_LIMITS.body_bytes_max}")
+    if not 0 <= publisher.waits <= 100_000:
+        raise InvalidScenario(f"{where}.waits", "is between 0 and 100000")
+    if publisher.waits and publisher.options.get("stream"):
+        raise InvalidScenario(f"{where}.waits", "is for messages of no stream; a stream has unanswered_max")
     if not 0.0 <= publisher.repeats <= 1.0:
         raise InvalidScenario(f"{where}.repeats", f"is {publisher.repeats:g}; it must be between 0 and 1")
     for name, recipe in publisher.attributes.items():

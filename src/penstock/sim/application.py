@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import services
 from penstock.content.message import Attributes, Identity, Message, make_message
-from penstock.kernel.machine import Deliver, Outcome, Refused
+from penstock.kernel.machine import Accepted, Deliver, Outcome, Refused
 from penstock.kernel.reader_queue import READING_EVERY, ReaderQueue, reader_drop
 from penstock.overlay.verbs import Verbs
 from penstock.scenario.checker import Checker
@@ -51,6 +51,12 @@ class Application:
         self._tell = tell
         self._publishes = publishes
         self._script = script(spec, end, seed)
+        self._waiting = [
+            _WaitingFlow(self, script(spec, end, seed, number), publisher.waits, end)
+            for number, publisher in enumerate(spec.publish)
+            if publisher.waits
+        ]
+        self._left: dict[int, tuple[_WaitingFlow, Identity]] = {}  # ticket -> who waits for it
         self._readers: dict[int, _Reader] = {}
         self._count = 0
         self._ticket = 0
@@ -71,17 +77,27 @@ class Application:
                 self._readers[number] = reader
         self._host.on_deliver = self._delivered
         self._schedule(self._script)
+        for flow in self._waiting:
+            flow.go_on()
 
     def publish(
-        self, attributes: Attributes, body: bytes, options: dict[str, Any] | None = None, repeats: float = 0.0
+        self,
+        attributes: Attributes,
+        body: bytes,
+        options: dict[str, Any] | None = None,
+        repeats: float = 0.0,
+        waiting: _WaitingFlow | None = None,
     ) -> None:
-        """Publish one message now."""
+        """Publish one message now; if somebody waits for it to leave, it is told when it does."""
         message = make_message(self._identity(), attributes, body)
         if options and options.get("stream"):
             self.streams.publish(message, options, repeats)
             return
         self._refused_now, ticket = False, self._next()
         now = self._engine.now
+        if waiting is not None:
+            self._left[ticket] = waiting, message.identity
+            self._tell(lambda c: c.awaited(now, self._spec.name, message.identity))
         chosen = services.options(options, services.publication_options()) if options else None
         self._host.apply(self._verbs().publish((message,), chosen, tickets=(ticket,), now=self._host.now()))
         if not self._refused_now:
@@ -133,6 +149,11 @@ class Application:
     def _answered(self, ticket: int, outcome: Outcome) -> None:
         refused = isinstance(outcome, Refused)
         self.refused += refused
+        if ticket in self._left:
+            flow, identity = self._left.pop(ticket)
+            accepted = isinstance(outcome, Accepted)
+            self._tell(lambda c: c.answered(self._engine.now, self._spec.name, identity, accepted))
+            self.later(0.0, flow.left)
         if self.streams.answered(ticket, outcome):
             return
         if ticket == self._ticket:  # an earlier publication may be answered while this one is made
@@ -162,9 +183,64 @@ class Application:
         """The reader was too slow for a message."""
         self._host.note(reader_drop(message))
 
+    @property
+    def now(self) -> float:
+        """The time of the run."""
+        return self._engine.now
+
+    @property
+    def alive(self) -> bool:
+        """Whether the client is."""
+        return self._host.machine is not None
+
     def later(self, delay: float, call: Callable[[None], None]) -> None:
         """Let this be called after so many seconds."""
         self._engine.at(self._engine.now + delay, call, None)
+
+
+class _WaitingFlow:
+    """A flow whose application awaits publish(), with so many messages at once."""
+
+    def __init__(self, application: Application, lines: Iterator[Line], at_once: int, end: float) -> None:
+        self._application = application
+        self._lines = lines
+        self._at_once = at_once
+        self._end = end
+        self._unanswered = 0
+        self._sleeping = False  # until the next message is due
+        self._next: Line | None = None
+
+    def left(self, _: None) -> None:
+        """A message has left, or never will."""
+        self._unanswered -= 1
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Publish what is due."""
+        while self._unanswered < self._at_once and not self._sleeping:
+            line = next(self._lines, None)
+            if line is None:
+                return
+            delay = line.time - self._application.now
+            if delay > 0.0:
+                self._sleeping = True
+                self._next = line
+                self._application.later(delay, self._due)
+                return
+            self._publish(line)
+
+    def _due(self, _: None) -> None:
+        self._sleeping = False
+        assert self._next is not None
+        self._publish(self._next)
+        self.go_on()
+
+    def _publish(self, line: Line) -> None:
+        if self._application.now < self._end and self._application.alive:
+            self._unanswered += 1
+            self._application.publish(line.attributes, line.body, line.options, waiting=self)
+        else:
+            self._lines = iter(())
 
 
 class _Reader:

@@ -32,10 +32,12 @@ from penstock.overlay.packets import Delivery
 from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
+from penstock.sim.tcp.connection import TcpPipe
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge, Nack, StreamDelivery
 
 UNLIMITED_ROOM_BYTES = 1 << 62
+CONTROL_LANES = (Lane.CONTROL, Lane.SERVICE_CONTROL)
 
 
 class Observer(Protocol):
@@ -80,11 +82,12 @@ class SimulatedPort:
         self.kind = kind
         self.direct = kind is LinkKind.DATAGRAM  # the queue stands in the pipe
         self.limited = True  # whether room must be asked for; set when the pipe is joined
-        self.out: Pipe | None = None
+        self.out: Pipe | TcpPipe | None = None
+        self.control_bytes = 0  # sent in a lane of control
         self.ready_scheduled = False
         self.connection = 0  # how often the link has come up; an event of an earlier time means nothing
 
-    def join(self, out: Pipe, limited: bool) -> None:
+    def join(self, out: Pipe | TcpPipe, limited: bool) -> None:
         """Give the port its outgoing pipe."""
         self.out = out
         self.limited = limited and self.kind is not LinkKind.DATAGRAM
@@ -94,7 +97,10 @@ class SimulatedPort:
         out = self.out
         assert out is not None
         self.host.note_sent(packet)
-        out.send((packet, lane), packet.size_bytes(), self.direct and lane in OWN_BOUNDS)
+        size_bytes = packet.size_bytes()
+        if lane in CONTROL_LANES:
+            self.control_bytes += size_bytes
+        out.send((packet, lane), size_bytes, self.direct and lane in OWN_BOUNDS)
         if self.limited and not self.ready_scheduled:
             self.host.ask_for_room(self, out)
 
@@ -326,10 +332,9 @@ class Host:
         if self._watched:
             self._observer.sent(packet)
 
-    def ask_for_room(self, port: SimulatedPort, out: Pipe) -> None:
+    def ask_for_room(self, port: SimulatedPort, out: Pipe | TcpPipe) -> None:
         port.ready_scheduled = True
-        at = out.idle_at() if port.kind is LinkKind.SHAPED else out.room_at()
-        self._engine.at(at, self._ready, (port.connection, port))
+        out.call_with_room(self._ready, (port.connection, port))
 
     def _ready(self, call: tuple[int, SimulatedPort]) -> None:
         connection, port = call

@@ -7,7 +7,7 @@ A connection does not live on half a wire: it is gone, and comes back with the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -25,8 +25,9 @@ from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, SimulatedPort
 from penstock.sim.pipes import Pipe
 from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.connection import TcpPipe
 from penstock.sim.tcp.flow import TcpFlow
-from penstock.sim.tcp.packets import beside
+from penstock.sim.tcp.packets import Give, beside
 
 
 class Wire:
@@ -74,10 +75,11 @@ class SimulatedNetwork:
         self._links: dict[str, dict[Link, LinkInfo]] = {}
         self._scenario = scenario
         self._broker_config = broker_config(scenario)
-        self._shared = {pair for flow in scenario.tcp for pair in pairwise(flow.path)}  # wires that a TCP uses too
+        ways = [flow.path for flow in scenario.tcp] + [link.along for link in scenario.link]
+        self._shared = {pair for way in ways for pair in pairwise(way)}  # wires that a TCP uses too
         for broker in scenario.broker:
             self._add_broker(broker)
-        for link in scenario.link:
+        for link in sorted(scenario.link, key=lambda link: bool(link.along)):  # after the links they go through
             self._join(link)
         for client in scenario.client:
             self._add_client(client)
@@ -217,6 +219,9 @@ class SimulatedNetwork:
                 pipe.fail()
                 pipe.restore()
         for port in (wire.near, wire.far):
+            if isinstance(port.out, TcpPipe):
+                port.out.fail()
+        for port in (wire.near, wire.far):
             port.host.link_changed(port.link, up=False)
 
     def _wire(self, pair: tuple[str, str]) -> Wire:
@@ -290,13 +295,33 @@ class SimulatedNetwork:
     def _join(self, spec: LinkSpec) -> None:
         a, b = spec.between
         near, far = self._port(a, b, spec), self._port(b, a, spec)
-        there, back = self._pipe(spec, near, far), self._pipe(spec, far, near)
-        near.join(there, limited=spec.rate_bits_per_s is not None)
-        far.join(back, limited=spec.rate_bits_per_s is not None)
+        rates = spec.rate_bits_per_s, spec.rate_back_bits_per_s or spec.rate_bits_per_s
+        there, back = self._pipe(spec, near, far, rates[0]), self._pipe(spec, far, near, rates[1])
+        if spec.kind == "tcp":
+            self._connect(spec, near, far, there, back)
+        else:
+            near.join(there, limited=spec.rate_bits_per_s is not None)
+            far.join(back, limited=spec.rate_bits_per_s is not None)
         self.wires[spec.between] = Wire(near, far, there, back)
 
+    def _connect(self, spec: LinkSpec, near: SimulatedPort, far: SimulatedPort, there: Pipe, back: Pipe) -> None:
+        """Both directions of a TCP connection, over its own wire and those it goes along."""
+        onward, backward = self._ways(spec.along)
+        forward, reverse = [there.send, *onward], [*backward, back.send]
+        config = TcpConfig(segment_bytes=spec.segment_bytes, receive_window=spec.receive_window, segments_max=0)
+        buffer = spec.send_buffer_bytes
+        engine = self._engine
+        near.join(TcpPipe(engine, forward, reverse, far.arrive, near.lost, config, buffer_bytes=buffer), limited=True)
+        far.join(TcpPipe(engine, reverse, forward, near.arrive, far.lost, config, buffer_bytes=buffer), limited=True)
+
+    def _ways(self, path: Sequence[str]) -> tuple[list[Give], list[Give]]:
+        """The pipes along these brokers, there and back."""
+        hops = [(self._wire(pair), pair) for pair in pairwise(path)]
+        there: list[Give] = [wire.towards(pair[1]).send for wire, pair in hops]
+        return there, [wire.towards(pair[0]).send for wire, pair in reversed(hops)]
+
     def _port(self, name: str, peer: str, spec: LinkSpec) -> SimulatedPort:
-        host, kind = self.hosts[name], LinkKind(spec.kind)
+        host, kind = self.hosts[name], spec.link_kind
         link = len(host.ports)
         self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets, self.broker_ids.get(peer))
         port = host.ports[link] = SimulatedPort(host, link, peer, kind)
@@ -304,11 +329,13 @@ class SimulatedNetwork:
 
     def _add_tcp(self, spec: TcpSpec) -> TcpFlow:
         """A bulk connection whose packets share the wires between these brokers."""
-        hops = [(self._wire(pair), pair) for pair in pairwise(spec.path)]
-        there = [wire.towards(pair[1]).send for wire, pair in hops]
-        back = [wire.towards(pair[0]).send for wire, pair in reversed(hops)]
+        there, back = self._ways(spec.path)
         access = [self._access(spec.access_delay).send for _ in range(2)]
-        config = TcpConfig(segment_bytes=spec.segment_bytes, acknowledge_every=spec.acknowledge_every)
+        config = TcpConfig(
+            segment_bytes=spec.segment_bytes,
+            acknowledge_every=spec.acknowledge_every,
+            receive_window=spec.receive_window,
+        )
         stop = inf if spec.stop is None else spec.stop
         return TcpFlow(self._engine, [access[0], *there], [*back, access[1]], config, start=spec.start, stop=stop)
 
@@ -327,21 +354,23 @@ class SimulatedNetwork:
             reliable=False,
         )
 
-    def _pipe(self, spec: LinkSpec, sender: SimulatedPort, receiver: SimulatedPort) -> Pipe:
+    def _pipe(self, spec: LinkSpec, sender: SimulatedPort, receiver: SimulatedPort, rate: float | None) -> Pipe:
         arrive: Callable[[Any], None] = receiver.arrive
         lost: Callable[[Any, str], None] = sender.lost
-        if spec.between in self._shared or spec.between[::-1] in self._shared:
+        if spec.kind == "tcp":
+            arrive, lost = beside(_nobody, _nobody)
+        elif spec.between in self._shared or spec.between[::-1] in self._shared:
             arrive, lost = beside(arrive, lost)
         return Pipe(
             self._engine,
             generator(self._seed, "pipe", sender.host.name, receiver.host.name),
             arrive,
             lost,
-            rate_bits_per_s=spec.rate_bits_per_s,
+            rate_bits_per_s=rate,
             delay=spec.delay,
             jitter=spec.jitter,
             loss=spec.loss,
-            queue_packets=spec.queue_packets,
+            queue_packets=spec.wire_packets if spec.kind == "tcp" else spec.queue_packets,
             reliable=spec.kind == "reliable",
             duplicate=spec.duplicate,
             reorder=spec.reorder,

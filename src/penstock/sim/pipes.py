@@ -167,9 +167,10 @@ class Pipe:
             return SOCKET_BYTES
         return SOCKET_BYTES - int((self.idle_at() - self._engine.now) / self._seconds_per_byte)
 
-    def room_at(self) -> float:
-        """When half of the socket will be free."""
-        return max(self._engine.now, self._free_at - SOCKET_BYTES // 2 * self._seconds_per_byte)
+    def call_with_room(self, call: Callable[[Any], None], argument: Any) -> None:
+        """Call when the wire has taken all it was given, or, on a reliable link, when half of the socket is free."""
+        kept = SOCKET_BYTES // 2 if self._reliable else 0
+        self._engine.at(max(self._engine.now, self._free_at - kept * self._seconds_per_byte), call, argument)
 
     def change_rate(self, rate_bits_per_s: float) -> None:
         """From now on; what waits already leaves as it would have."""

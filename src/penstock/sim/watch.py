@@ -12,6 +12,8 @@ from penstock.kernel.packet import BROKER, Packet
 from penstock.kernel.storage import Append, Ask, Operation, Put, Trim
 from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
+from penstock.pricing.packets import PricedPublication
+from penstock.pricing.records import MessageBought
 from penstock.scenario.checker import Checker
 from penstock.scenario.shared_facts import FailedOnDisk
 from penstock.scenario.stream_facts import (
@@ -60,8 +62,12 @@ class Watch:
         self._on_sent = _listeners(checkers, "sent")
         self._on_arrived = _listeners(checkers, "arrived")
         self._on_dropped = _listeners(checkers, "dropped")
+        self._on_bought = _listeners(checkers, "bought")
+        self._on_copy_sent = _listeners(checkers, "copy_sent")
+        self._on_copy_arrived = _listeners(checkers, "copy_arrived")
         self._on_fact = _listeners(checkers, "stream_fact")
-        self.watches_packets = bool(self._on_sent or self._on_arrived or self._on_fact)
+        packets = (self._on_sent, self._on_arrived, self._on_copy_sent, self._on_copy_arrived, self._on_fact)
+        self.watches_packets = any(packets)
         self.on_stream_record: Callable[[str, Record], None] | None = None  # the applications, which are told of some
 
     def record(self, node: str, record: Record) -> None:
@@ -74,6 +80,9 @@ class Watch:
             self.drops[node, record.peer, record.place, record.cause] += 1
             for listener in self._on_dropped:
                 listener(now, record)
+        elif type(record) is MessageBought:
+            for listener in self._on_bought:
+                listener(now, node, record)
         elif type(record) is PubendCommitted:
             identity = Identity(record.publisher, record.incarnation, record.count)
             self.fact(MessageCommitted(record.pubend, record.tick, identity))
@@ -124,12 +133,18 @@ class Watch:
         if type(packet) is Publication:
             for listener in self._on_sent:
                 listener(self.engine.now, packet)
+        elif type(packet) is PricedPublication:
+            for listener in self._on_copy_sent:
+                listener(self.engine.now, packet)
         elif type(packet) is Knowledge and self._on_fact:
             self.fact(TicksTold(packet.pubend, packet.first, packet.last, packet.data))
 
     def handled(self, node: str, packet: Packet) -> None:
         if type(packet) is Publication:
             for listener in self._on_arrived:
+                listener(self.engine.now, self.broker_ids[node], packet)
+        elif type(packet) is PricedPublication:
+            for listener in self._on_copy_arrived:
                 listener(self.engine.now, self.broker_ids[node], packet)
 
     def tell(self, call: Callable[[Checker], None]) -> None:

@@ -76,3 +76,33 @@ def test_streams_that_are_slowed_down_are_shown_with_their_limit_and_its_reason(
     assert "orders/0 12.5/s 40 s 80 6.4 s 3 s ago broker '[edge]' cannot keep up" in said
     assert "; 1 client; input refused 0 times" in said
     assert "1 durable subscription of its clients" in said
+
+
+def test_prices_of_links_and_who_waits_for_money_are_shown() -> None:
+    flow = {"receivers": ["c"], "receivers_in_all": 3, "waiting": 4, "balance": 2.5, "price": 9.25}
+    dear = {"dearest_link": ["b", "c"], "dearest_price": 8.25, "blocked_for": 1.5, "salary_period": 0.1}
+    status = {
+        "links": {"b": {"buffer": 3.2, "price": 1.25}},
+        "waiting": {"[sender]": [{**flow, **dear}]},
+        "waiting_in_all": 2,
+    }
+    file = StringIO()
+    with Display(Console(file=file, width=200), redraws=False) as display:
+        display.show(a_report(10.0) | {"services": {"pricing": status}})
+        display.show(a_report(10.0) | {"services": {"pricing": {**status, "waiting": {}, "waiting_in_all": 0}}})
+        display.show(a_report(10.0) | {"services": {"pricing": {"links": {}, "waiting": {}, "waiting_in_all": 0}}})
+    said = " ".join(file.getvalue().split())
+    assert "b 3.2 1.25" in said
+    assert "[sender] c and 2 more 4 1.5 s 2.50 9.25 b - c 8.25" in said
+    assert "and those of 1 more client" in said
+    assert said.count("no priced message waits for money") == 1
+
+
+def test_priced_messages_that_wait_are_shown_where_no_link_has_a_price() -> None:
+    flow = {"receivers": [], "receivers_in_all": 0, "waiting": 5, "balance": 0.0, "price": 1.0}
+    more = {"dearest_link": None, "dearest_price": 0.0, "blocked_for": 3.0, "salary_period": 0.1}
+    status = {"links": {}, "waiting": {"alone": [{**flow, **more}]}, "waiting_in_all": 1}
+    file = StringIO()
+    with Display(Console(file=file, width=200), redraws=False) as display:
+        display.show(a_report(10.0) | {"services": {"pricing": status}})
+    assert "alone" in file.getvalue()

@@ -75,7 +75,7 @@ def test_what_python_builds_is_checked_too() -> None:
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"link": (LinkSpec(between=("a", "b"), kind="tcp"),)}, "link[0].kind"),  # type: ignore[arg-type]
+        ({"link": (LinkSpec(between=("a", "b"), kind="rope"),)}, "link[0].kind"),  # type: ignore[arg-type]
         ({"lanes": {"priced": LaneSpec(overflow="hodl")}}, "lanes.priced.overflow"),  # type: ignore[arg-type]
         ({"fault": (FaultSpec(at=1.0, kind="burn"),)}, "fault[0].kind"),  # type: ignore[arg-type]
         (

@@ -14,6 +14,7 @@ from penstock.errors import InvalidPacket
 from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, DATA_LANES, Lane, Packet
 from penstock.overlay.codec import BATCH_BYTES_MAX, PACKET_BYTES_MAX, Codec, encode, encode_batch
 from penstock.overlay.credit import Credit
+from penstock.overlay.link_reports import NUMBER_MAX, LinkReport
 from penstock.overlay.packets import (
     BROKER_ID_MAX,
     DESTINATIONS_MAX,
@@ -36,6 +37,16 @@ from penstock.overlay.packets import (
     Unsubscribe,
 )
 from penstock.overlay.status import Losses, LossesRequest, Status, StatusRequest
+from penstock.pricing.packets import (
+    Bought,
+    ClassesRequest,
+    NotBought,
+    PricedClasses,
+    PricedPublication,
+    PricedPublish,
+    PriceRequest,
+    Prices,
+)
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
 from stream_packets import stream_packets
@@ -46,6 +57,7 @@ brokers = st.integers(0, BROKER_ID_MAX)
 lanes = st.sampled_from(DATA_LANES)
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 client_names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
+link_values = st.dictionaries(brokers, st.floats(0.0, 1e6), max_size=5).map(lambda found: tuple(sorted(found.items())))
 encodings = st.lists(st.binary(max_size=64), max_size=5).map(tuple)
 values = st.one_of(
     st.booleans(), st.integers(INTEGER_MIN, INTEGER_MAX), st.floats(allow_nan=False, allow_infinity=False), texts
@@ -116,6 +128,17 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
         counts,
     ),
     Credit: st.builds(Credit, lanes, counts),
+    LinkReport: st.builds(LinkReport, brokers, counts, st.integers(0, NUMBER_MAX - 1), link_values),
+    ClassesRequest: st.builds(ClassesRequest),
+    PricedClasses: st.builds(PricedClasses, st.lists(texts, max_size=3).map(tuple), st.integers(1, 1 << 20)),
+    PricedPublish: st.builds(PricedPublish, counts, messages),
+    NotBought: st.builds(NotBought, counts, texts),
+    Bought: st.builds(Bought, st.lists(counts, min_size=1, max_size=5).map(tuple)),
+    PricedPublication: st.builds(
+        PricedPublication, increasing(brokers, min_size=1, max_size=20), st.integers(0, HOPS_MAX), messages
+    ),
+    PriceRequest: st.builds(PriceRequest, counts),
+    Prices: st.builds(Prices, counts, st.binary(max_size=100)),
     **stream_packets(messages),
 }
 MESSAGE = a_message()

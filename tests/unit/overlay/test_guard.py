@@ -128,7 +128,7 @@ def test_lives_claimed_for_a_neighbour_again_and_again_do_not_silence_it(every: 
     wants(pump, "b2", range(10, 600))
     pump.advance(1.0)
     for _ in range(20):
-        says(pump, LinkState(2, routing(pump, "b2")._incarnation + 1, 1, ()))
+        says(pump, LinkState(2, routing(pump, "b2").incarnation + 1, 1, ()))
         pump.advance(every)
         assert way_and_wish(pump, "b0") == (True, True)
 
@@ -170,7 +170,7 @@ def test_a_life_that_begins_in_the_future_is_refused_and_changes_nothing(far: in
     effects = says(pump, LinkState(5, far, 1, ((ATTACKER, 1),)), Interest(5, far, 0, 1, ()))
     assert [type(effect) for effect in effects] == [InputRefused]  # one record, not one for each packet
     assert "in the future" in effects[0].problem  # type: ignore[union-attr]
-    assert 5 not in routing(pump, "b1")._origins
+    assert 5 not in routing(pump, "b1").origins
 
 
 def test_a_hello_from_the_future_makes_no_neighbour() -> None:
@@ -195,7 +195,7 @@ def test_a_neighbour_brings_few_later_lives_of_one_broker() -> None:
     part = routing(pump, "b1")
     for number in range(LIVES_BURST + 20):
         pump.receive("b1", LinkState(3, LATER + number, 1, ()), sender=IN)  # not handed on yet: nobody outbids
-    assert part._origins[3].incarnation == LATER + LIVES_BURST - 1
+    assert part.origins[3].incarnation == LATER + LIVES_BURST - 1
     assert pump.records_of("b1", LimitReached)[-1].table == "later lives"  # type: ignore[attr-defined]
 
 
@@ -245,17 +245,17 @@ def test_of_brokers_that_no_plan_names_only_few_are_kept() -> None:
     pump = met(planned(range(10), RoutingConfig(strangers_max=3)))
     pump.receive("b0", *mesh(20), sender=0)
     part = routing(pump, "b0")
-    assert sorted(part._origins) == [100, 101, 102]
+    assert sorted(part.origins) == [100, 101, 102]
     assert pump.records_of("b0", LimitReached) == [LimitReached("strangers_max", 3)]
     pump.receive("b0", LinkState(5, 1, 1, ()), sender=0)
-    assert 5 in part._origins  # the plan names it
+    assert 5 in part.origins  # the plan names it
 
 
 def test_a_link_state_with_more_neighbours_than_anybody_may_have_is_left_out() -> None:
     pump = attacked(RoutingConfig(neighbours_max=4))
     effects = says(pump, mesh(8)[0])
     assert effects == [LimitReached("neighbours_max", 4)]
-    assert 100 not in routing(pump, "b1")._origins
+    assert 100 not in routing(pump, "b1").origins
 
 
 # Work.
@@ -265,24 +265,24 @@ def test_the_map_is_worked_out_as_often_as_its_budget_allows_and_is_right_in_the
     pump = attacked(RoutingConfig(map_rate=50, news_burst=100_000))
     part = routing(pump, "b1")
     worked_out: list[float] = []
-    ways_from = part._topology.ways_from
+    ways_from = part.topology.ways_from
 
     def counted(root: int) -> object:
         worked_out.append(pump.now)
         return ways_from(root)
 
-    part._topology.ways_from = counted  # type: ignore[assignment, method-assign]
+    part.topology.ways_from = counted  # type: ignore[assignment, method-assign]
     for version in range(1, 201):
         for number in (100, 101):
             other = 100 if number == 101 else 101
             pump.receive("b1", LinkState(number, 1, version, ((other, version),)), sender=IN)
             assert part.exits()[2] == 1  # the pair has its way all the time
     assert len(worked_out) < 40  # of 400 changes
-    before = part._topology.lines
+    before = part.topology.lines
     pump.receive("b1", LinkState(ATTACKER, 1, 1, ((1, 1),)), sender=IN)
     pump.advance(1.5)
     assert ATTACKER in part.exits()
-    assert part._topology.lines == before + 1
+    assert part.topology.lines == before + 1
 
 
 def test_a_storm_of_news_is_cut_off_and_recorded_once_a_second() -> None:
@@ -291,7 +291,7 @@ def test_a_storm_of_news_is_cut_off_and_recorded_once_a_second() -> None:
     pump.advance(1.0)
     for version in range(1, 3_001):
         pump.receive("b1", LinkState(100, 1, version, ()), sender=IN)
-    assert part._origins[100].links_version == 1_024
+    assert part.origins[100].links_version == 1_024
     assert pump.records_of("b1", LimitReached).count(LimitReached("news_rate", 10)) == 1
     assert way_and_wish(pump, "b0") == (True, True)
     assert routing(pump, "b1").is_neighbour(0)
@@ -305,7 +305,7 @@ def test_a_new_connection_is_no_new_budget() -> None:
             pump.link_changed("b1", IN, up=True)
             pump.receive("b1", Hello(ATTACKER, 1, ExactForm.fingerprint, 0), sender=IN)
         pump.receive("b1", LinkState(100, 1, version, ()), sender=IN)
-    assert routing(pump, "b1")._origins[100].links_version <= 1_025
+    assert routing(pump, "b1").origins[100].links_version <= 1_025
 
 
 def test_much_interest_at_once_is_taken_in_piece_by_piece() -> None:
@@ -358,7 +358,7 @@ def test_interest_in_all_is_bounded_and_who_has_less_than_a_share_still_gets_in(
     assert says(pump, Interest(101, 1, 0, 1, more)) == [LimitReached("interest_room_max", 40 * ROOM)]
     wants(pump, "b0", [1, 2])
     pump.advance(0.2)
-    assert routing(pump, "b1")._origins[0].interest.announced() == list(entries([1, 2]))
+    assert routing(pump, "b1").origins[0].interest.announced() == list(entries([1, 2]))
 
 
 def test_an_unfinished_snapshot_counts_too() -> None:

@@ -64,7 +64,7 @@ def picture(pump: Pump, number: int) -> object:
     part = routing(pump, number)
     origins = {
         broker: (origin.incarnation, origin.links_version, origin.links, origin.interest.version, len(origin.interest))
-        for broker, origin in part._origins.items()
+        for broker, origin in part.origins.items()
     }
     return origins, dict(part.exits()), part.is_neighbour(0), len(part.form)
 
@@ -531,7 +531,7 @@ def test_an_unreachable_broker_is_remembered_for_a_while_and_then_forgotten() ->
     assert seen_from(pump, 0) == (2,)
     pump.advance(3.0)
     assert seen_from(pump, 0) == seen_from(pump, 1) == ()
-    assert routing(pump, 0)._origins.get(2) is None
+    assert routing(pump, 0).origins.get(2) is None
 
 
 def test_nobody_brings_a_forgotten_broker_back_from_the_dead() -> None:
@@ -539,15 +539,15 @@ def test_nobody_brings_a_forgotten_broker_back_from_the_dead() -> None:
     wants(pump, 2, [1])
     pump.advance(0.1)
     slow = a_broker(3, 1)  # the same broker with the default patience: it remembers ten times as long
-    routing(pump, 3)._origins._config = slow.machine(Routing)._config
+    routing(pump, 3).origins._config = slow.machine(Routing)._config
     pump.change("b1", "b2", up=False)
     pump.advance(20.0)
-    assert routing(pump, 3)._origins.get(2) is not None
-    assert routing(pump, 0)._origins.get(2) is None
+    assert routing(pump, 3).origins.get(2) is not None
+    assert routing(pump, 0).origins.get(2) is None
     pump.change("b0", "b3", up=False)
     pump.change("b0", "b3", up=True)
     pump.advance(5.0)
-    assert routing(pump, 0)._origins.get(2) is None
+    assert routing(pump, 0).origins.get(2) is None
     assert seen_from(pump, 0) == ()
 
 

@@ -344,9 +344,9 @@ def test_an_unknown_key_is_named_with_the_one_it_was_probably_meant_to_be(
         ('between = ["a", "b"]', 'between = ["a", "b"]\ncost = 0', "link[0].cost", "between 1 and 65535"),
         (
             'between = ["a", "b"]',
-            'between = ["a", "b"]\nkind = "tcp"',
+            'between = ["a", "b"]\nkind = "udp"',
             "link[0].kind",
-            "is 'tcp'; choose one of 'datagram', 'shaped', 'reliable'",
+            "is 'udp'; choose one of 'datagram', 'shaped', 'reliable', 'tcp'",
         ),
         ('broker = "a"', 'broker = "aa"', "client[0] (c).broker", "did you mean 'a'?"),
         ('where = "n > 1"', 'where = "n > "', "client[0] (c).subscribe[0].where", "^"),

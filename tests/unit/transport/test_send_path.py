@@ -19,6 +19,7 @@ from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import Counted, InputRefused, Published
 from penstock.overlay.client import NOT_CONNECTED
 from penstock.overlay.packets import Delivery, Subscribe
+from penstock.pricing.config import PricingClientConfig
 from penstock.testing import a_client
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
@@ -268,7 +269,7 @@ def test_when_the_network_goes_away_those_who_wait_are_refused() -> None:
 
 
 def test_a_client_that_loses_its_broker_answers_those_who_wait() -> None:
-    node = a_client("p", settings={"transport": WAIT})
+    node = a_client("p", settings={"transport": WAIT, "pricing": PricingClientConfig(waits_for_classes=False)})
     node.link_changed(0, up=True, now=0.0)
     asked = [effect.packet for effect in node.link_ready(0, room_bytes=1 << 30, now=0.0) if isinstance(effect, Send)]
     inbox = min(packet.subscription for packet in asked if isinstance(packet, Subscribe))

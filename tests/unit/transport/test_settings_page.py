@@ -10,6 +10,8 @@ import pytest
 
 import pages
 import penstock
+from penstock.overlay.link_reports import ReportsConfig
+from penstock.pricing.config import PricingClientConfig, PricingConfig
 from penstock.services import subscription_options
 from penstock.streams.config import StreamsClientConfig, StreamsConfig, StreamSubscriptionOptions
 from penstock.transport.config import TransportConfig
@@ -73,9 +75,16 @@ def test_the_arguments_of_a_stream_stand_on_the_page(heading: str, function: obj
 
 
 @pytest.mark.parametrize(
-    ("heading", "kind"), [("setting of brokers", StreamsConfig), ("setting of clients", StreamsClientConfig)]
+    ("heading", "kind"),
+    [
+        ("setting of brokers", StreamsConfig),
+        ("setting of clients", StreamsClientConfig),
+        ("setting of prices", PricingConfig),
+        ("setting of reports", ReportsConfig),
+        ("setting of senders", PricingClientConfig),
+    ],
 )
-def test_every_setting_of_streams_stands_on_the_page(heading: str, kind: type[msgspec.Struct]) -> None:
+def test_every_setting_of_streams_and_prices_stands_on_the_page(heading: str, kind: type[msgspec.Struct]) -> None:
     rows = [(row[heading], row["default"]) for row in pages.table(PAGE, heading)]
     assert rows == [
         (one.name, shown(one.default_factory() if one.default is msgspec.NODEFAULT else one.default))

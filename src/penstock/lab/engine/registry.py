@@ -19,9 +19,19 @@ def families() -> dict[str, list[str]]:
 
 
 def _families() -> dict[str, Sequence[Experiment]]:
-    from penstock.lab.papers import congestion, delays, detection, gryphon, ordering, recovery, throughput
+    from penstock.lab.papers import (
+        compared,
+        congestion,
+        delays,
+        detection,
+        gryphon,
+        ordering,
+        recovery,
+        spread,
+        throughput,
+    )
 
-    found = (throughput, delays, ordering, detection, recovery, congestion, gryphon)
+    found = (throughput, delays, ordering, detection, recovery, congestion, gryphon, spread, compared)
     return {family.__name__.rpartition(".")[2]: family.EXPERIMENTS for family in found}
 
 

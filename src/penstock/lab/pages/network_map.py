@@ -23,6 +23,7 @@ NAME_CHARACTERS, NAME_CHARACTERS_NARROW = 32, 16  # of a name, on a desk and on 
 ROLE = 7.2  # the width of a letter in what stands after a client's name
 EDGE = 8.0  # around everything
 LABEL_GAP = 10.0  # between two labels
+ASIDE_MAX = 12  # steps of 8 that a label may stand beside its line
 
 Way = tuple[Point, Point]  # from where to where a line goes
 
@@ -176,7 +177,7 @@ def label_spot(
     aside = (ends[0][1] - ends[1][1]) / long, (ends[1][0] - ends[0][0]) / long  # at a right angle to the line
     spots = [  # first along the line, then beside it
         Box(seen[place][0] + far * aside[0], seen[place][1] + far * aside[1], wide, high)
-        for far in (0.0, *(step * side for step in (8.0, 16.0, 24.0, 32.0) for side in (1.0, -1.0)))
+        for far in (0.0, *(8.0 * step * side for step in range(1, ASIDE_MAX) for side in (1.0, -1.0)))
         for place in ordered
     ]
     free = [spot for spot in spots if not any(spot.overlaps(box, 2.0) for box in taken)]

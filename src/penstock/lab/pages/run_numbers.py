@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from penstock.content.envelope import CONTROL_MARK
@@ -420,14 +421,14 @@ def _largest(seconds: Iterable[float | None]) -> float | None:
 
 
 def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> Narrowest | None:
-    """The narrowest link between the two, and how many packets of the size it carried it can take in a second."""
+    """The narrowest link between the two, and how many of the pair's messages it can carry in a second."""
     found = bottleneck(scenario, pair)
     if found is None:
         return None
     sender, receiver, link = found
-    busy = {row["second"] for row in tables.rows("published_per_second", publisher=pair.publisher)}
-    used = [row for row in tables.rows("link_use", node=sender, peer=receiver) if row["second"] in busy]
-    packets, carried = sum(row["packets"] for row in used), sum(row["bytes"] for row in used)
-    if not packets or not carried or link.rate_bits_per_s is None:
+    delivered = {row["second"]: row["delivered"] for row in tables.rows("delivered_per_second", client=pair.client)}
+    used = [row for row in tables.rows("link_use", node=sender, peer=receiver) if delivered.get(row["second"])]
+    sizes = [row["bytes"] / delivered[row["second"]] for row in used if row["bytes"]]
+    if not sizes or link.rate_bits_per_s is None:
         return None
-    return Narrowest(sender, receiver, link.rate_bits_per_s / 8.0 / (carried / packets), link.rate_bits_per_s)
+    return Narrowest(sender, receiver, link.rate_bits_per_s / 8.0 / median(sizes), link.rate_bits_per_s)

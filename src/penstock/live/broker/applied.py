@@ -55,6 +55,13 @@ def _links(scenario: Scenario, emulated: bool) -> list[Row]:
             _any(links, _LINK, "rate_bits_per_s", "queue_packets"), "rates and queues of links", True, "by the sender"
         ),
         _row(any(link.delay > UNSAID_DELAY for link in links), "delays of links", True, "added by the receiver"),
+        _row(_any(links, _LINK, "send_buffer_bytes"), "send buffers of tcp links", True, "of their sockets"),
+        _row(
+            _any(links, _LINK, "segment_bytes", "receive_window", "wire_packets", "along"),
+            "segments and wires of tcp links",
+            False,
+            "they are those of this machine",
+        ),
         _row(_any(links, _LINK, "cost"), "costs of links", True, "as in the simulator"),
         _row(
             bool(by_emulator),
@@ -85,6 +92,7 @@ def _brokers(scenario: Scenario, emulated: bool) -> list[Row]:
         _row(_any(brokers, _BROKER, "listen"), "addresses of brokers", True, "others get the ports that are left"),
         _row(bool(scenario.lanes), "lanes", True, "as in the simulator"),
         _row(bool(scenario.services), "settings of services", True, "as in the simulator"),
+        _row(bool(scenario.classes), "classes", True, "as in the simulator"),
         _row(
             bool(scenario.stream),
             "streams",

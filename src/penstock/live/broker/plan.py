@@ -33,7 +33,7 @@ class Neighbour:
 
     @property
     def kind(self) -> LinkKind:
-        return LinkKind(self.spec.kind)
+        return self.spec.link_kind
 
     @property
     def delay(self) -> float:

@@ -317,8 +317,12 @@ class BrokerServer:
     def _broker_port(self, link: Link, neighbour: Neighbour, connection: Connection) -> TcpPort | DatagramPort:
         spec = neighbour.spec
         if neighbour.kind is not LinkKind.DATAGRAM:
-            room, rate = BROKER_ROOM_BYTES, spec.rate_bits_per_s
-            return TcpPort(self.host, link, neighbour.name, connection, room_bytes=room, rate_bits_per_s=rate)
+            small = spec.kind == "tcp"
+            room = spec.send_buffer_bytes if small else BROKER_ROOM_BYTES
+            rate = spec.rate_bits_per_s
+            return TcpPort(
+                self.host, link, neighbour.name, connection, room_bytes=room, rate_bits_per_s=rate, whole_buffer=small
+            )
         port = DatagramPort(
             self.host,
             link,

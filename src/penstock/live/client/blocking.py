@@ -28,6 +28,7 @@ from penstock.live.client.subscription import Report, Subscription
 from penstock.live.loop_thread import LoopThread
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import ConnectionConfig
+from penstock.pricing.status import PriceReport
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.sender.rate_limiter import FlowReport
 
@@ -121,6 +122,10 @@ class BlockingNetwork:
     def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
         """Ask all other publishers with congestion control who slows them down, and listen for so many seconds."""
         return self._do(self._network.slowed(within=within))
+
+    def price(self, *, within: float = 5.0) -> list[PriceReport]:
+        """How our accounts stand at the broker, if we publish priced content."""
+        return self._do(self._network.price(within=within))
 
     @property
     def withheld(self) -> int:

@@ -2,7 +2,8 @@
 
 The addresses of the URL are dialled in turn. A connection is held until it is lost; then the addresses are dialled
 again, with backoff, for as long as the client is open. When the broker has answered the handshake, the link is up and
-the machine attaches and subscribes again by itself.
+the machine attaches and subscribes again by itself. Whoever waits for the link (`wait_up`) goes on when the broker has
+also said which content is priced.
 
 Outbox: messages published in one turn of the event loop are given to the machine together, at the end of that turn.
 `let_out` writes them and waits while the socket is full; that is what makes `publish` wait on a slow connection. What
@@ -28,6 +29,7 @@ from penstock.live.wire.frames import Handshake
 from penstock.live.wire.tcp_port import CLIENT_ROOM_BYTES, TcpPort
 from penstock.overlay.node import Node
 from penstock.overlay.verbs import Verbs
+from penstock.pricing.client_service import PricedClient
 
 log = logging.getLogger("penstock.client")
 
@@ -55,7 +57,8 @@ class HomeLink:
         self.node = node
         self.verbs = verbs
         self.limits = verbs.limits()
-        self.carrier = verbs.carrier()  # who sends what is published without options
+        self._pricing = node.machine(PricedClient)
+        self._carrier = verbs.carrier()  # who sends what is published without options, whatever it says
         self.port: TcpPort | None = None  # None while there is no connection
         self.address: Address | None = None  # of the broker we are, or were last, connected to
         self.reconnects = 0
@@ -82,7 +85,7 @@ class HomeLink:
         self.tasks = [self._loop.create_task(self._keep_connected()), self._loop.create_task(self._keep_checking())]
 
     async def wait_up(self) -> None:
-        """Return as soon as the link is up."""
+        """Return as soon as the link is up, and the broker has said what is priced."""
         await self._up.wait()
 
     async def close(self) -> None:
@@ -150,12 +153,13 @@ class HomeLink:
         self.port = port
         self.host.link_up(port)
         port.offer_room()
-        self._up.set()
         self._writable.set()
 
     def received(self, connection: Connection, packets: list[Packet]) -> None:
         if self.port is not None and self.port.connection is connection:
             self.host.receive(HOME, packets)
+            if self._pricing.knows_classes:
+                self._up.set()
 
     def writable(self, connection: Connection) -> None:
         if self.port is not None and self.port.connection is connection:
@@ -179,6 +183,12 @@ class HomeLink:
             log.warning("%s: lost the connection to %s: %s; dialling again", self.host.name, self.address, problem)
 
     # What is published.
+
+    def may_wait(self, message: Message) -> bool:
+        """Whether this message, published without options, may have to wait before it leaves."""
+        content = self.verbs.claims_content()
+        carrier = self.verbs.carrier(None, message) if content else self._carrier
+        return carrier is not None and carrier.may_wait()
 
     def put(self, message: Message, began: Sequence[float]) -> None:
         """Gather a message for the end of this turn; `began` says when it was published, or nothing."""

@@ -19,6 +19,9 @@ Congestion control: with `TransportConfig(congestion=True)` on both sides, subsc
 to their publishers, and `publish` waits while the message belongs to a flow without tokens (or withholds it, with
 `when_full="drop"`). Other content is not delayed. `flows()` says who slows what, and so does the log.
 
+Priced content: where the network file has classes, `publish` of such content waits until the broker has bought its way;
+`price()` says what it costs, and which link makes it dear.
+
 Streams: `network.stream("orders")` stores what is published and is read exactly once (`stream`).
 """
 
@@ -37,6 +40,7 @@ from penstock.content.language.warnings import warnings
 from penstock.content.message import Attributes, Identity, make_message
 from penstock.errors import InvalidOption, NotConnected, PenstockError, Unreachable, did_you_mean
 from penstock.kernel.link import LinkInfo, LinkKind
+from penstock.kernel.machine import Effect
 from penstock.kernel.packet import CLIENT
 from penstock.kernel.trace import Record, Trace
 from penstock.live.client.ask_flows import ask_slowed
@@ -54,6 +58,8 @@ from penstock.live.wire.connection import ConnectionConfig
 from penstock.overlay.assembly import Life, NodeConfig, client_node
 from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.overlay.status import StatusRequester
+from penstock.pricing.client_service import PricedClient
+from penstock.pricing.status import PriceReport
 from penstock.services import options as service_options
 from penstock.services import publication_options, services, settings_types
 from penstock.transport.client_service import TransportClient
@@ -203,8 +209,9 @@ class Network:
     async def publish(self, attributes: Attributes, body: bytes = b"", **options: Any) -> Identity:
         """Send a message to whoever wants it; returns its identity when it is on its way.
 
-        With congestion control that may take a while, if somebody who wants this content is slow; cancelled while it
-        waits, the message does not leave. With `when_full="drop"` it never waits, and `withheld` counts. Raises
+        With congestion control that may take a while, if somebody who wants this content is slow; and if it is priced,
+        until its way was bought. Cancelled while it waits, the message does not leave, unless the broker has it
+        already. With `when_full="drop"` it never waits for congestion control, and `withheld` counts. Raises
         InvalidMessage if it breaks a rule of the content model, NotConnected while there is no connection. Every other
         argument is an option of a service; raises InvalidOption. With `stream=` it is stored there, as by
         `stream(...).publish`.
@@ -228,7 +235,7 @@ class Network:
         if link.port is None:
             raise self._not_connected("best effort keeps nothing: publish again later")
         self._count += 1
-        if chosen is not None or (link.carrier is not None and link.carrier.may_wait()):
+        if chosen is not None or link.may_wait(message):
             link.post()
             ticket = self._tickets.begin()  # most messages belong to no limited flow and are answered at once
             now = link.host.now()
@@ -255,6 +262,16 @@ class Network:
             raise PenstockError("a client without a transport receives no answers; use connect(..., transport=True)")
         link = self._connected_link()
         return await ask_slowed(link.host, link.node, within)
+
+    async def price(self, *, within: float = 5.0) -> list[PriceReport]:
+        """How our accounts stand at the broker, if we publish priced content: one for each set of receivers.
+
+        Each says the balance, what a message costs now, which link makes it dear, how many messages wait and for how
+        long the first of them has been blocked.
+        """
+        service = self._connected_link().node.machine(PricedClient)
+        found: list[PriceReport] = (await self._ask(service, service.ask_prices, within))["flows"]
+        return found
 
     @property
     def withheld(self) -> int:
@@ -322,17 +339,23 @@ class Network:
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
+        requester = self._connected_link().node.machine(StatusRequester)
+        return await self._ask(requester, lambda ticket: requester.ask(HOME, ticket), within)
+
+    async def _ask(
+        self, service: StatusRequester | PricedClient, ask: Callable[[int], list[Effect]], within: float
+    ) -> dict[str, Any]:
+        """Let a service ask the broker; returns its answer."""
         link = self._connected_link()
-        ticket, answer = self._tickets.take()
-        requester = link.node.machine(StatusRequester)
-        link.host.apply(link.node.route(requester.ask(HOME, ticket)))
+        ticket, answer = self._tickets.take(lambda refused: PenstockError(refused.problem))
+        link.host.apply(link.node.route(ask(ticket)))
         try:
             async with asyncio.timeout(within):
                 report: dict[str, Any] = await answer
         except TimeoutError:
             raise Unreachable(f"the broker did not report within {within:g} s") from None
         finally:
-            requester.forget(ticket)
+            service.forget(ticket)
             self._tickets.drop(ticket)
         return report
 

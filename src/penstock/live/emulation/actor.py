@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.content.message import Identity, Message
@@ -59,6 +60,12 @@ class Actor:
         self.tally = Tally()
         self.numbers = range(len(spec.subscribe))
         self._lines = script(spec, scenario.duration, seed)
+        self._end = scenario.duration
+        self._waiting = [  # flows whose application awaits publish(), and with how many messages at once
+            (script(spec, scenario.duration, seed, number), one.waits)
+            for number, one in enumerate(spec.publish)
+            if one.waits
+        ]
         self._network = network
         self._sent_at = sent_at
         self._notebook = notebook
@@ -152,6 +159,24 @@ class Actor:
 
     async def publish(self, start: float) -> None:
         """Publish what the script says, when it says so."""
+        waiting = [self._publish_waiting(lines, start) for lines, at_once in self._waiting for _ in range(at_once)]
+        await asyncio.gather(self._publish_in_time(start), *waiting)
+
+    async def _publish_waiting(self, lines: Iterator[Line], start: float) -> None:
+        """One message after the other, as they leave."""
+        for line in lines:
+            await until_time(start + line.time)
+            left = start + self._end - time.monotonic()
+            if left <= 0.0:
+                return
+            self.tally.published += 1
+            try:
+                async with asyncio.timeout(left):
+                    await self._publish_line(line)
+            except TimeoutError:
+                return
+
+    async def _publish_in_time(self, start: float) -> None:
         for line in self._lines:
             await until_time(start + line.time)
             if line.unanswered_max is not None and len(self._storing) >= line.unanswered_max:
@@ -162,13 +187,16 @@ class Actor:
                 self._storing.add(task)
                 task.add_done_callback(self._storing.discard)
                 continue
-            now = time.monotonic()
-            try:
-                identity = await self._network.publish(line.attributes, line.body, **line.options)
-            except NotConnected:
-                self.tally.refused += 1
-            else:
-                self._sent_at[identity] = now
+            await self._publish_line(line)
+
+    async def _publish_line(self, line: Line) -> None:
+        now = time.monotonic()
+        try:
+            identity = await self._network.publish(line.attributes, line.body, **line.options)
+        except NotConnected:
+            self.tally.refused += 1
+        else:
+            self._sent_at[identity] = now
 
     async def _store(self, line: Line) -> None:
         """A message for a stream; its reader may have it before we have the receipt."""

@@ -241,11 +241,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self.closing:
             self._transport.resume_reading()
 
-    def limit_buffer(self, high_bytes: int) -> None:
+    def limit_buffer(self, high_bytes: int, *, whole: bool = False) -> None:
         """How much may be unsent inside the socket; we count as `paused` with a quarter of it waiting in front.
 
         The kernel would otherwise take megabytes for a peer that does not read. What is sent and not acknowledged does
-        not count, so a long way does not make a link slow.
+        not count, so a long way does not make a link slow; unless the buffer as a `whole` shall be no larger, as that
+        of a tcp link.
         """
         if self._transport is not None:
             # uvloop writes at once when a write passes the mark, and at the end of the turn otherwise: with a low mark
@@ -254,6 +255,8 @@ class Connection(asyncio.Protocol):
             sock = self._transport.get_extra_info("socket")
             if sock is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, high_bytes)
+            if sock is not None and whole:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, high_bytes)
 
     def buffered_bytes(self) -> int:
         """What waits in front of the socket."""

@@ -1,7 +1,8 @@
 """A link over a TCP connection: the port of reliable and shaped links.
 
 The queue stands in the node's egress. The port lets at most `room_bytes` wait in front of the socket: 16 KiB towards
-brokers, so that the queue stands where the machine can see it, and more towards clients. It tells the machine of room
+brokers, so that the queue stands where the machine can see it, and more towards clients. A tcp link has as much as the
+file says, with what the socket has sent and nobody has acknowledged. The port tells the machine of room
 after every write, and whenever the socket has taken enough. With a rate, room comes at that pace.
 """
 
@@ -31,6 +32,7 @@ class TcpPort:
         *,
         room_bytes: int,
         rate_bits_per_s: float | None = None,
+        whole_buffer: bool = False,  # sent and not acknowledged counts too
     ) -> None:
         self.link = link
         self.peer = peer
@@ -44,7 +46,7 @@ class TcpPort:
         self._gathered: list[Packet] = []
         self._control = 0  # how many of those carry no message
         self._closed = False
-        connection.limit_buffer(room_bytes)
+        connection.limit_buffer(room_bytes, whole=whole_buffer)
 
     def send(self, packet: Packet, lane: Lane) -> None:
         """Gather a packet; it is written at the next flush."""

@@ -2,8 +2,8 @@
 
 A `TcpPacket` is a segment or an acknowledgement and finds its own way: a path is a row of pipes, and a packet that
 comes out of one goes into the next. Whoever shares a pipe with TCP wraps the pipe's two callbacks with `beside`; there,
-packets of TCP are known from all else by their type. The pipe must be one that loses (a datagram link's): a
-reliable one never drops, and TCP would fill it up to the receiver's window.
+packets of TCP are known from all else by their type. The pipe must be one that loses (of a datagram link, or below a
+tcp link): a reliable one never drops, and TCP would fill it up to the receiver's window.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ class Path:
     def __init__(self, gives: Sequence[Give], size_bytes: int) -> None:
         assert gives, "a path has at least one pipe"
         self.gives = tuple(gives)
-        self.size_bytes = size_bytes
+        self.size_of: Callable[[int], int] = lambda number: size_bytes
         self.sent_packets = 0
         self.lost_packets = 0
 
     def send(self, number: int) -> None:
         """Put a packet with this number into the first pipe."""
         self.sent_packets += 1
-        self.gives[0](TcpPacket(self, number), self.size_bytes)
+        size_bytes = self.size_of(number)
+        self.gives[0](TcpPacket(self, number, size_bytes), size_bytes)
 
 
 class TcpPacket:
     """A segment, or an acknowledgement of all segments below its number; which one, its path knows."""
 
-    __slots__ = ("_hop", "number", "path")
+    __slots__ = ("_hop", "number", "path", "size_bytes")
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int, size_bytes: int) -> None:
         self.path = path
         self.number = number
+        self.size_bytes = size_bytes
         self._hop = 0
 
     def arrived(self) -> None:
@@ -52,7 +54,7 @@ class TcpPacket:
         path = self.path
         self._hop += 1
         if self._hop < len(path.gives):
-            path.gives[self._hop](self, path.size_bytes)
+            path.gives[self._hop](self, self.size_bytes)
         else:
             path.take(self.number)
 
