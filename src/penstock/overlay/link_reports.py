@@ -14,8 +14,9 @@ for it for long. Numbers of reports grow by one, and nobody believes one that is
 until it expires at most, and its victim keeps numbers that it can go on from. What is wrong is recorded, at a bounded
 rate.
 
-What has not been said again for `expire_after` counts no longer, the broker is recorded as silent, and whatever it says
-next is believed. Where somebody measures, a broker that has never said anything is silent too.
+What has not been said again for `expire_after` counts no longer, and whatever the broker says next is believed. After
+twice that time it is recorded as silent: a link that fails takes a while to be noticed, and until then a neighbour's
+words are awaited over it. Where somebody measures, a broker that has never said anything is silent too.
 
 State: for each broker the latest packet, and a budget for each link. Bound: the brokers of the map, our links. Timers:
 MEASURE, if anybody measures; CHANGED, at once after news, because what follows from them comes of no link (`egress`
@@ -254,7 +255,7 @@ class LinkReports:
         effects: list[Effect] = []
         for broker in routing.exits():
             heard = self._heard_from(broker, now)
-            if self._expired(heard, now) and not heard.silent:
+            if abs(now - heard.at) > 2 * self._config.expire_after and not heard.silent:
                 heard.silent = True
                 effects += self._complain(broker, "it has long said nothing of its links", now)
         return effects

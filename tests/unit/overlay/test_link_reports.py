@@ -87,6 +87,8 @@ def test_a_broker_that_stops_is_recorded_once_and_its_numbers_expire_and_count_a
     network.pump.loses = lambda flight: isinstance(flight.packet, LinkReport) and flight.packet.origin == 3
     network.pump.advance(EXPIRED)
     assert network.value(0, (3, 2)) == 0.0
+    assert network.reports(0).status().silent == ()  # a failed link that nobody has noticed yet, perhaps
+    network.pump.advance(EXPIRED)
     assert network.reports(0).status().silent == ("3",)
     network.pump.advance(EXPIRED)
     assert network.refusals(0) == ["it has long said nothing of its links"]
