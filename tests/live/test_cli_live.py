@@ -28,6 +28,7 @@ kind = "reliable"
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """As from a terminal: also where these tests were started in the background, by a shell that ignores Ctrl-C."""
     return subprocess.Popen(
         [sys.executable, "-m", "penstock", *arguments],
         stdin=subprocess.PIPE,
@@ -35,6 +36,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "NO_COLOR": "1", **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
