@@ -116,6 +116,7 @@ PUBLIC = [
     "PredicateTooLarge",
     "PriceReport",
     "PricingClientConfig",
+    "RetrievalClientConfig",
     "PublisherReport",
     "ReaderEnded",
     "ReaderReport",

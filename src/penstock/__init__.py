@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from penstock.overlay.config import ClientConfig
     from penstock.pricing.config import PricingClientConfig
     from penstock.pricing.status import PriceReport
+    from penstock.retrieval.config import RetrievalClientConfig
     from penstock.streams.client_publishing import PublisherReport
     from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.streams.config import StreamsClientConfig
@@ -94,6 +95,7 @@ __all__ = [
     "Receipt",
     "Record",
     "Report",
+    "RetrievalClientConfig",
     "SharedSubscription",
     "Slowdown",
     "Stream",
@@ -156,6 +158,7 @@ _PLACES = {
     "Trace": "kernel.trace",
     "PriceReport": "pricing.status",
     "PricingClientConfig": "pricing.config",
+    "RetrievalClientConfig": "retrieval.config",
     "TransportConfig": "transport.config",
     "UnknownStream": "errors",
     "Unreachable": "errors",

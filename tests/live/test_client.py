@@ -476,6 +476,7 @@ NETWORK = {
     "price",
     "publish",
     "reconnects",
+    "retrieve",
     "slowed",
     "stream",
     "streams",

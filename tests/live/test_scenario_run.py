@@ -12,6 +12,7 @@ from penstock.kernel.trace import Delivered, Published, Record
 from penstock.live.broker.applied import not_applied
 from penstock.live.emulation.scenario_run import run_live
 from penstock.scenario.reader import parse_scenario, read_scenario
+from penstock.scenario.retrieval_checkers import retrieves
 from penstock.scenario.runs import open_run
 from penstock.scenario.spec import Scenario
 from penstock.sim.run import simulate
@@ -25,7 +26,8 @@ BEGIN = 1.5  # by then every subscription is known to every broker, in both worl
 def calm_town() -> Scenario:
     """The town without loss, faults and overload: best effort then delivers everything, in either world.
 
-    And without freight: how much of that leaves depends on when senders get their salaries.
+    And without freight: how much of that leaves depends on when senders get their salaries. Nor does anybody retrieve
+    anything: what is there depends on when it is asked for.
     """
     town = read_scenario(Path(__file__).parents[2] / "networks" / "town.toml")
     # Room for a burst as well: on a busy machine a process stands still for a while, and then all comes at once.
@@ -34,7 +36,9 @@ def calm_town() -> Scenario:
     clients = tuple(
         replace(
             client,
-            subscribe=tuple(replace(wish, start=0.0, stop=None) for wish in client.subscribe),
+            subscribe=tuple(
+                replace(wish, start=0.0, stop=None) for wish in client.subscribe if not retrieves(wish.options)
+            ),
             publish=tuple(replace(flow, start=BEGIN, stop=None) for flow in client.publish),
         )
         for client in town.client

@@ -23,6 +23,7 @@ from penstock.cli import workload as workload_commands
 from penstock.cli.bench import bench_command
 from penstock.cli.broker import broker_command
 from penstock.cli.demo import demo_command
+from penstock.cli.fetch import fetch_command
 from penstock.cli.live import live_command
 from penstock.cli.options import with_service_options
 from penstock.cli.pub import pub_command
@@ -84,6 +85,7 @@ app.command("up")(up_command)
 app.command("broker")(broker_command)
 app.command("pub")(_with_options(pub_command, publication_options))
 app.command("sub")(_with_options(sub_command, subscription_options))
+app.command("fetch")(fetch_command)
 app.command("report")(report_command)
 app.command("bench")(bench_command)
 app.command("live")(live_command)

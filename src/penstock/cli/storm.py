@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli.progress import progress_bar
 
-Kind = Literal["", "streams", "priced"]
+Kind = Literal["", "streams", "priced", "retrieval"]
 
 
 def storm_command(
@@ -22,6 +22,9 @@ def storm_command(
     streams: Annotated[bool, typer.Option("--streams", help="Storms of streams, where nothing may be lost.")] = False,
     priced: Annotated[
         bool, typer.Option("--priced", help="Storms of priced sending, where nobody waits for ever.")
+    ] = False,
+    retrieval: Annotated[
+        bool, typer.Option("--retrieval", help="Storms of retrieval, where nobody gets an item twice.")
     ] = False,
     kills: Annotated[
         int | None,
@@ -33,17 +36,17 @@ def storm_command(
 
     Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2;
     penstock storm --streams --seeds 100000 --workers 2; penstock storm --priced --seeds 2000;
-    penstock storm --kills 1000
+    penstock storm --retrieval --seeds 2000; penstock storm --kills 1000
     """
     seeds_wanted = range(seed, seed + seeds)
     if kills is not None:
-        if streams or priced or workers > 1:
-            problem = "goes without --streams, --priced and --workers: it is one run in real time"
+        if streams or priced or retrieval or workers > 1:
+            problem = "goes without other kinds of storms and --workers: it is one run in real time"
             raise typer.BadParameter(problem, param_hint="--kills")
         failed = sum(_told(run_kills(one, kills=kills), as_json) for one in seeds_wanted)
     else:
         failed = 0
-        run_one = partial(run_storm, kind=_kind(streams, priced))
+        run_one = partial(run_storm, kind=_kind(streams=streams, priced=priced, retrieval=retrieval))
         with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
             runs = map(run_one, seeds_wanted) if workers == 1 else pool.map(run_one, seeds_wanted, chunksize=4)
             for done, run in enumerate(runs, start=1):
@@ -71,20 +74,26 @@ def _told(run: dict[str, Any], as_json: bool) -> bool:
     return bool(run["problems"])
 
 
-def _kind(streams: bool, priced: bool) -> Kind:
-    if streams and priced:
-        raise typer.BadParameter("goes without --streams: these are two kinds of storms", param_hint="--priced")
-    return "streams" if streams else "priced" if priced else ""
+def _kind(**asked: bool) -> Kind:
+    chosen = [name for name, wanted in asked.items() if wanted]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"goes without --{chosen[0]}: these are two kinds of storms", param_hint=chosen[1])
+    kinds: dict[str, Kind] = {"streams": "streams", "priced": "priced", "retrieval": "retrieval"}
+    return kinds[chosen[0]] if chosen else ""
 
 
 def run_storm(seed: int, *, kind: Kind = "") -> dict[str, Any]:
     """One storm as plain data."""
-    from penstock.scenario import priced_storm, storm, stream_storm
+    from penstock.scenario import priced_storm, retrieval_storm, storm, stream_storm
     from penstock.sim.run import simulate
 
-    makers = {"": storm.storm, "streams": stream_storm.stream_storm, "priced": priced_storm.priced_storm}
-    events_max = {"": None, "streams": stream_storm.EVENTS_MAX, "priced": priced_storm.EVENTS_MAX}[kind]
-    result = simulate(makers[kind](seed), seed, events_max=events_max)
+    make, events_max = {
+        "": (storm.storm, None),
+        "streams": (stream_storm.stream_storm, stream_storm.EVENTS_MAX),
+        "priced": (priced_storm.priced_storm, priced_storm.EVENTS_MAX),
+        "retrieval": (retrieval_storm.retrieval_storm, retrieval_storm.EVENTS_MAX),
+    }[kind]
+    result = simulate(make(seed), seed, events_max=events_max)
     unfinished = [] if result.complete else [f"it has more than {events_max} events"]
     return {
         "seed": seed,

@@ -8,6 +8,9 @@ use it (`penstock pub --transport`). With `--congestion` publishers that listen 
 down when we cannot keep up. `--report` tells at the end how that went, on stderr: a small table, or with
 `--json` one object on one line, the last one.
 
+With `--max`, `--lifetime` or `--freshness` it retrieves: at most so many items in each lifetime, cached or new, none
+twice. `penstock fetch` asks once.
+
 With `--stream` and `--durable` it reads a stream, exactly once and in order (`sub_stream`).
 
 Exit codes: 0 enough came, 3 nothing or not enough came in time, 130 interrupted.
@@ -32,6 +35,8 @@ from penstock.kernel.rate_estimator import rate_text
 if TYPE_CHECKING:
     from penstock.content.message import Message
     from penstock.live.client.subscription import Report
+
+    Form = Callable[[Message], bytes]
 
 
 def sub_command(
@@ -63,13 +68,13 @@ def sub_command(
     penstock sub "symbol = 'IBM'" --ordered --recover --report
 
     penstock sub "symbol = 'IBM'" --stream orders --durable billing --start 10m
+
+    penstock sub "type = 'article'" --max 10 --lifetime 24h
     """
     from penstock.content.language.parser import parse_predicate
 
-    if raw and as_json:
-        raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
+    form = form_of(raw=raw, as_json=as_json)
     parse_predicate(where)  # a mistake in it is said before a broker is looked for
-    form = _raw if raw else _json if as_json else _text
     if options.get("stream"):
         from penstock.cli.sub_stream import read_stream
 
@@ -118,6 +123,8 @@ async def _subscribe(
             while count is None or received < count:
                 async with asyncio.timeout(wait):
                     batch = await messages.take(1000 if count is None else count - received)
+                if not batch:
+                    break  # it has ended: what was asked for has come
                 received += len(batch)
                 fastest.add(len(batch), time.monotonic())
                 sys.stdout.buffer.write(b"".join(map(form, batch)))
@@ -158,6 +165,13 @@ def missed_text(report: Report) -> str:
         if count
     ]
     return f"messages dropped because this subscriber was too slow: {' and '.join(places)}" if places else ""
+
+
+def form_of(*, raw: bool, as_json: bool) -> Form:
+    """How messages are printed."""
+    if raw and as_json:
+        raise typer.BadParameter("--raw and --json are two ways to print; choose one", param_hint="--raw")
+    return _raw if raw else _json if as_json else _text
 
 
 def _text(message: Message) -> bytes:

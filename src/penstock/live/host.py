@@ -38,6 +38,7 @@ from penstock.kernel.trace import (
 )
 from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
+from penstock.retrieval.message import RetrievedMessage
 from penstock.streams.message import StreamMessage
 
 GONE = "(clients that left)"
@@ -201,7 +202,7 @@ class LiveHost:
         return self.on_deliver if self.trace is None else self._deliver_traced
 
     def _deliver_traced(self, effect: Deliver) -> None:
-        if not isinstance(effect.message, StreamMessage):  # those have a record of their own
+        if not isinstance(effect.message, StreamMessage | RetrievedMessage):  # those have a record of their own
             identity = effect.message.identity
             self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
         self.on_deliver(effect)

@@ -59,6 +59,8 @@ WORK_CHARACTERS = 100  # of a text: up to here a subscription counts as one verb
 
 # (packets, link of the client, its name, now) -> what goes on plainly, and what follows for the rest
 TakeOver = Callable[[list[Publish], Link, str, float], tuple[list[Publish], list[Effect]]]
+# (messages of our own clients, now) -> what follows, beside their way to subscribers
+Uploads = Callable[[Sequence[Message], float], list[Effect]]
 _Verb = Subscribe | Unsubscribe | ReadyRequest
 
 
@@ -105,6 +107,7 @@ class Broker:
         self._splits: dict[tuple[BrokerId, ...], _Split] = {}  # how sets of brokers are split, while the ways are these
         self._exits: Mapping[BrokerId, Link] = {}
         self.take_over: TakeOver | None = None  # a service that carries some content in its own way
+        self.uploads: Uploads | None = None  # a service that keeps what is published
 
     # Inputs.
 
@@ -162,8 +165,11 @@ class Broker:
             own = [packet for packet in packets if packet.message.identity.publisher in names]
             return self._foreign(foreign, client, now) + self._published(own, sender, now)
         effects: list[Effect] = []
+        if self.uploads is not None:
+            effects = self.uploads([packet.message for packet in packets], now)
         if self.take_over is not None:
-            packets, effects = self.take_over(packets, sender, client.name, now)
+            packets, taken_over = self.take_over(packets, sender, client.name, now)
+            effects += taken_over
             if not packets:
                 return effects
         found, problems = self._routing.form.wanting([packet.message.attributes for packet in packets])

@@ -30,7 +30,6 @@ hash instead of repeating everything (docs/decisions/0003-anti-entropy.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from math import inf
 
 from penstock.content.predicate import Predicate
@@ -58,16 +57,8 @@ from penstock.overlay.packets import (
     Summary,
 )
 from penstock.overlay.records import NeighbourChanged
+from penstock.overlay.timers import RoutingTimer
 from penstock.overlay.topology import Topology, Way
-
-
-class RoutingTimer(IntEnum):
-    """The timers of routing."""
-
-    HELLO = 0  # send Hellos, look for dead neighbours
-    ANNOUNCE = 1  # flood what changed here
-    READY = 2  # a client has waited long enough for all brokers
-    NEWS = 3  # the next of others' changes of interest has its turn
 
 
 class Routing:
@@ -149,6 +140,10 @@ class Routing:
     def is_neighbour(self, link: Link) -> bool:
         """Whether a broker is known to be at the other end of the link."""
         return link in self._neighbours
+
+    def neighbour(self, link: Link) -> AdjacentBroker | None:
+        """The broker at the other end of the link, if there is one."""
+        return self._neighbours.get(link)
 
     def view(self) -> tuple[dict[Link, BrokerId], int, int]:
         """For reports: the neighbour at each link, how many brokers can be reached, a hash of all versions we know."""

@@ -34,8 +34,8 @@ from penstock.overlay.packets import (
     Unsubscribe,
 )
 from penstock.overlay.records import NeighbourChanged, ServiceSubscriptionRefused
-from penstock.overlay.routing import Routing, RoutingTimer
-from penstock.overlay.timers import ForwardingTimer
+from penstock.overlay.routing import Routing
+from penstock.overlay.timers import ForwardingTimer, RoutingTimer
 
 
 class HelloListener:

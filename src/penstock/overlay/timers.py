@@ -13,3 +13,12 @@ class ForwardingTimer(IntEnum):
 
     SUBSCRIBE_AGAIN = 0  # (subscription), in a client: a broker has refused what a service listens to
     VERBS = 1  # in a broker: the next of its clients' verbs has its turn
+
+
+class RoutingTimer(IntEnum):
+    """The timers of routing."""
+
+    HELLO = 0  # send Hellos, look for dead neighbours
+    ANNOUNCE = 1  # flood what changed here
+    READY = 2  # a client has waited long enough for all brokers
+    NEWS = 3  # the next of others' changes of interest has its turn

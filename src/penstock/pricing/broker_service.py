@@ -236,7 +236,8 @@ class PricedBroker:
             problem = "a client publishes under its own name, and only content of applications is priced"
             refused = [InputRefused(client.name, problem)] if client.records.take(now) else []
             return [_dropped("not its name", packet), *refused, *self._refuse(link, packet.number, problem)]
-        return self._published(packet.message, packet.number, link, client.name, now)
+        kept = [] if self._broker.uploads is None else self._broker.uploads([packet.message], now)
+        return kept + self._published(packet.message, packet.number, link, client.name, now)
 
     def _take_over(
         self, packets: list[Publish], link: Link, name: str, now: float

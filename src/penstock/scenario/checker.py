@@ -7,10 +7,11 @@ another, for the hooks that it can serve.
 from __future__ import annotations
 
 from penstock.content.message import Identity, Message
-from penstock.kernel.trace import Dropped
+from penstock.kernel.trace import Dropped, Record
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
+from penstock.retrieval.packets import CarriedPublication
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_facts import StreamFact
 
@@ -64,6 +65,12 @@ class Checker:
 
     def copy_arrived(self, time: float, broker: BrokerId, packet: PricedPublication) -> None:
         """A broker handled such a copy."""
+
+    def retrieval(self, time: float, node: str, record: Record) -> None:
+        """A record of retrieval, at a broker or a client; or a broker started, and its cache is empty."""
+
+    def item_sent(self, time: float, broker: str, neighbour: str, packet: CarriedPublication) -> None:
+        """A publication was put on a link between two brokers, for those who retrieve it; perhaps again."""
 
     def stream_fact(self, time: float, fact: StreamFact) -> None:
         """Something has happened to a stream."""

@@ -10,7 +10,8 @@ invariants are those of B-DRP (002 section 2.7):
     nothing-missed  from `settled_after` on, everybody gets all they asked for; not part of the default, because it
                     holds only where nothing is overloaded or lossy
 
-Those of streams stand in `stream_checkers`, those of priced sending in `priced_checkers`.
+Those of streams stand in `stream_checkers`, those of priced sending in `priced_checkers`, those of retrieval in
+`retrieval_checkers`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.checker import Checker
 from penstock.scenario.priced_checkers import PRICED_CHECKERS
+from penstock.scenario.retrieval_checkers import RETRIEVAL_CHECKERS, retrieves
 from penstock.scenario.shared_checkers import SHARED_CHECKERS
-from penstock.scenario.spec import DEFAULT_CHECKS, PRICED_CHECKS, STREAM_CHECKS, Scenario
+from penstock.scenario.spec import DEFAULT_CHECKS, PRICED_CHECKS, RETRIEVAL_CHECKS, STREAM_CHECKS, Scenario
 from penstock.scenario.stream_checkers import STREAM_CHECKERS
 
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time
@@ -139,11 +141,21 @@ class NothingMissed(Checker):
         self._spans: dict[tuple[str, int], list[tuple[float, float | None, Predicate]]] = {}
         self._published: list[tuple[float, Message]] = []
         self._delivered: set[tuple[str, int, Identity]] = set()
+        self._loose = {
+            (client.name, number)
+            for client in scenario.client
+            for number, one in enumerate(client.subscribe)
+            if retrieves(one.options)
+        }
 
     def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
+        if (client, subscription) in self._loose:
+            return  # it does not ask for everything
         self._spans.setdefault((client, subscription), []).append((time, None, parse_predicate(where)))
 
     def unsubscribed(self, time: float, client: str, subscription: int) -> None:
+        if (client, subscription) in self._loose:
+            return
         begun, _, predicate = self._spans[client, subscription].pop()
         self._spans[client, subscription].append((begun, time, predicate))
 
@@ -181,15 +193,18 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 
 
 def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
-    """The checkers of the network, of streams and of priced sending, and those that services bring along."""
-    return {**CHECKERS, **STREAM_CHECKERS, **SHARED_CHECKERS, **PRICED_CHECKERS, **services.checkers()}
+    """The checkers of the network, of streams, priced sending and retrieval, and those that services bring along."""
+    own = {**CHECKERS, **STREAM_CHECKERS, **SHARED_CHECKERS, **PRICED_CHECKERS, **RETRIEVAL_CHECKERS}
+    return {**own, **services.checkers()}
 
 
 def check_names(scenario: Scenario) -> tuple[str, ...]:
     """What is checked: what the scenario names; with the default, what goes with its streams and classes too."""
     if scenario.check != DEFAULT_CHECKS:
         return scenario.check
-    return DEFAULT_CHECKS + STREAM_CHECKS * bool(scenario.stream) + PRICED_CHECKS * bool(scenario.classes)
+    names = DEFAULT_CHECKS + STREAM_CHECKS * bool(scenario.stream) + PRICED_CHECKS * bool(scenario.classes)
+    retrieving = any(retrieves(one.options) for client in scenario.client for one in client.subscribe)
+    return names + RETRIEVAL_CHECKS * retrieving
 
 
 def make_checkers(scenario: Scenario) -> list[Checker]:

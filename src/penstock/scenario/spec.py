@@ -16,6 +16,7 @@ from penstock.pricing.config import PricedClass
 from penstock.scenario.workload import PublisherSpec
 
 DEFAULT_CHECKS = ("at-most-once", "only-wanted", "sets-split", "nothing-silent")
+RETRIEVAL_CHECKS = ("retrieval-max", "retrieval-fresh", "retrieval-tables", "retrieval-waves")
 PRICED_CHECKS = ("priced-paid", "priced-accounts", "priced-once", "priced-kept")
 STREAM_CHECKS = ("stream-once", "stream-true", "stream-in-force", "stream-ticks", "stream-kept", "stream-positions")
 
@@ -128,8 +129,8 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     nothing (lost), everything (kept), or the first ones (torn). client_crash: `client`, which does not come back.
 
     link_down, link_up: `link`, in both directions, or only `towards` one of its ends; a reliable link needs both. A
-    client and its broker are a link too. link_rate: `link` and `rate_bits_per_s`, from now on. partition: `group`
-    against the rest.
+    client and its broker are a link too. move: `client` connects to `broker` instead of the one it had. link_rate:
+    `link` and `rate_bits_per_s`, from now on. partition: `group` against the rest.
 
     clock_step: `broker` and `seconds`. disk_full, disk_freed: `broker`. disk_slow: `broker` and `seconds` for each
     change from now on. disk_flip: one bit of what the `broker` has stored is another now. disk_roll_back: a part of it
@@ -145,6 +146,7 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "leave",
         "restart",
         "client_crash",
+        "move",
         "link_down",
         "link_up",
         "link_rate",
@@ -202,4 +204,4 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     client: tuple[ClientSpec, ...] = ()
     tcp: tuple[TcpSpec, ...] = ()
     fault: tuple[FaultSpec, ...] = ()
-    check: tuple[str, ...] = DEFAULT_CHECKS  # and STREAM_CHECKS if there are streams, PRICED_CHECKS if classes
+    check: tuple[str, ...] = DEFAULT_CHECKS  # and those of streams, classes, retrieval if there are any

@@ -43,7 +43,7 @@ DURATION_MAX = 86_400.0
 STREAMS_MAX = 1_000
 STORE_SCHEMES = ("postgresql://", "postgres://")
 BROKER_FAULTS = (
-    *("crash", "leave", "restart", "clock_step"),
+    *("crash", "leave", "restart", "clock_step", "move"),
     *("disk_full", "disk_freed", "disk_slow", "disk_flip", "disk_roll_back", "disk_restore"),
 )
 LINK_FAULTS = ("link_down", "link_up", "link_rate")
@@ -339,7 +339,7 @@ def _validate_fault(
         if fault.broker is None:
             raise InvalidScenario(f"{where}.broker", f"a {fault.kind} needs the name of a broker")
         _known(f"{where}.broker", fault.broker, brokers)
-    if fault.kind == "client_crash":
+    if fault.kind in ("client_crash", "move"):
         clients = [client.name for client in scenario.client]
         if fault.client not in clients:
             advice = choose_one(fault.client or "", clients)

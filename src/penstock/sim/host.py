@@ -29,6 +29,7 @@ from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
 from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Delivery
+from penstock.retrieval.message import RetrievedMessage
 from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
@@ -49,7 +50,7 @@ class Observer(Protocol):
 
     watches_packets: bool  # whether it wants to see every hop, and what is done to disks
 
-    def sent(self, packet: Packet) -> None: ...
+    def sent(self, packet: Packet, *, node: str, peer: str) -> None: ...
 
     def handled(self, node: str, packet: Packet) -> None: ...
 
@@ -96,7 +97,7 @@ class SimulatedPort:
         """Put a packet on the wire."""
         out = self.out
         assert out is not None
-        self.host.note_sent(packet)
+        self.host.note_sent(packet, self.peer)
         size_bytes = packet.size_bytes()
         if lane in CONTROL_LANES:
             self.control_bytes += size_bytes
@@ -233,7 +234,7 @@ class Host:
 
     def deliver(self, effect: Deliver) -> None:
         """A message reaches the application."""
-        if not isinstance(effect.message, StreamMessage):  # those have a record of their own
+        if not isinstance(effect.message, StreamMessage | RetrievedMessage):  # those have a record of their own
             identity = effect.message.identity
             self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
         self._observer.delivered(self.name, effect.subscription, effect.message)
@@ -321,7 +322,7 @@ class Host:
 
     # Links.
 
-    def note_sent(self, packet: Packet) -> None:
+    def note_sent(self, packet: Packet, peer: str) -> None:
         """A packet goes out."""
         self.packets_sent += 1
         self._deliveries += type(packet) is Delivery
@@ -330,7 +331,7 @@ class Host:
             cost = len(messages) * self._send_cost / self._workers
             self._busy_until = max(self._busy_until, self._engine.now) + cost
         if self._watched:
-            self._observer.sent(packet)
+            self._observer.sent(packet, node=self.name, peer=peer)
 
     def ask_for_room(self, port: SimulatedPort, out: Pipe | TcpPipe) -> None:
         port.ready_scheduled = True

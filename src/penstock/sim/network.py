@@ -72,6 +72,7 @@ class SimulatedNetwork:
         self._disk_delays: dict[str, float] = {}
         self._damaged: dict[str, None] = {}  # brokers whose disks are
         self._gone: dict[str, None] = {}  # brokers that left, or have not joined yet
+        self._unused: dict[tuple[str, str], Wire] = {}  # to brokers that a client moves to, or has left
         self._links: dict[str, dict[Link, LinkInfo]] = {}
         self._scenario = scenario
         self._broker_config = broker_config(scenario)
@@ -113,9 +114,15 @@ class SimulatedNetwork:
             case "client_crash":
                 assert fault.client is not None
                 self._stop(fault.client, "crash", "lost")
+            case "move":
+                assert fault.client is not None
+                assert fault.broker is not None
+                self._move(fault.client, fault.broker)
             case "link_down" | "link_up":
                 assert fault.link is not None
-                self._cut(self._wire(fault.link), down=fault.kind == "link_down", towards=fault.towards)
+                wire = self._wire(fault.link)
+                if wire not in self._unused.values():
+                    self._cut(wire, down=fault.kind == "link_down", towards=fault.towards)
             case "link_rate":
                 assert fault.link is not None
                 wire = self._wire(fault.link)
@@ -140,11 +147,19 @@ class SimulatedNetwork:
             case "heal":
                 self._heal()
 
+    def _move(self, client: str, broker: str) -> None:
+        """A client leaves its broker for another."""
+        for pair in [pair for pair in self.wires if pair[0] == client and pair not in self._unused]:
+            self._unused[pair] = self.wires[pair]
+            self._cut(self.wires[pair], down=True)
+        self._cut(self._unused.pop((client, broker)), down=False)
+
     def _heal(self) -> None:
-        for wire in self.wires.values():
+        for pair, wire in self.wires.items():
             for pipe in (wire.there, wire.back):
                 pipe.loss = pipe.duplicate = pipe.reorder = 0.0
-            self._cut(wire, down=False)
+            if pair not in self._unused:
+                self._cut(wire, down=False)
         for name in self.broker_ids:
             disk = self._disk(name)
             disk.full, disk.delay = False, self._disk_delays[name]
@@ -282,15 +297,21 @@ class SimulatedNetwork:
             clock=Clock(spec.clock_offset, spec.clock_drift),
             random=generator(self._seed, spec.name, "service"),
         )
-        self._join(
-            LinkSpec(
-                between=(spec.name, spec.broker),
-                kind="reliable",
-                rate_bits_per_s=spec.access_rate_bits_per_s,
-                delay=spec.access_delay,
-                queue_packets=spec.queue_packets,
+        moves = [fault.broker for fault in self._scenario.fault if fault.kind == "move" and fault.client == spec.name]
+        for broker in dict.fromkeys([spec.broker, *moves]):
+            assert broker is not None
+            self._join(
+                LinkSpec(
+                    between=(spec.name, broker),
+                    kind="reliable",
+                    rate_bits_per_s=spec.access_rate_bits_per_s,
+                    delay=spec.access_delay,
+                    queue_packets=spec.queue_packets,
+                )
             )
-        )
+            if broker != spec.broker:
+                wire = self._unused[spec.name, broker] = self.wires[spec.name, broker]
+                self._cut(wire, down=True)
 
     def _join(self, spec: LinkSpec) -> None:
         a, b = spec.between

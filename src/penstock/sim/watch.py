@@ -14,6 +14,8 @@ from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
+from penstock.retrieval.packets import CarriedPublication
+from penstock.retrieval.records import RECORDS as RETRIEVAL_RECORDS
 from penstock.scenario.checker import Checker
 from penstock.scenario.shared_facts import FailedOnDisk
 from penstock.scenario.stream_facts import (
@@ -65,9 +67,11 @@ class Watch:
         self._on_bought = _listeners(checkers, "bought")
         self._on_copy_sent = _listeners(checkers, "copy_sent")
         self._on_copy_arrived = _listeners(checkers, "copy_arrived")
+        self._on_retrieval = _listeners(checkers, "retrieval")
+        self._on_item_sent = _listeners(checkers, "item_sent")
         self._on_fact = _listeners(checkers, "stream_fact")
         packets = (self._on_sent, self._on_arrived, self._on_copy_sent, self._on_copy_arrived, self._on_fact)
-        self.watches_packets = any(packets)
+        self.watches_packets = any(packets) or bool(self._on_item_sent)
         self.on_stream_record: Callable[[str, Record], None] | None = None  # the applications, which are told of some
 
     def record(self, node: str, record: Record) -> None:
@@ -90,6 +94,13 @@ class Watch:
             self.on_stream_record(node, record)
         elif type(record) is NodeStarted and record.role == BROKER:
             self.fact(BrokerStarted(node))
+            self._retrieval(node, record)
+        elif type(record) in RETRIEVAL_RECORDS:
+            self._retrieval(node, record)
+
+    def _retrieval(self, node: str, record: Record) -> None:
+        for listener in self._on_retrieval:
+            listener(self.engine.now, node, record)
 
     def fact(self, fact: StreamFact) -> None:
         """Something has happened to a stream."""
@@ -129,13 +140,16 @@ class Watch:
             for listener in self._on_delivered:
                 listener(now, node, subscription, message)
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: Packet, *, node: str, peer: str) -> None:
         if type(packet) is Publication:
             for listener in self._on_sent:
                 listener(self.engine.now, packet)
         elif type(packet) is PricedPublication:
             for listener in self._on_copy_sent:
                 listener(self.engine.now, packet)
+        elif self._on_item_sent and isinstance(packet, CarriedPublication):
+            for listener in self._on_item_sent:
+                listener(self.engine.now, node, peer, packet)
         elif type(packet) is Knowledge and self._on_fact:
             self.fact(TicksTold(packet.pubend, packet.first, packet.last, packet.data))
 

@@ -49,6 +49,7 @@ from penstock.pricing.packets import (
 )
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
+from retrieval_packets import retrieval_packets
 from stream_packets import stream_packets
 
 decode = codec().decode
@@ -140,6 +141,7 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     PriceRequest: st.builds(PriceRequest, counts),
     Prices: st.builds(Prices, counts, st.binary(max_size=100)),
     **stream_packets(messages),
+    **retrieval_packets(messages),
 }
 MESSAGE = a_message()
 

@@ -189,6 +189,8 @@ def test_mistakes_about_streams_are_named_with_their_places(old: str, new: str, 
     [
         ('kind = "disk_flip"', "fault[0].broker", "needs the name of a broker"),
         ('kind = "client_crash"\nclient = "d"', "fault[0].client", "there is no client 'd'"),
+        ('kind = "move"\nclient = "d"\nbroker = "a"', "fault[0].client", "there is no client 'd'"),
+        ('kind = "move"\nclient = "d"', "fault[0].broker", "needs the name of a broker"),
         ('kind = "link_down"\nlink = ["a", "b"]\ntowards = "c"', "fault[0].towards", "towards 'a' or 'b'"),
         (
             'kind = "link_rate"\nlink = ["a", "b"]\nrate_bits_per_s = 1.0\ntowards = "a"',

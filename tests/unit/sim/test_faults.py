@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from penstock.kernel.packet import Packet
 from penstock.kernel.trace import Dropped, NodeStarted, NodeStopped, Record
+from penstock.overlay.broker import Broker
 from penstock.overlay.records import NeighbourChanged
 from penstock.overlay.routing import Routing
 from penstock.scenario.spec import (
@@ -41,7 +42,7 @@ class Watch:
 
     def delivered(self, node: str, subscription: int, message: object) -> None: ...
 
-    def sent(self, packet: Packet) -> None: ...
+    def sent(self, packet: Packet, *, node: str, peer: str) -> None: ...
 
     def handled(self, node: str, packet: Packet) -> None: ...
 
@@ -120,6 +121,26 @@ def test_a_crash_on_a_reliable_link_is_known_at_once() -> None:
     bench.run(3.0)
     bench.strike("crash", broker="c")
     assert bench.records("b", NeighbourChanged)[-1] == NeighbourChanged(2, False, "link down")
+
+
+def test_a_client_that_moves_is_at_its_new_broker_alone_whatever_heals() -> None:
+    move = FaultSpec(at=0.0, kind="move", client="d", broker="c")
+    bench = Bench(a_scenario(CHAIN, clients=[ClientSpec(name="d", broker="a")], faults=[move]))
+
+    def clients_at(name: str) -> int:
+        machine = bench.network.hosts[name].machine
+        assert machine is not None
+        return len(machine.machine(Broker)._clients)
+
+    bench.run(1.0)
+    assert [clients_at(name) for name in "abc"] == [1, 0, 0]
+    bench.strike("move", client="d", broker="c")
+    bench.run(1.0)
+    assert [clients_at(name) for name in "abc"] == [0, 0, 1]
+    bench.strike("heal")
+    bench.strike("link_up", link=("d", "a"))
+    bench.run(1.0)
+    assert [clients_at(name) for name in "abc"] == [0, 0, 1]
 
 
 def test_a_restart_is_a_new_life_that_finds_its_way_back() -> None:

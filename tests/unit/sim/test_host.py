@@ -47,7 +47,7 @@ class Watch:
     def delivered(self, node: str, subscription: int, message: Message) -> None:
         self.deliveries.append((node, subscription, message))
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: Packet, *, node: str, peer: str) -> None:
         self.packets += 1
 
     def handled(self, node: str, packet: Packet) -> None:
@@ -266,7 +266,7 @@ def test_a_nack_needs_a_worker_and_stands_in_line_with_data() -> None:
 
 def test_what_is_sent_takes_time_before_the_next_packet_is_served() -> None:
     bench = Bench(workers=1, send_cost=2.0)
-    bench.at(0.0, lambda: bench.host.note_sent(a_knowledge(3)))
+    bench.at(0.0, lambda: bench.host.note_sent(a_knowledge(3), "b1"))
     bench.arrive_at(1.0, 1)
     bench.arrive_at(20.0, 2)
     bench.engine.run(100.0)

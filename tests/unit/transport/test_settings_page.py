@@ -12,6 +12,7 @@ import pages
 import penstock
 from penstock.overlay.link_reports import ReportsConfig
 from penstock.pricing.config import PricingClientConfig, PricingConfig
+from penstock.retrieval.config import RetrievalClientConfig, RetrievalConfig, RetrievalOptions
 from penstock.services import subscription_options
 from penstock.streams.config import StreamsClientConfig, StreamsConfig, StreamSubscriptionOptions
 from penstock.transport.config import TransportConfig
@@ -52,11 +53,11 @@ def test_five_settings_are_said_to_matter_and_have_these_defaults() -> None:
 def test_the_arguments_of_connect_and_subscribe_stand_on_the_page() -> None:
     rows = {row["argument of connect"]: row["default"] for row in pages.table(PAGE, "argument of connect")}
     assert rows == arguments(penstock.connect)
-    streams = StreamSubscriptionOptions.__struct_fields__
+    elsewhere = StreamSubscriptionOptions.__struct_fields__ + RetrievalOptions.__struct_fields__
     options = {
         one.name: shown(one.default)
         for one in msgspec.structs.fields(subscription_options())
-        if one.name not in streams
+        if one.name not in elsewhere
     }
     rows = {row["argument of subscribe"]: row["default"] for row in pages.table(PAGE, "argument of subscribe")}
     assert rows == {**arguments(penstock.Network.subscribe), **options}
@@ -65,11 +66,12 @@ def test_the_arguments_of_connect_and_subscribe_stand_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("heading", "function"),
     [
+        ("argument of retrieve", penstock.Network.retrieve),
         ("argument of stream.publish", penstock.Stream.publish),
         ("argument of stream.subscribe", penstock.Stream.subscribe),
     ],
 )
-def test_the_arguments_of_a_stream_stand_on_the_page(heading: str, function: object) -> None:
+def test_the_arguments_of_other_verbs_stand_on_the_page(heading: str, function: object) -> None:
     rows = {row[heading]: row["default"] for row in pages.table(PAGE, heading)}
     assert rows == arguments(function)
 
@@ -82,9 +84,11 @@ def test_the_arguments_of_a_stream_stand_on_the_page(heading: str, function: obj
         ("setting of prices", PricingConfig),
         ("setting of reports", ReportsConfig),
         ("setting of senders", PricingClientConfig),
+        ("setting of caches", RetrievalConfig),
+        ("setting of retrieving clients", RetrievalClientConfig),
     ],
 )
-def test_every_setting_of_streams_and_prices_stands_on_the_page(heading: str, kind: type[msgspec.Struct]) -> None:
+def test_every_setting_of_services_stands_on_the_page(heading: str, kind: type[msgspec.Struct]) -> None:
     rows = [(row[heading], row["default"]) for row in pages.table(PAGE, heading)]
     assert rows == [
         (one.name, shown(one.default_factory() if one.default is msgspec.NODEFAULT else one.default))

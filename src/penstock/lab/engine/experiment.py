@@ -1,8 +1,10 @@
 """What an experiment is: runs, what is measured in them, what the paper says, and a figure like the paper's.
 
 An experiment is data plus three functions. `plans` names the runs it needs at a scale; runs are cached, so experiments
-that share a set-up share them; one that draws everything from its seed names none. `measure` turns the runs of one
-seed into named numbers; the verdict is on their mean over all seeds. `draw` makes the figures from the first seed's.
+that share a set-up share them; one that draws everything from its seed names none. `tasks` names simulations that
+return numbers and leave no trace; seeds after the first may leave points of a sweep out. `measure` turns the runs of
+one seed into named numbers; the verdict is on their mean over all seeds that have them. `draw` makes the figures from
+the first seed's.
 
 A criterion says what the document implies (`paper`) or what we aim for beyond it (`goal`). It is gated at the scales
 it names; elsewhere it is reported and decides nothing. Bounds come from the experiments page and are not loosened; a
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.scenario.spec import Scenario
 
 if TYPE_CHECKING:
+    from penstock.lab.engine.tasks import CountedTask
     from penstock.lab.engine.view import View
 
 Scale = Literal["paper", "smoke"]
@@ -69,10 +72,18 @@ class Figure:
 class Views(dict[str, "View"]):
     """The runs of one seed, by the names that the experiment gave them. One that draws its own needs only the seed."""
 
-    def __init__(self, runs: Mapping[str, View] | None = None, *, seed: int, scale: Scale) -> None:
+    def __init__(
+        self,
+        runs: Mapping[str, View] | None = None,
+        *,
+        seed: int,
+        scale: Scale,
+        numbers: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
         super().__init__(runs or {})
         self.seed = seed
         self.scale = scale
+        self.numbers = numbers or {}  # of its tasks, by the names that the experiment gave them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +100,7 @@ class Experiment:
     criteria: tuple[Criterion, ...]
     parameters: Mapping[str, str] = field(default_factory=dict)  # what the report says about the set-up
     live: Callable[[], Mapping[str, Plan]] | None = None  # the same on real sockets, at a small scale
+    tasks: Callable[[Scale, int], Mapping[str, CountedTask]] | None = None  # simulations that count, of a seed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,11 +27,12 @@ def _families() -> dict[str, Sequence[Experiment]]:
         gryphon,
         ordering,
         recovery,
+        retrieval,
         spread,
         throughput,
     )
 
-    found = (throughput, delays, ordering, detection, recovery, congestion, gryphon, spread, compared)
+    found = (throughput, delays, ordering, detection, recovery, congestion, gryphon, spread, retrieval, compared)
     return {family.__name__.rpartition(".")[2]: family.EXPERIMENTS for family in found}
 
 

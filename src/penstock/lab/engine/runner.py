@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from math import nan
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +19,7 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
 from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.tasks import CountedTask, task_numbers
 from penstock.scenario.runs import RunOutcome, open_or_make, run_folder
 
 if TYPE_CHECKING:
@@ -46,13 +48,24 @@ def run_experiments(
     folders = _make_runs(
         [plan for those in plans.values() for plan in those.values()], seeds, runs_root, processes, progress
     )
+    counted = {(one.name, seed): _tasks(one, scale, seed, live) for one in chosen for seed in seeds}
+    numbers = task_numbers(
+        [task for those in counted.values() for task in those.values()],
+        runs_root=runs_root,
+        spark=spark if scale == "paper" else None,
+        progress=progress,
+    )
     session = spark()
     views = _Views(session, folders)
     results = []
     for number, experiment in enumerate(chosen):
         progress(f"measuring {experiment.name}", number / len(chosen))
         criteria = [criterion.on_sockets() if live else criterion for criterion in experiment.criteria]
-        found = _judge(experiment, criteria, plans[experiment.name], scale, seeds, views)
+        mine = {
+            seed: {name: numbers[task.text()] for name, task in counted[experiment.name, seed].items()}
+            for seed in seeds
+        }
+        found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
         results.append(replace(found, command=f"{found.command} --live") if live else found)
     views.close()
     progress("done", 1.0)
@@ -65,6 +78,10 @@ def _plans(experiment: Experiment, scale: Scale, live: bool) -> Mapping[str, Pla
     if experiment.live is None:
         raise NotPossibleHere(f"{experiment.name} has no live version yet", "run it in the simulator, without --live")
     return experiment.live()
+
+
+def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
+    return experiment.tasks(scale, seed) if experiment.tasks is not None and not live else {}
 
 
 class _Views:
@@ -95,21 +112,27 @@ def _judge(
     criteria: Sequence[Criterion],
     plans: Mapping[str, Plan],
     scale: Scale,
-    seeds: Sequence[int],
+    numbers: Mapping[int, Mapping[str, Mapping[str, float]]],  # by seed
     views: _Views,
 ) -> Result:
+    seeds = list(numbers)
     measured: dict[str, list[float]] = {}
     figures: tuple[Figure, ...] = ()
     names: list[str] = []
     for seed in seeds:
-        these = Views({name: views.of(plan, seed) for name, plan in plans.items()}, seed=seed, scale=scale)
+        these = Views(
+            {name: views.of(plan, seed) for name, plan in plans.items()},
+            seed=seed,
+            scale=scale,
+            numbers=numbers[seed],
+        )
         for name, value in experiment.measure(these).items():
             measured.setdefault(name, []).append(value)
         figures = figures or tuple(experiment.draw(these))
         names += ["/".join(view.folder.parts[-2:]) for view in these.values()]
     findings = []
     for criterion in criteria:
-        value = fmean(measured[criterion.name])
+        value = fmean(measured.get(criterion.name, [nan]))
         findings.append(
             Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=scale in criterion.scales)
         )

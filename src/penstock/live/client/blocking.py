@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from penstock.content.message import Attributes, Identity, Message
 from penstock.errors import NotConnected, PenstockError
@@ -101,6 +101,23 @@ class BlockingNetwork:
         """Ask for all messages that match; open it with `with`. `on_drop` is called in the network's thread."""
         waits: dict[str, Any] = {"ready": ready, "ready_within": ready_within}
         made = self._network.subscribe(where, queue_max=queue_max, on_drop=on_drop, **waits, **options)
+        return BlockingSubscription(self, made)
+
+    def retrieve(
+        self,
+        where: str,
+        *,
+        max: int | Literal["all"] = 10,  # as the paper and the command line say
+        lifetime: str | float = "24h",
+        freshness: str | float = "24h",
+        refresh: bool = True,
+        at_end: bool = False,
+        queue_max: int = client.QUEUE_MAX,
+        on_drop: Callable[[int], None] | None = None,
+    ) -> BlockingSubscription:
+        """Ask the network's caches, and publishers to come, for items: at most `max` in each lifetime, none twice."""
+        terms: dict[str, Any] = {"max": max, "lifetime": lifetime, "freshness": freshness, "refresh": refresh}
+        made = self._network.retrieve(where, **terms, at_end=at_end, queue_max=queue_max, on_drop=on_drop)
         return BlockingSubscription(self, made)
 
     def stream(self, name: str) -> BlockingStream:

@@ -33,7 +33,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.language.warnings import warnings
@@ -60,6 +60,8 @@ from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.overlay.status import StatusRequester
 from penstock.pricing.client_service import PricedClient
 from penstock.pricing.status import PriceReport
+from penstock.retrieval.config import terms_of
+from penstock.retrieval.service import RETRIEVAL
 from penstock.services import options as service_options
 from penstock.services import publication_options, services, settings_types
 from penstock.transport.client_service import TransportClient
@@ -119,6 +121,11 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
         if value is not None and not isinstance(value, bool | types[name]):
             raise TypeError(f"{name} must be True or a {types[name].__name__}, not {type(value).__name__}")
     return {name: types[name]() if value is True else value for name, value in given.items() if value}
+
+
+def _time(given: str | float) -> str:
+    """A length of time as an option says it."""
+    return given if isinstance(given, str) else f"{given:f}".rstrip("0").rstrip(".") if given else "0"
 
 
 class Network:
@@ -316,8 +323,38 @@ class Network:
             raise InvalidOption("durable", "is for streams; say which one is to be read, such as stream='orders'")
         if chosen.stream:
             raise InvalidOption("stream", "is read by network.stream(...).subscribe(where, durable=...)")
+        if RETRIEVAL.asked_by(chosen, "subscription_options"):
+            terms_of(chosen)  # raises InvalidOption
+            ready = False  # that an interest is known is nothing that routing can tell
         number, wait = self._holder.next_number(), ready_within if ready else 0.0
         return Subscription(self._holder, number, where, queue_max, on_drop, chosen, wait)
+
+    def retrieve(
+        self,
+        where: str,
+        *,
+        max: int | Literal["all"] = 10,  # as the paper and the command line say
+        lifetime: str | float = "24h",
+        freshness: str | float = "24h",
+        refresh: bool = True,
+        at_end: bool = False,
+        queue_max: int = QUEUE_MAX,
+        on_drop: Callable[[int], None] | None = None,
+    ) -> Subscription:
+        """Ask the network's caches, and publishers to come, for items: at most `max` in each lifetime, none twice.
+
+        `freshness`: how old an item may be when a lifetime begins; 0: new ones only. `lifetime` 0 asks once, for what
+        is there, and iterating ends when it has come; otherwise the next lifetime begins when one is over, unless
+        `refresh=False`. Times are seconds or texts such as "90s", "15m", "24h", "7d". With `at_end=True` all items of a
+        lifetime come together at its end. Raises InvalidPredicate and InvalidOption; opening it raises the broker's
+        reason if it refuses.
+        """
+        options: dict[str, Any] = {"lifetime": _time(lifetime), "freshness": _time(freshness)}
+        options |= {"all_items": True} if max == "all" else {"max": max}
+        options |= {"one_lifetime": not refresh, "at_end": at_end}
+        if options.get("max") == 0:
+            raise InvalidOption("max", "is a number above 0, or 'all'")
+        return self.subscribe(where, queue_max=queue_max, on_drop=on_drop, **options)
 
     # Streams.
 

@@ -24,6 +24,7 @@ from penstock.live.client.tickets import Tickets
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.status import StatusRequester
+from penstock.retrieval.records import LifetimeEnded
 from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed, SharingBegan
 from penstock.transport.client_service import TransportClient
 from penstock.transport.receiver.feedback_scheduler import ControlReport
@@ -180,6 +181,8 @@ class SubscriptionHolder:
             log.warning("%s: '%s' cannot be read yet: %s; trying again", self._name, record.stream, record.problem)
         elif type(record) is DurableStopped and record.subscription in self._open:
             self._open.pop(record.subscription).end(record.problem)
+        elif type(record) is LifetimeEnded and record.last and record.subscription in self._open:
+            self._open.pop(record.subscription).end(record.problem or None)
         elif type(record) is InputRefused:
             self._refusal = record.problem
         elif type(record) is Unsubscribed and record.subscription in self._open:

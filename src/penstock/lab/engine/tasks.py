@@ -1,0 +1,100 @@
+"""Simulations that give numbers and no trace: each is one Spark task, and is made once.
+
+Some runs are too large to be recorded message by message; they count, and return named numbers. A task is data that can
+be written as text; its numbers are kept in a file under the hash of that text and of the code, as the runs of
+scenarios are kept in folders. Every worker writes its own file when it is done, so that a sweep that is stopped goes on
+where it was. Few and small ones, as at smoke scale, are done here and now: a Spark task would cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+import penstock
+from penstock.scenario.runs import code_hash
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER = "numbers"
+Numbers = dict[str, float]
+
+
+class CountedTask(Protocol):
+    """One simulation. Equal tasks have equal texts."""
+
+    def text(self) -> str:
+        """Everything that decides what comes out."""
+
+    def work(self) -> float:
+        """How long it takes, beside others."""
+
+    def run(self) -> Numbers:
+        """Simulate."""
+
+
+def task_numbers(
+    tasks: Sequence[CountedTask],
+    *,
+    runs_root: Path,
+    spark: Callable[[], SparkSession] | None,
+    progress: Callable[[str, float], None],
+) -> dict[str, Numbers]:
+    """The numbers of each task by its text, found or made; the longest are begun first."""
+    wanted = {task.text(): task for task in tasks}
+    missing = [task for text, task in wanted.items() if not numbers_file(runs_root, text).exists()]
+    missing.sort(key=lambda task: -task.work())
+    if spark is None:
+        for number, task in enumerate(missing):
+            progress(task.text(), number / len(missing))
+            make_numbers(runs_root, task)
+    elif missing:
+        _make_on_spark(spark(), missing, runs_root, progress)
+    return {text: msgspec.json.decode(numbers_file(runs_root, text).read_bytes(), type=Numbers) for text in wanted}
+
+
+def _make_on_spark(
+    session: SparkSession,
+    tasks: Sequence[CountedTask],
+    runs_root: Path,
+    progress: Callable[[str, float], None],
+) -> None:
+    """A few at a time for each core, so that there is progress to tell."""
+    context = session.sparkContext
+    batch = max(1, 4 * context.defaultParallelism)
+    for begin in range(0, len(tasks), batch):
+        some = tasks[begin : begin + batch]
+        progress(f"{some[0].text()} and {len(some) - 1} more", begin / len(tasks))
+        context.parallelize(some, len(some)).foreach(partial(make_numbers, runs_root.resolve()))
+
+
+def make_numbers(runs_root: Path, task: CountedTask) -> None:
+    """Simulate and keep the numbers."""
+    file = numbers_file(runs_root, task.text())
+    found = task.run()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".draft")
+    draft.write_bytes(msgspec.json.encode(found))
+    draft.replace(file)
+
+
+def numbers_file(runs_root: Path, text: str) -> Path:
+    """Where the numbers of a task belong."""
+    digest = blake2b(text.encode(), digest_size=10, person=b"penstock-tasks")
+    digest.update(_code().encode())
+    return runs_root / FOLDER / f"{digest.hexdigest()}.json"
+
+
+@cache
+def _code() -> str:
+    """Of the protocols, and of the simulators in the lab."""
+    digest = blake2b(code_hash().encode(), digest_size=8)
+    for path in sorted((Path(penstock.__file__).parent / "lab" / "fast").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,87 @@
+"""SETUP-ECBN (004 section 4.2, Table 4): what a run of the news network is made from.
+
+What the paper leaves open: an event has 12 equal sub-topics, and an interest asks for one of them; the two largest
+events have 30 % and 10 % and the others share the rest by 1/i (plain Zipf would give 22 % and 11 %, erratum E8); a hop
+takes a tenth of a time unit; refreshed interests do not count towards the number of interests; Poisson values of 0
+are drawn again; routers have room and time for everything unless a service rate is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from penstock.retrieval.interest import FreshnessRule
+from penstock.retrieval.rules import Dissemination, Duplicates, MediationRules
+
+TICKS = 10  # hops in a time unit
+FIXED_SHARES = (0.30, 0.10)  # of the two largest events, at exponent 1 (004 section 4.2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsSetting:
+    """One run. The defaults are Table 4."""
+
+    routers: int = 100
+    degree: int = 4
+    units: int = 100
+    interests: int = 100_000
+    publications: int = 50_000
+    events: int = 50
+    exponent: float = 1.0
+    topics: int = 12  # of an event
+    batched: bool = True  # uploads at the beginning of a time unit and interests after them; else evenly over it
+    counts_refreshed: bool = False  # refreshed interests are some of the number of interests
+    locality: Literal["realistic", "random"] = "realistic"
+    selectivity: float = 10.0  # mean; 0: everything
+    lifetime: float = 20.0  # mean; 0: one-shot requests
+    freshness: float = 50.0
+    freshness_rule: FreshnessRule = "printed"
+    refresh_probability: float = 1.0
+    background: float = 0.0  # share of all publications that nobody asks for
+    cache_size: int = 500
+    policy: str = "MF"
+    dissemination: Dissemination = "overload notification"
+    push_margin: float = 1.0
+    duplicates: Duplicates = "both"
+    en_route: bool = False
+    flushing: bool = False
+    cursors: bool = False  # ours
+    probes: int = 0  # ours
+    budgeted: bool = False  # ours
+    service: float = 0.0  # publication messages that a router handles in a tick; 0: all
+    queue: Literal["score", "fifo"] = "score"
+    buffer: int = 50_000
+
+    def rules(self) -> MediationRules:
+        """Of every router."""
+        return MediationRules(
+            cache_size=self.cache_size,
+            policy=self.policy,
+            dissemination=self.dissemination,
+            push_margin=self.push_margin,
+            duplicates=self.duplicates,
+            en_route=self.en_route,
+            flushing=self.flushing,
+            cursors=self.cursors,
+            probes=self.probes,
+            budgeted=self.budgeted,
+            probe_wait=2 / TICKS,
+            interests_max=1 << 40,
+        )
+
+    def shares(self) -> list[float]:
+        """The popularity of each event."""
+        if self.exponent == 1.0 and self.events > 2:
+            tail = [1.0 / rank for rank in range(3, self.events + 1)]
+            rest = 1.0 - sum(FIXED_SHARES)
+            return [*FIXED_SHARES, *(rest * one / sum(tail) for one in tail)]
+        weights = [rank**-self.exponent for rank in range(1, self.events + 1)]
+        return [one / sum(weights) for one in weights]
+
+    def workload(self) -> tuple[object, ...]:
+        """What exhaustive filtering depends on: runs that share it share its baseline."""
+        names = ("routers", "degree", "units", "interests", "publications", "events", "exponent", "topics")
+        more = ("locality", "selectivity", "lifetime", "freshness", "freshness_rule", "refresh_probability")
+        given = asdict(self)
+        return tuple(given[name] for name in (*names, *more, "background", "batched", "counts_refreshed"))

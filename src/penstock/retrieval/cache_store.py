@@ -1,0 +1,183 @@
+"""A cache on disk: what it holds, and in which table each publication is listed, so that a restart repeats nothing.
+
+Each publication has a slot: `c/7` has its content and `p/7` its place, so that a change of the place is a small write.
+It is on disk before anything that follows from it leaves the broker: effects are held until the store has answered.
+What the store had not taken when the broker died has had no effect either.
+
+`life` names the life of the cache: chains that were served from another one count as moved. If the store fails, the
+cache goes on in memory as another life of it, and clients are told.
+
+Bounds: two values for each place of the cache, and a third for its life.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from penstock.content.message import Identity, Message
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.storage import (
+    Ask,
+    Get,
+    Names,
+    NamesFound,
+    Put,
+    ServiceStorage,
+    StorageFailed,
+    StorageResult,
+    Value,
+)
+from penstock.overlay.egress import dropped
+from penstock.retrieval.contents import ItemContent, content_of
+from penstock.retrieval.interest import PublicationId, PublishedItem
+from penstock.retrieval.life_cycle import PLACES, CachePlace
+
+LIFE = "life"
+CONTENT, PLACE = "c/", "p/"
+
+
+class StoredContent(msgspec.Struct, frozen=True, array_like=True):
+    """The value of a slot."""
+
+    message: Message
+    content_hash: bytes
+    uploaded: float
+
+
+_read_content = msgspec.msgpack.Decoder(StoredContent)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class CacheStore:
+    """What a broker's cache keeps on disk."""
+
+    def __init__(self, storage: ServiceStorage, size: int, new_life: int) -> None:
+        self.life = new_life
+        self.loaded = False
+        self.failed = ""
+        self.damaged = 0  # publications that came back from the disk, and not as they were
+        self._storage = storage
+        self._free = deque(range(size))
+        self._slots: dict[PublicationId, int] = {}
+        self._puts: list[Put] = []  # since the last commit
+        self._held: deque[tuple[int, list[Effect]]] = deque()  # until this ticket is answered
+        self._tickets: dict[int, str] = {}  # of reads -> name
+        self._values: dict[str, bytes] = {}
+
+    # Loading.
+
+    def load(self) -> list[Effect]:
+        """Ask for all there is."""
+        return [self._read(Names(), "")]
+
+    def _read(self, operation: Names | Get, name: str) -> Ask:
+        asked = self._storage.ask(operation)
+        self._tickets[asked.ticket] = name
+        return asked
+
+    def completed(self, ticket: int, result: StorageResult) -> list[Effect]:
+        """The store has answered: what may happen now."""
+        if isinstance(result, StorageFailed):
+            return self._fail(result.problem)
+        if not self.loaded:
+            return self._answered(self._tickets.pop(ticket), result)
+        released: list[Effect] = []
+        while self._held and self._held[0][0] <= ticket:
+            released += self._held.popleft()[1]
+        return released
+
+    def _answered(self, name: str, result: StorageResult) -> list[Effect]:
+        if isinstance(result, NamesFound):
+            asks: list[Effect] = [self._read(Get(found), found) for found in result.names]
+            self.loaded = not asks
+            return asks
+        assert isinstance(result, Value)
+        self._values[name] = result.value
+        self.loaded = not self._tickets
+        return []
+
+    def restored(self) -> list[tuple[PublishedItem, CachePlace]]:
+        """What the disk has, oldest first; call it once, when it is loaded."""
+        values, self._values = self._values, {}
+        if LIFE in values:
+            self.life = int.from_bytes(values[LIFE], "big")
+        else:
+            self._puts.append(Put(LIFE, self.life.to_bytes(8, "big")))
+        found: list[tuple[PublishedItem, CachePlace]] = []
+        for name, place in values.items():
+            slot = int(name.removeprefix(PLACE)) if name.startswith(PLACE) else -1
+            item = _item(values.get(f"{CONTENT}{slot}", b"")) if slot in self._free else None
+            if slot >= 0 and item is None:
+                self.damaged += 1
+                self._puts.append(Put(name, b""))
+            elif item is not None:
+                self._free.remove(slot)
+                self._slots[item.id] = slot
+                found.append((item, PLACES[place[0]]))
+        found.sort(key=lambda pair: pair[0].uploaded)
+        return found
+
+    # Changes.
+
+    def placed(self, item: PublishedItem, place: CachePlace | None) -> None:
+        """The cache lists it there now, or nowhere."""
+        if self.failed:
+            return
+        slot = self._slots.get(item.id)
+        if place is None:
+            if slot is not None:
+                del self._slots[item.id]
+                self._free.append(slot)
+                self._puts.append(Put(f"{PLACE}{slot}", b""))
+            return
+        if slot is None:
+            slot = self._slots[item.id] = self._free.popleft()
+            content = content_of(item)
+            stored = StoredContent(content.message, content.content_hash, item.uploaded)
+            self._puts.append(Put(f"{CONTENT}{slot}", _encode(stored)))
+        self._puts.append(Put(f"{PLACE}{slot}", bytes([PLACES.index(place)])))
+
+    def commit(self, effects: list[Effect]) -> list[Effect]:
+        """These effects follow from the changes so far: the asks, and whatever need not wait for them."""
+        if self.failed or not (self._puts or self._held):
+            return effects
+        puts, self._puts = self._puts, []
+        asks = [self._storage.ask(put) for put in puts]
+        ticket = asks[-1].ticket if asks else self._held[-1][0]
+        self._held.append((ticket, effects))
+        return list(asks)
+
+    def link_down(self, link: Link) -> list[Effect]:
+        """What is held for this link is not for whoever comes over it next; returns the records of that."""
+        gone: list[Effect] = []
+        for place, (ticket, effects) in enumerate(self._held):
+            for_link = [effect for effect in effects if isinstance(effect, Send) and effect.to == (link,)]
+            if for_link:
+                kept = [effect for effect in effects if not (isinstance(effect, Send) and effect.to == (link,))]
+                self._held[place] = (ticket, kept)
+                gone += [dropped("egress", "link down", "", effect.lane, effect.packet) for effect in for_link]
+        return gone
+
+    def _fail(self, problem: str) -> list[Effect]:
+        """Go on without the disk: what was held goes, for memory still knows the places."""
+        if self.failed:
+            return []
+        self.failed = problem
+        self.loaded = True
+        self._puts.clear()
+        held = [effect for _, effects in self._held for effect in effects]
+        self._held.clear()
+        return held
+
+
+def _item(data: bytes) -> PublishedItem | None:
+    try:
+        stored = _read_content.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    content = ItemContent(stored.message, stored.content_hash)
+    identity: Identity = stored.message.identity
+    return PublishedItem(identity, stored.uploaded, 0, content) if content.whole else None

@@ -1,0 +1,227 @@
+"""Packets between two brokers that must come once: what a link or a full queue loses is sent again.
+
+Each packet to a neighbour has a number. The neighbour tells what has come and what is missing (RetrievalReceipt), soon
+after something has come, and at once where numbers are missing. What is missing is sent again at once; what has no
+receipt for `resend_after` seconds too, at intervals that double while no receipt comes. A number that has come before
+is left out. Numbers belong to the present lives of both brokers: one that restarts has nothing to repeat, and must not
+get what was meant for its former life, because that may have used it.
+
+A packet is made anew when it is sent again, because it carries times that pass.
+
+State: for each neighbour what has no receipt, and which numbers have come. Bounds: `unreceipted_max` packets for each;
+what finds no room is dropped and recorded. A neighbour that is gone for `forget_after` seconds is forgotten.
+Timers: RECEIPT and RESEND for each neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import dropped_record
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.routing import Routing
+from penstock.retrieval.config import RetrievalConfig
+from penstock.retrieval.packets import MISSING_MAX, NumberedPacket, RetrievalReceipt
+from penstock.retrieval.timers import RetrievalTimer
+
+RECEIPT_DELAY = 0.05  # seconds in which receipts are gathered
+RESEND_AT_ONCE = 64  # packets
+RESEND_AFTER_MAX = 8.0  # seconds
+
+Header = tuple[int, int, int, int]  # receiver, sender, number, first
+Make = Callable[[Header, float], NumberedPacket]  # with the times of now
+
+
+class NeighbourSession:
+    """What two lives of two brokers keep of each other."""
+
+    def __init__(self, life: int, resend_after: float, now: float) -> None:
+        self.life = life  # the neighbour's
+        self.seen_at = now
+        self.next_number = 1
+        self.unreceipted: dict[int, Make] = {}  # in the order of numbers
+        self.resend_after = resend_after
+        self.upto = 0  # all numbers up to this have come
+        self.beyond: dict[int, None] = {}  # and these
+        self.told = True  # what has come
+        self.paused = False  # the neighbour is not there
+
+    @property
+    def first(self) -> int:
+        """The lowest number that may be sent again."""
+        return next(iter(self.unreceipted), self.next_number)
+
+    def missing(self) -> tuple[int, ...]:
+        """Numbers that have been overtaken."""
+        found: list[int] = []
+        last = max(self.beyond, default=0)
+        number = self.upto + 1
+        while number < last and len(found) < MISSING_MAX:
+            if number not in self.beyond:
+                found.append(number)
+            number += 1
+        return tuple(found)
+
+
+class LinkRecovery:
+    """The links of one broker to its neighbours."""
+
+    def __init__(self, life: int, routing: Routing, timers: ServiceTimers, config: RetrievalConfig) -> None:
+        self.resent = 0
+        self.repeated = 0  # came twice
+        self._life = life
+        self._routing = routing
+        self._timers = timers
+        self._config = config
+        self._sessions: dict[BrokerId, NeighbourSession] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is kept of neighbours."""
+        return bool(self._sessions)
+
+    def unreceipted(self) -> int:
+        """Packets that may have to be sent again."""
+        return sum(len(session.unreceipted) for session in self._sessions.values())
+
+    def send(self, broker: BrokerId, make: Make, now: float) -> list[Effect]:
+        """To a neighbour, now and until it has come."""
+        effects, session = self._session(broker, now)
+        if session is None or len(session.unreceipted) >= self._config.unreceipted_max:
+            cause = "no neighbour" if session is None else "neighbour behind"
+            return [*effects, _dropped(cause, make((0, self._life, 0, 0), now))]
+        if not session.unreceipted:
+            self._timers.set(RetrievalTimer.RESEND, now + session.resend_after, broker)
+        number = session.next_number
+        session.next_number += 1
+        session.unreceipted[number] = make
+        return effects + self._again(broker, session, number, now)
+
+    def take(self, packet: NumberedPacket, broker: BrokerId, now: float) -> tuple[bool, list[Effect]]:
+        """Whether a packet of a neighbour comes for the first time; and what follows."""
+        effects, session = self._session(broker, now)
+        if session is None or packet.sender != session.life or packet.receiver != self._life:
+            return False, effects
+        if len(session.beyond) >= self._config.unreceipted_max:
+            return False, effects  # it will be sent again
+        if session.told:
+            session.told = False
+            self._timers.set(RetrievalTimer.RECEIPT, now + RECEIPT_DELAY, broker)
+        if packet.first > session.upto + 1:  # nobody can send again what is missing below
+            session.upto = packet.first - 1
+            session.beyond = {number: None for number in session.beyond if number > session.upto}
+        if packet.number <= session.upto or packet.number in session.beyond:
+            self.repeated += 1
+            self._settle(session)
+            return False, effects
+        overtakes = packet.number > session.upto + 1 and packet.number > max(session.beyond, default=session.upto) + 1
+        session.beyond[packet.number] = None
+        self._settle(session)
+        return True, effects + (self._receipt(broker, session) if overtakes else [])
+
+    def receipt(self, packet: RetrievalReceipt, broker: BrokerId, now: float) -> list[Effect]:
+        """A neighbour tells what has come."""
+        effects, session = self._session(broker, now)
+        if session is None or packet.sender != session.life or packet.receiver != self._life:
+            return effects
+        missing = dict.fromkeys(packet.missing)
+        last = packet.missing[-1] if packet.missing else packet.upto
+        came = [number for number in session.unreceipted if number <= last and number not in missing]
+        for number in came:
+            del session.unreceipted[number]
+        session.resend_after = self._config.resend_after
+        for number in packet.missing:
+            if number in session.unreceipted:
+                effects += self._again(broker, session, number, now, repeated=True)
+        self._watch(broker, session, now)
+        return effects
+
+    def expired(self, timer: int, broker: BrokerId, now: float) -> list[Effect]:
+        """It is time to tell what has come, or to send again what has no receipt."""
+        effects, session = self._session(broker, now)
+        if session is None:
+            kept = self._sessions.get(broker)
+            if kept is not None:
+                kept.told, kept.paused = True, True
+            return effects
+        if timer == RetrievalTimer.RECEIPT:
+            return effects + self._receipt(broker, session)
+        session.resend_after = min(2 * session.resend_after, RESEND_AFTER_MAX)
+        for number in list(session.unreceipted)[:RESEND_AT_ONCE]:
+            effects += self._again(broker, session, number, now, repeated=True)
+        self._watch(broker, session, now)
+        return effects
+
+    def tick(self, now: float) -> list[Effect]:
+        """Forget who is gone, and go on with who is back."""
+        effects: list[Effect] = []
+        for broker, session in list(self._sessions.items()):
+            if broker in self._routing.link_to:
+                session.seen_at = now
+                effects += self._resume(broker, now) if session.paused else []
+            elif now - session.seen_at > self._config.forget_after:
+                effects += self._forget(broker, session, "neighbour gone", now)
+        return effects
+
+    def _resume(self, broker: BrokerId, now: float) -> list[Effect]:
+        """A neighbour is there again: what it has not received is sent at once, if it is the same life of it."""
+        effects, session = self._session(broker, now)
+        if session is not None and session.unreceipted:
+            session.paused, session.resend_after = False, self._config.resend_after
+            self._timers.set(RetrievalTimer.RESEND, now, broker)
+        return effects
+
+    def _session(self, broker: BrokerId, now: float) -> tuple[list[Effect], NeighbourSession | None]:
+        """With the present life of a neighbour; what was kept for an earlier one goes."""
+        link = self._routing.link_to.get(broker)
+        neighbour = None if link is None else self._routing.neighbour(link)
+        if neighbour is None:
+            return [], None
+        session = self._sessions.get(broker)
+        effects: list[Effect] = []
+        if session is not None and session.life != neighbour.incarnation:
+            effects = self._forget(broker, session, "neighbour restarted", now)
+            session = None
+        if session is None:
+            session = NeighbourSession(neighbour.incarnation, self._config.resend_after, now)
+            self._sessions[broker] = session
+        return effects, session
+
+    def _forget(self, broker: BrokerId, session: NeighbourSession, cause: str, now: float) -> list[Effect]:
+        del self._sessions[broker]
+        self._timers.cancel(RetrievalTimer.RESEND, broker)
+        self._timers.cancel(RetrievalTimer.RECEIPT, broker)
+        header = (session.life, self._life, 0, 0)
+        return [_dropped(cause, make(header, now)) for make in session.unreceipted.values()]
+
+    def _again(
+        self, broker: BrokerId, session: NeighbourSession, number: int, now: float, *, repeated: bool = False
+    ) -> list[Effect]:
+        self.resent += repeated
+        packet = session.unreceipted[number]((session.life, self._life, number, session.first), now)
+        return [Send((self._routing.link_to[broker],), packet, packet.travels_in())]
+
+    def _watch(self, broker: BrokerId, session: NeighbourSession, now: float) -> None:
+        if session.unreceipted:
+            self._timers.set(RetrievalTimer.RESEND, now + session.resend_after, broker)
+        else:
+            self._timers.cancel(RetrievalTimer.RESEND, broker)
+
+    def _receipt(self, broker: BrokerId, session: NeighbourSession) -> list[Effect]:
+        session.told = True
+        self._timers.cancel(RetrievalTimer.RECEIPT, broker)
+        receipt = RetrievalReceipt(session.life, self._life, session.upto, session.missing())
+        return [Send((self._routing.link_to[broker],), receipt, Lane.CONTROL)]
+
+    def _settle(self, session: NeighbourSession) -> None:
+        while session.upto + 1 in session.beyond:
+            session.upto += 1
+            del session.beyond[session.upto]
+
+
+def _dropped(cause: str, packet: NumberedPacket) -> Effect:
+    kind = type(packet).__name__
+    return dropped_record("route", cause, "", packet.travels_in(), kind, packet.carried(), 1)

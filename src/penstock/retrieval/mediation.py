@@ -1,0 +1,464 @@
+"""A mediation router: answers interests from its cache, sends publications to those who wait for them (004 3.3).
+
+    register     a receiver of this router asks        -> deliveries from the cache, an advertisement of the rest
+    proceed      a probe has had its time              -> the next probe, or an advertisement
+    probe        a neighbour asks this router alone    -> answers from the cache
+    interest     another router advertises one         -> answers from the cache, the rest advertised further
+    upload       a publisher hands in a publication    -> deliveries, a multicast to those who wait for it
+    multicast    a publication comes for many          -> deliveries, and on to the interfaces with recipients
+    answer       a publication comes for one interest  -> one hop back along its way; a delivery at its home
+    overload     an interest is satisfied elsewhere    -> its state is dropped, the notification goes on
+    push         the time of a delayed push has come   -> a multicast (PDP)
+    flushed      a neighbour hands on what it evicts   -> cached as pending, if there is room
+    finish       a lifetime is over                    -> the box; expire() forgets what the table held for others
+
+State: the table of pending interests, the cache with its three tables, a box for each local interest, and nonces of
+multicasts. What the router wants done it tells its outlet, in order; it knows no packets, clock or neighbours. A
+copy is sent with the pending flag on when it leaves its first router for the first time, and in one wave only.
+
+Req 1 without a history: a new interest is served from any table. A refreshed one is served at its home from what was
+never used there (overflowing; pending and not dispatched), elsewhere from what never left its router (pending), and
+takes no copy with the pending flag off. If its chain had another home before, what was uploaded before the move counts
+only where it is pending and not dispatched: the old home's receivers cannot have had it.
+
+Cursors (ours, off in the paper's experiments): the cache numbers what comes in, and a box keeps the highest number that
+was given to it. In the next lifetime everything with a higher number is new to the chain, used by others or not, if it
+was never in this cache before: uploaded here, or come with the pending flag on, which happens once. So a home needs
+enough for one receiver and not for each, and one number for each chain is no history.
+
+Probes (ours): before an interest is flooded, likely neighbours are asked one after another for what is missing, each
+told what came already. A flood asks every branch for all that is missing, and nearly everything is sent many times;
+budgeted (ours), the home asks each branch for its share, and what is missing still comes with later publications.
+
+Notified push (ours): publications wait to be asked for, as with delayed pushes, and satisfied interests are called back
+all the same, so that what is pushed in the end goes to those alone who still miss something.
+
+Choices where the paper is silent or does not fit together:
+- An answer serves every local interest that may take it, not only the one that asked: it is disseminated afterwards
+  and lost for refreshed ones.
+- An answer whose interest is gone is left over: cached as overflowing if its pending flag is on, else dropped.
+- In-network duplicate dropping looks at answers alone (E9): a multicast copy may be for others.
+- A delayed push that nobody has pulled keeps the pending flag on: it is the first time that it leaves (E7).
+- A time of push that has passed is now (E3). It is computed once, at upload; later interests pull.
+- Flushing, which the paper names and does not define: an unsent, unused publication that is evicted is handed to one
+  neighbour, which keeps it as its own pending one if it has a free place. It is still in one place only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count
+from math import inf
+
+from penstock.retrieval.boxes import Boxes, InterestBox, may_take
+from penstock.retrieval.cache import Cache, CachedItem, Noted, Shelf
+from penstock.retrieval.interest import (
+    LOCAL,
+    Fits,
+    InterestId,
+    Interface,
+    LooseInterest,
+    PublicationId,
+    PublishedItem,
+)
+from penstock.retrieval.life_cycle import PENDING, CacheArrival, CachePlace, Selector, Table, arrived
+from penstock.retrieval.outlet import Nonce, RouterOutlet
+from penstock.retrieval.pending_interests import InterestIndex, InterestTable, PendingInterests, ShelfIndex
+from penstock.retrieval.probing import LikelyInterfaces
+from penstock.retrieval.rules import MediationRules
+from penstock.retrieval.selection import configuration
+
+
+class Recipients:
+    """Whom a publication fits, here and elsewhere."""
+
+    __slots__ = ("local", "remote", "satisfied")
+
+    def __init__(self) -> None:
+        self.local: list[LooseInterest] = []
+        self.satisfied = False
+        self.remote: list[Interface] = []
+
+
+class MediationRouter:
+    """One router."""
+
+    def __init__(
+        self,
+        rules: MediationRules,
+        outlet: RouterOutlet,
+        *,
+        fits: Fits | None = None,
+        index: InterestIndex | None = None,
+        table: InterestTable | None = None,
+        nonces: Callable[[], Nonce] | None = None,
+        noted: Noted | None = None,
+        interfaces: Callable[[], Sequence[Interface]] = tuple,
+    ) -> None:
+        self.rules = rules
+        self.cache = Cache(rules.cache_size, configuration(rules.policy), noted)
+        self.boxes = Boxes()
+        if table is None:
+            found = index if index is not None else ShelfIndex(fits)
+            table = PendingInterests(found, size=rules.interests_max, linger=rules.linger)
+        self.pending = table
+        self._outlet = outlet
+        self._likely = LikelyInterfaces(interfaces)
+        self._fits = fits
+        self._next_nonce = nonces if nonces is not None else count().__next__
+        self._nonces: dict[Nonce, None] = {}
+        self._notifies = rules.dissemination != "delayed push"
+        self._delays = rules.dissemination != "overload notification"
+        self._drops_answers = rules.duplicates in ("in network", "both")
+        self._lists_sent = rules.duplicates in ("proactive", "both")
+
+    # Interests.
+
+    def register(self, interest: LooseInterest, now: float) -> InterestBox | None:
+        """A receiver here asks; None if it is known already or there is no room."""
+        if not self.pending.add(interest, LOCAL):
+            return None
+        box = self.boxes.open(interest)
+        for entry in self._in_order(interest, self._candidates(interest, at_home=True)):
+            self.cache.use(entry, Selector.LOCAL)
+            self._put(box, entry.publication, entry.number, now)
+        if box.missing > 0:
+            self._ask_others(box, now)
+        return box
+
+    def proceed(self, interest: InterestId, now: float) -> None:
+        """The neighbour that was probed has had its time."""
+        box = self.boxes.get(interest)
+        if box is not None and box.missing > 0 and not box.advertised and now < box.interest.deadline:
+            self._ask_others(box, now)
+
+    def _ask_others(self, box: InterestBox, now: float) -> None:
+        """One likely neighbour after another, then everybody."""
+        interest, got = box.interest, tuple(box.got)
+        rest = interest.after(got, listing=self._lists_sent) if got else interest
+        likely = self._likely.order(interest.shelf)[: self.rules.probes]
+        if box.probed < len(likely):
+            self._outlet.probe(likely[box.probed], rest)
+            self._outlet.proceed_at(interest.id, now + self.rules.probe_wait)
+            box.probed += 1
+            return
+        box.advertised = True
+        self._outlet.advertise(rest.shared(self._likely.count()) if self.rules.budgeted else rest, LOCAL)
+
+    def probe(self, interest: LooseInterest, came_from: Interface) -> None:
+        """A neighbour asks for what is here, and nothing more."""
+        self._answer_from_cache(interest, came_from)
+
+    def interest(self, interest: LooseInterest, came_from: Interface) -> None:
+        """Another router advertises one."""
+        if not self.pending.add(interest, came_from):
+            return
+        sent = self._answer_from_cache(interest, came_from)
+        if len(sent) < interest.max:
+            rest = interest.after(tuple(sent), listing=self._lists_sent) if sent else interest
+            self._outlet.advertise(rest, came_from)
+
+    def _answer_from_cache(self, interest: LooseInterest, came_from: Interface) -> list[PublicationId]:
+        candidates = self._candidates(interest, at_home=False)
+        if not candidates:
+            return []
+        sent = []
+        for entry in self.cache.first(candidates, interest.max):
+            before = self.cache.use(entry, Selector.REMOTE)
+            sent.append(entry.publication.id)
+            self._outlet.answer(came_from, interest.id, entry.publication, before.table == Table.PENDING)
+        return sent
+
+    def overload(self, interest: InterestId, came_from: Interface, now: float) -> None:
+        """An interest is satisfied at its home; whoever has no state of it does not tell others."""
+        found = self.pending.get(interest)
+        if found is None or found[1] < 0:
+            return
+        self.pending.over(interest, now)
+        self._outlet.overload(interest, came_from)
+
+    def finish(self, interest: InterestId, now: float) -> InterestBox | None:
+        """A lifetime is over, or its receiver has left. Others are told if it is before its deadline."""
+        box = self.boxes.close(interest)
+        if box is None:
+            return None
+        self.pending.over(interest, now)
+        if box.advertised and box.missing > 0 and now < box.interest.deadline and self._notifies:
+            self._outlet.overload(interest, LOCAL)
+        return box
+
+    def expire(self, now: float) -> None:
+        """Forget interests whose time is up. Boxes stay until finish()."""
+        self.pending.expire(now)
+
+    # Publications.
+
+    def upload(self, publication: PublishedItem, now: float) -> None:
+        """A publisher hands one in."""
+        if publication.id in self.cache:
+            self._outlet.drop(publication, "uploaded before")
+            return
+        recipients = self._recipients(publication, LOCAL, pending=True, now=now)
+        waits = bool(recipients.remote) and self._delays
+        arrival = CacheArrival(
+            uploaded=True,
+            used=bool(recipients.local),
+            satisfied=recipients.satisfied,
+            remote=bool(recipients.remote) and not waits,
+            pending=True,
+            en_route=self.rules.en_route,
+        )
+        decision = arrived(arrival)
+        entry = self._keep(publication, decision.place, now, first_hand=True)
+        self._put_all(recipients.local, publication, entry, now)
+        if waits:
+            self._schedule(entry, publication, recipients.remote, now)
+        elif decision.forward:
+            self._send(recipients.remote, publication, pending=True)
+
+    def multicast(
+        self, publication: PublishedItem, pending: bool, nonce: Nonce, came_from: Interface, now: float
+    ) -> None:
+        """A publication comes for whoever waits for it."""
+        if not self._first(nonce):
+            return
+        recipients = self._recipients(publication, came_from, pending=pending, now=now)
+        if self._transit(publication, recipients, pending=pending, now=now):
+            self._outlet.multicast(recipients.remote, publication, pending, nonce)
+
+    def answer(
+        self, publication: PublishedItem, pending: bool, interest: InterestId, now: float, came_from: Interface = LOCAL
+    ) -> None:
+        """A publication comes for one interest."""
+        self._likely.helped(publication.shelf, came_from)
+        if self._drops_answers and publication.id in self.cache:
+            self._outlet.drop(publication, "cached here")
+            return
+        recipients = self._receivers(publication, pending=pending, now=now)
+        found = self.pending.get(interest)
+        if found is not None:
+            asked, way = found
+            if way >= 0:
+                recipients.remote.append(way)
+            elif way == LOCAL and self._takes_answer(asked, publication, recipients, pending, now):
+                recipients.local.append(asked)
+        if self._transit(publication, recipients, pending=pending, now=now):
+            self._outlet.answer(recipients.remote[0], interest, publication, pending)
+
+    def push(self, publication: PublicationId, now: float) -> None:
+        """The time of a delayed push has come."""
+        entry = self.cache.get(publication)
+        if entry is not None and entry.scheduled_at is not None:
+            self._push(entry, now)
+
+    def flushed(self, publication: PublishedItem) -> None:
+        """A neighbour hands on what it had to evict."""
+        if publication.id in self.cache or len(self.cache) >= self.cache.size:
+            self._outlet.drop(publication, "no room for a flushed one")
+            return
+        self.cache.add(publication, PENDING)
+
+    # What fits.
+
+    def _candidates(self, interest: LooseInterest, *, at_home: bool) -> list[CachedItem]:
+        """What the cache may serve an interest with."""
+        cache, shelf = self.cache, interest.shelf
+        tables: Sequence[Mapping[Hashable, Shelf]]
+        if not interest.refreshed:
+            tables = (cache.pending, cache.overflowing, cache.disseminated)
+        else:
+            tables = (cache.pending, cache.overflowing) if at_home else (cache.pending,)
+            if at_home and self.rules.cursors:
+                tables = (*tables, cache.disseminated)
+        found: list[CachedItem] = []
+        for table in tables:
+            those = table.get(shelf)
+            if those:
+                found += [entry for entry in those.values() if self._may_serve(entry, interest, at_home)]
+        return found
+
+    def _in_order(self, interest: LooseInterest, found: list[CachedItem]) -> list[CachedItem]:
+        """What a receiver here gets first: with a cursor as it came, so that nothing is passed over."""
+        if interest.refreshed and self.rules.cursors:
+            found.sort(key=lambda entry: entry.number)
+            return found[: interest.max]
+        return self.cache.first(found, interest.max)
+
+    def _may_serve(self, entry: CachedItem, interest: LooseInterest, at_home: bool) -> bool:
+        publication = entry.publication
+        if publication.uploaded < interest.oldest or publication.id in interest.listed:
+            return False
+        if interest.refreshed:
+            place = entry.place
+            if at_home and place.dispatched and not self._unread(entry, interest.cursor):
+                return False
+            if publication.uploaded < interest.moved_at and place != PENDING:
+                return False
+        return self._fits is None or self._fits(interest, publication)
+
+    def _unread(self, entry: CachedItem, cursor: int) -> bool:
+        """Whether a chain with this cursor was never given what receivers here have used."""
+        return self.rules.cursors and entry.first_hand and entry.number > cursor
+
+    def _recipients(self, publication: PublishedItem, came_from: Interface, *, pending: bool, now: float) -> Recipients:
+        """Whom it fits but those it came from."""
+        recipients = Recipients()
+        remote = recipients.remote
+        for interface, interests in self.pending.matching(publication, pending=pending):
+            if interface < 0:
+                self._count_receivers(recipients, interface, interests, publication, pending, now)
+            elif interface != came_from and interface not in remote:
+                for one in interests:
+                    if may_take(one, publication, pending=pending, now=now):
+                        remote.append(interface)
+                        break
+        remote.sort()
+        return recipients
+
+    def _receivers(self, publication: PublishedItem, *, pending: bool, now: float) -> Recipients:
+        """Whom it fits of the receivers here."""
+        recipients = Recipients()
+        for interface, interests in self.pending.receivers(publication):
+            self._count_receivers(recipients, interface, interests, publication, pending, now)
+        return recipients
+
+    def _count_receivers(
+        self,
+        recipients: Recipients,
+        interface: Interface,
+        interests: Iterable[LooseInterest],
+        publication: PublishedItem,
+        pending: bool,
+        now: float,
+    ) -> None:
+        if interface == LOCAL:
+            recipients.local += [one for one in interests if may_take(one, publication, pending=pending, now=now)]
+        elif not recipients.satisfied:
+            recipients.satisfied = any(one.deadline > now for one in interests)
+
+    def _takes_answer(
+        self, asked: LooseInterest, publication: PublishedItem, recipients: Recipients, pending: bool, now: float
+    ) -> bool:
+        """Whether the interest takes an answer that it would refuse if it had not asked for it."""
+        if asked in recipients.local:
+            return False
+        return may_take(asked, publication, pending=pending, now=now, asked=True)
+
+    # What happens to a publication.
+
+    def _transit(self, publication: PublishedItem, recipients: Recipients, *, pending: bool, now: float) -> bool:
+        """Cache and deliver what comes from another router; True if it goes on."""
+        entry = self.cache.get(publication.id)
+        if entry is not None:
+            return self._again(entry, recipients, now)
+        arrival = CacheArrival(
+            uploaded=False,
+            used=bool(recipients.local),
+            satisfied=recipients.satisfied,
+            remote=bool(recipients.remote),
+            pending=pending,
+            en_route=self.rules.en_route,
+        )
+        decision = arrived(arrival)
+        if decision.place is None and not decision.forward:
+            self._outlet.drop(publication, "nobody here wants it")
+        kept = self._keep(publication, decision.place, now, first_hand=pending)
+        self._put_all(recipients.local, publication, kept, now)
+        return decision.forward
+
+    def _again(self, entry: CachedItem, recipients: Recipients, now: float) -> bool:
+        """It is cached here already: its entry decides who may have it."""
+        local = [one for one in recipients.local if self._takes_again(entry, one)]
+        if local:
+            self.cache.use(entry, Selector.LOCAL)
+            self._put_all(local, entry.publication, entry, now)
+        return bool(recipients.remote)
+
+    def _takes_again(self, entry: CachedItem, interest: LooseInterest) -> bool:
+        if not interest.refreshed or not entry.place.dispatched:
+            return True
+        box = self.boxes.get(interest.id)
+        return box is not None and self._unread(entry, box.cursor)
+
+    def _keep(
+        self, publication: PublishedItem, place: CachePlace | None, now: float, *, first_hand: bool
+    ) -> CachedItem | None:
+        if place is None:
+            return None
+        added = self.cache.add(publication, place, first_hand=first_hand)
+        if added is None:
+            return None
+        entry, out = added
+        if place.dispatched:
+            entry.uses = 1
+        if out is not None:
+            self._evicted(out, now)
+        return entry
+
+    def _evicted(self, entry: CachedItem, now: float) -> None:
+        """What was waiting for its time leaves at once; what was never sent or used may go to a neighbour."""
+        if entry.scheduled_at is not None:
+            self._push(entry, now)
+        elif self.rules.flushing and entry.place == PENDING:
+            self._outlet.flush(entry.publication)
+
+    def _put_all(
+        self, interests: Sequence[LooseInterest], publication: PublishedItem, entry: CachedItem | None, now: float
+    ) -> None:
+        number = entry.number if entry is not None else 0
+        for interest in interests:
+            box = self.boxes.get(interest.id)
+            if box is not None:
+                self._put(box, publication, number, now)
+
+    def _put(self, box: InterestBox, publication: PublishedItem, number: int, now: float) -> None:
+        if not box.put(publication.id, number):
+            return
+        self._outlet.deliver(box.interest, publication)
+        if box.missing == 0:
+            self.pending.satisfied(box.interest.id)
+            if box.advertised and self._notifies:
+                self._outlet.overload(box.interest.id, LOCAL)
+
+    # Multicast.
+
+    def _schedule(
+        self, entry: CachedItem | None, publication: PublishedItem, remote: Sequence[Interface], now: float
+    ) -> None:
+        """Send it when the nearest deadline of those who wait comes near (3); without a cache, now."""
+        if entry is None:
+            self._send(remote, publication, pending=True)
+            return
+        nearest = inf
+        for interface, interests in self.pending.matching(publication, pending=True):
+            if interface >= 0:
+                for one in interests:
+                    if one.deadline < nearest and may_take(one, publication, pending=True, now=now):
+                        nearest = one.deadline
+        entry.scheduled_at = max(now, nearest - self.rules.push_margin)
+        self._outlet.schedule(publication.id, entry.scheduled_at)
+
+    def _push(self, entry: CachedItem, now: float) -> None:
+        """Multicast what was scheduled; the flag is on if it never left before."""
+        publication = entry.publication
+        entry.scheduled_at = None
+        pending = entry.place.table == Table.PENDING
+        recipients = self._recipients(publication, LOCAL, pending=pending, now=now)
+        if recipients.remote:
+            if publication.id in self.cache:
+                self.cache.use(entry, Selector.REMOTE)
+            self._send(recipients.remote, publication, pending=pending)
+
+    def _send(self, interfaces: Sequence[Interface], publication: PublishedItem, *, pending: bool) -> None:
+        nonce = self._next_nonce()
+        self._first(nonce)
+        self._outlet.multicast(interfaces, publication, pending, nonce)
+
+    def _first(self, nonce: Nonce) -> bool:
+        """Whether this multicast comes for the first time."""
+        if nonce in self._nonces:
+            return False
+        self._nonces[nonce] = None
+        if len(self._nonces) > self.rules.nonces_max:
+            del self._nonces[next(iter(self._nonces))]
+        return True
