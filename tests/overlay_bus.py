@@ -179,7 +179,7 @@ class OverlayBus:
     def delivered(self, node: str, subscription: int, message: Message) -> None:
         self._delivered.append((node, subscription, message))
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: Packet, *, node: str, peer: str) -> None:
         pass
 
     def changed(self, area: str, operation: Operation) -> None:
