@@ -62,11 +62,12 @@ def test_a_run_is_summed_up_and_its_results_lie_beside_it(
     summary = json.loads(answer.stdout)
     clients = town[1].clients.values()
     numbers = summary["runs"][0]
-    stored, read = (
-        len(parquet.read_table(town[0] / "trace" / kind)) for kind in ("stream_requested", "stream_delivered")
+    stored, read, retrieved = (
+        len(parquet.read_table(town[0] / "trace" / kind))
+        for kind in ("stream_requested", "stream_delivered", "item_retrieved")
     )
     assert numbers["published"] + stored == sum(client.published - client.refused for client in clients)
-    assert numbers["delivered"] + read == sum(client.delivered for client in clients)
+    assert numbers["delivered"] + read + retrieved == sum(client.delivered for client in clients)
     assert numbers["dropped"] == sum(town[1].drops.values())
     assert (numbers["false_positives"], numbers["duplicates"]) == (0, 0)
     assert 0 < numbers["missed"] < numbers["due"]
