@@ -380,10 +380,12 @@ def test_the_numbers_of_the_town_are_those_of_the_simulator(spark: SparkSession,
     for client, tally in result.clients.items():
         sent = [table.where(f"publisher = '{client}'").count() for table in (tables.published, tables.stream_requested)]
         assert sum(sent) == tally.published - tally.refused
-    streamed = Counter(row["node"] for row in tables.stream_delivered.collect())
+    streamed = Counter(
+        row["node"] for table in (tables.stream_delivered, tables.item_retrieved) for row in table.collect()
+    )
     came = Counter(row["node"] for row in tables.delivered.collect())
     assert came + streamed == Counter({name: tally.delivered for name, tally in result.clients.items()})
-    # The tallies of those who read a stream hold its messages too.
+    # The tallies of those who read a stream, or retrieve items, hold these too.
     rows = metrics.delay_percentiles(
         tables.delivered.where(~tables.delivered.node.isin([*streamed])), tables.published, ("client",)
     ).collect()
