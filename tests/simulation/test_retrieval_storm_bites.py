@@ -138,7 +138,7 @@ FIRST_SEED: dict[Patch, int] = {
     old_publications_are_fresh_enough: 0,
     nobody_asks_anew_when_the_map_changes: 72,
     what_was_lost_is_not_sent_again: 284,
-    a_nonce_is_not_remembered: 40,
+    a_nonce_is_not_remembered: 96,
     what_is_sent_stays_pending: 0,
     a_client_forgets_to_ask_again: 25,
 }

@@ -26,7 +26,7 @@ from penstock.retrieval.interest import (
     PublishedItem,
 )
 from penstock.retrieval.interest_index import predicate_of
-from penstock.retrieval.link_recovery import Header, LinkRecovery
+from penstock.retrieval.link_recovery import Header, LinkRecovery, Make
 from penstock.retrieval.outlet import Nonce
 from penstock.retrieval.packets import (
     NumberedPacket,
@@ -97,7 +97,7 @@ class BrokerOutlet:
             parts = (content.message, content.content_hash, now - uploaded, pending)
             return RetrievalAnswer(*head, *parts, interest)  # type: ignore[arg-type]  # a name
 
-        self._send(interface, "answers", make)
+        self._send(interface, "answers", make, publication)
 
     def multicast(
         self, interfaces: Sequence[Interface], publication: PublishedItem, pending: bool, nonce: Nonce
@@ -112,7 +112,7 @@ class BrokerOutlet:
             return RetrievalMulticast(*head, *parts, nonce)  # type: ignore[arg-type]  # a name
 
         for broker in interfaces:
-            self._send(broker, "multicasts", make)
+            self._send(broker, "multicasts", make, publication)
 
     def overload(self, interest: InterestId, came_from: Interface) -> None:
         """To all neighbours but one."""
@@ -147,7 +147,7 @@ class BrokerOutlet:
         if broker is None:
             self.drop(publication, "evicted, and no neighbour to take it")
         elif self._whole(publication):
-            self._send(broker, "flushed", make)
+            self._send(broker, "flushed", make, publication)
 
     def drop(self, publication: PublishedItem, reason: str) -> None:
         """It goes no further."""
@@ -160,9 +160,10 @@ class BrokerOutlet:
     def _others(self, came_from: Interface) -> list[Interface]:
         return sorted(broker for broker in self._routing.link_to if broker != came_from)
 
-    def _send(self, broker: Interface, what: str, make: Callable[[Header, float], NumberedPacket]) -> None:
+    def _send(self, broker: Interface, what: str, make: Make, publication: PublishedItem | None = None) -> None:
         self.counts[what] += 1
-        self._effects += self._recovery.send(broker, make, self.now)
+        size_bytes = 0 if publication is None else content_of(publication).message.size_bytes
+        self._effects += self._recovery.send(broker, make, self.now, size_bytes)
 
     def _whole(self, publication: PublishedItem) -> bool:
         if content_of(publication).whole:
@@ -172,7 +173,7 @@ class BrokerOutlet:
         return False
 
 
-def _maker_of_interest(interest: LooseInterest) -> Callable[[Header, float], NumberedPacket]:
+def _maker_of_interest(interest: LooseInterest) -> Make:
     def make(head: Header, now: float) -> NumberedPacket:
         return RetrievalInterest(
             *head,

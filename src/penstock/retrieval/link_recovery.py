@@ -8,13 +8,19 @@ get what was meant for its former life, because that may have used it.
 
 A packet is made anew when it is sent again, because it carries times that pass.
 
-State: for each neighbour what has no receipt, and which numbers have come. Bounds: `unreceipted_max` packets for each;
-what finds no room is dropped and recorded. A neighbour that is gone for `forget_after` seconds is forgotten.
+Publications share their lane with everybody's messages, and a cache has hundreds of them for one interest. So few are
+under way at a time: the window, which is halved when one is lost and grows by one with each receipt. The others wait
+in line without a number. Interests and overloads do not wait.
+
+State: for each neighbour what has no receipt, what waits, and which numbers have come. Bounds: `unreceipted_max`
+packets for each; what finds no room is dropped and recorded. A neighbour that is gone for `forget_after` seconds is
+forgotten.
 Timers: RECEIPT and RESEND for each neighbour.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from penstock.kernel.machine import Effect, Send
@@ -28,6 +34,10 @@ from penstock.retrieval.packets import MISSING_MAX, NumberedPacket, RetrievalRec
 from penstock.retrieval.timers import RetrievalTimer
 
 RECEIPT_DELAY = 0.05  # seconds in which receipts are gathered
+RECEIPT_EVERY = 8  # packets that need one at once
+RECEIPT_EVERY_BYTES = 32 << 10  # likewise
+WINDOW_MIN, WINDOW_MAX = 2, 32  # publications under way
+WINDOW_BYTES = 128 << 10  # and the bytes of all but the last of them
 RESEND_AT_ONCE = 64  # packets
 RESEND_AFTER_MAX = 8.0  # seconds
 
@@ -43,16 +53,40 @@ class NeighbourSession:
         self.seen_at = now
         self.next_number = 1
         self.unreceipted: dict[int, Make] = {}  # in the order of numbers
+        self.under_way: dict[int, int] = {}  # bytes of those that are publications
+        self.under_way_bytes = 0
+        self.waiting: deque[tuple[Make, int]] = deque()  # publications without a number, and their bytes
+        self.window = WINDOW_MAX
         self.resend_after = resend_after
         self.upto = 0  # all numbers up to this have come
         self.beyond: dict[int, None] = {}  # and these
-        self.told = True  # what has come
+        self.untold = self.untold_bytes = 0  # since the last receipt
         self.paused = False  # the neighbour is not there
 
     @property
     def first(self) -> int:
         """The lowest number that may be sent again."""
         return next(iter(self.unreceipted), self.next_number)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more publication may be under way."""
+        return len(self.under_way) < self.window and self.under_way_bytes < WINDOW_BYTES
+
+    def numbered(self, make: Make, size_bytes: int) -> int:
+        """The number under which it is sent."""
+        number = self.next_number
+        self.next_number += 1
+        self.unreceipted[number] = make
+        if size_bytes:
+            self.under_way[number] = size_bytes
+            self.under_way_bytes += size_bytes
+        return number
+
+    def received(self, number: int) -> None:
+        """It need not be sent again."""
+        del self.unreceipted[number]
+        self.under_way_bytes -= self.under_way.pop(number, 0)
 
     def missing(self) -> tuple[int, ...]:
         """Numbers that have been overtaken."""
@@ -85,31 +119,31 @@ class LinkRecovery:
 
     def unreceipted(self) -> int:
         """Packets that may have to be sent again."""
-        return sum(len(session.unreceipted) for session in self._sessions.values())
+        return sum(len(session.unreceipted) + len(session.waiting) for session in self._sessions.values())
 
-    def send(self, broker: BrokerId, make: Make, now: float) -> list[Effect]:
-        """To a neighbour, now and until it has come."""
+    def send(self, broker: BrokerId, make: Make, now: float, size_bytes: int = 0) -> list[Effect]:
+        """To a neighbour, soon and until it has come; with its size if it is a publication."""
         effects, session = self._session(broker, now)
-        if session is None or len(session.unreceipted) >= self._config.unreceipted_max:
+        if session is None or len(session.unreceipted) + len(session.waiting) >= self._config.unreceipted_max:
             cause = "no neighbour" if session is None else "neighbour behind"
             return [*effects, _dropped(cause, make((0, self._life, 0, 0), now))]
-        if not session.unreceipted:
-            self._timers.set(RetrievalTimer.RESEND, now + session.resend_after, broker)
-        number = session.next_number
-        session.next_number += 1
-        session.unreceipted[number] = make
-        return effects + self._again(broker, session, number, now)
+        if size_bytes and (session.waiting or not session.has_room):
+            session.waiting.append((make, size_bytes))
+            return effects
+        return effects + self._first_time(broker, session, make, size_bytes, now)
 
     def take(self, packet: NumberedPacket, broker: BrokerId, now: float) -> tuple[bool, list[Effect]]:
         """Whether a packet of a neighbour comes for the first time; and what follows."""
         effects, session = self._session(broker, now)
         if session is None or packet.sender != session.life or packet.receiver != self._life:
             return False, effects
-        if len(session.beyond) >= self._config.unreceipted_max:
+        if len(session.beyond) >= self._config.unreceipted_max and packet.number > session.upto + 1:
             return False, effects  # it will be sent again
-        if session.told:
-            session.told = False
+        if not session.untold:
             self._timers.set(RetrievalTimer.RECEIPT, now + RECEIPT_DELAY, broker)
+        session.untold += 1
+        message = packet.carried()
+        session.untold_bytes += 0 if message is None else message.size_bytes
         if packet.first > session.upto + 1:  # nobody can send again what is missing below
             session.upto = packet.first - 1
             session.beyond = {number: None for number in session.beyond if number > session.upto}
@@ -120,7 +154,8 @@ class LinkRecovery:
         overtakes = packet.number > session.upto + 1 and packet.number > max(session.beyond, default=session.upto) + 1
         session.beyond[packet.number] = None
         self._settle(session)
-        return True, effects + (self._receipt(broker, session) if overtakes else [])
+        much = session.untold >= RECEIPT_EVERY or session.untold_bytes >= RECEIPT_EVERY_BYTES
+        return True, effects + (self._receipt(broker, session) if overtakes or much else [])
 
     def receipt(self, packet: RetrievalReceipt, broker: BrokerId, now: float) -> list[Effect]:
         """A neighbour tells what has come."""
@@ -131,11 +166,13 @@ class LinkRecovery:
         last = packet.missing[-1] if packet.missing else packet.upto
         came = [number for number in session.unreceipted if number <= last and number not in missing]
         for number in came:
-            del session.unreceipted[number]
+            session.received(number)
         session.resend_after = self._config.resend_after
-        for number in packet.missing:
-            if number in session.unreceipted:
-                effects += self._again(broker, session, number, now, repeated=True)
+        lost = [number for number in packet.missing if number in session.unreceipted]
+        session.window = max(session.window // 2, WINDOW_MIN) if lost else min(session.window + 1, WINDOW_MAX)
+        for number in lost:
+            effects += self._again(broker, session, number, now, repeated=True)
+        effects += self._next(broker, session, now)
         self._watch(broker, session, now)
         return effects
 
@@ -145,11 +182,12 @@ class LinkRecovery:
         if session is None:
             kept = self._sessions.get(broker)
             if kept is not None:
-                kept.told, kept.paused = True, True
+                kept.untold, kept.untold_bytes, kept.paused = 0, 0, True
             return effects
         if timer == RetrievalTimer.RECEIPT:
             return effects + self._receipt(broker, session)
         session.resend_after = min(2 * session.resend_after, RESEND_AFTER_MAX)
+        session.window = max(session.window // 2, WINDOW_MIN)
         for number in list(session.unreceipted)[:RESEND_AT_ONCE]:
             effects += self._again(broker, session, number, now, repeated=True)
         self._watch(broker, session, now)
@@ -195,7 +233,22 @@ class LinkRecovery:
         self._timers.cancel(RetrievalTimer.RESEND, broker)
         self._timers.cancel(RetrievalTimer.RECEIPT, broker)
         header = (session.life, self._life, 0, 0)
-        return [_dropped(cause, make(header, now)) for make in session.unreceipted.values()]
+        lost = [*session.unreceipted.values(), *(make for make, _ in session.waiting)]
+        return [_dropped(cause, make(header, now)) for make in lost]
+
+    def _next(self, broker: BrokerId, session: NeighbourSession, now: float) -> list[Effect]:
+        """What waits, as far as there is room under way."""
+        effects: list[Effect] = []
+        while session.waiting and session.has_room:
+            effects += self._first_time(broker, session, *session.waiting.popleft(), now)
+        return effects
+
+    def _first_time(
+        self, broker: BrokerId, session: NeighbourSession, make: Make, size_bytes: int, now: float
+    ) -> list[Effect]:
+        if not session.unreceipted:
+            self._timers.set(RetrievalTimer.RESEND, now + session.resend_after, broker)
+        return self._again(broker, session, session.numbered(make, size_bytes), now)
 
     def _again(
         self, broker: BrokerId, session: NeighbourSession, number: int, now: float, *, repeated: bool = False
@@ -211,7 +264,7 @@ class LinkRecovery:
             self._timers.cancel(RetrievalTimer.RESEND, broker)
 
     def _receipt(self, broker: BrokerId, session: NeighbourSession) -> list[Effect]:
-        session.told = True
+        session.untold = session.untold_bytes = 0
         self._timers.cancel(RetrievalTimer.RECEIPT, broker)
         receipt = RetrievalReceipt(session.life, self._life, session.upto, session.missing())
         return [Send((self._routing.link_to[broker],), receipt, Lane.CONTROL)]
