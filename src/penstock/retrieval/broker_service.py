@@ -16,7 +16,7 @@ moved now; a restart without a stored cache is another life too.
 
 State: the router's tables, chains, sessions with neighbours, uploads that wait. Bounds: cache_size and item_bytes_max,
 interests_max, interests_per_client_max, lifetime_max, items_max; what is over a bound is refused with the reason.
-Timers: TICK while there is anything to look after; PUSH, RECEIPT, RESEND.
+Timers: TICK while there is anything to look after; PUSH, RECEIPT, RESEND, ITEMS.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from penstock.overlay.routing import Routing
 from penstock.retrieval.broker_outlet import BrokerOutlet
 from penstock.retrieval.cache_store import CacheStore
 from penstock.retrieval.chains import RetrievalChain, RetrievalChains
+from penstock.retrieval.client_lines import ClientLines
 from penstock.retrieval.config import RetrievalConfig
 from penstock.retrieval.contents import ItemContent, content_of, new_item, public_content
 from penstock.retrieval.interest import LooseInterest, PublicationId, PublishedItem
@@ -98,6 +99,7 @@ class RetrievalBroker:
         self._keep = None if keep == "TRUE" else parse_predicate(config.keep)
         self._eager = config.stored or config.flushing  # else what nobody asks for costs nothing but its place
         self._chains = RetrievalChains()
+        self._lines = ClientLines(context.node, context.timers, config.items_max)
         self._recovery = LinkRecovery(self._life, self._routing, context.timers, config)
         self._out = BrokerOutlet(self._routing, self._recovery, self._chains, context.timers, self._forget)
         rules = config.rules()
@@ -150,6 +152,7 @@ class RetrievalBroker:
             for chain in self._chains.of(link):
                 self._end(chain, now)
             self._chains.forget_cursors(link)
+            effects += self._lines.link_down(link)
         return effects + self._effects(now)
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
@@ -158,6 +161,8 @@ class RetrievalBroker:
             self._tick(now)
         elif timer == RetrievalTimer.PUSH:
             self.router.push(Identity(str(key[0]), int(key[1]), int(key[2])), now)
+        elif timer == RetrievalTimer.ITEMS:
+            return self._lines.expired(int(key[0]), now)
         else:
             self._out.put(self._recovery.expired(timer, int(key[0]), now))
         return self._effects(now)
@@ -173,7 +178,7 @@ class RetrievalBroker:
             effects = [CacheStoreFailed(store.failed), *told, *effects]
         if loading and store.loaded:
             self._restore(store, now)
-        return effects + self._effects(now)
+        return self._lines.paced(effects, now) + self._effects(now)
 
     def uploaded(self, messages: Sequence[Message], now: float) -> list[Effect]:
         """Our own clients have published these."""
@@ -467,4 +472,4 @@ class RetrievalBroker:
     def _effects(self, now: float) -> list[Effect]:
         """What has been gathered, once the cache's places are on disk."""
         effects = self._out.take()
-        return effects if self._store is None else self._store.commit(effects)
+        return self._lines.paced(effects if self._store is None else self._store.commit(effects), now)

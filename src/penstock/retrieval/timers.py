@@ -14,3 +14,4 @@ class RetrievalTimer(IntEnum):
     RESEND = 3  # broker, (neighbour): what has no receipt
     LIFETIME = 4  # client, (subscription): a lifetime is over
     RETRY = 5  # client, (subscription): the broker has not answered
+    ITEMS = 6  # broker, (link of a client): items that wait for room in its queue

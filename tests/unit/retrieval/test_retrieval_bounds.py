@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.retrieval.client_lines import AT_ONCE
 from penstock.retrieval.link_recovery import WINDOW_MAX
 from penstock.retrieval.packets import RetrievalAnswer, RetrievalInterest
 from penstock.testing import Flight
-from retrieval_pump import a_network, ask, got, service, write
+from retrieval_pump import a_network, ask, drops, got, service, write
 
 
 def test_few_publications_are_under_way_at_a_time_and_all_of_them_come() -> None:
@@ -45,3 +46,26 @@ def test_a_gap_is_filled_also_when_a_neighbour_has_sent_more_than_we_keep_beyond
         pump.receive("b1", packet, sender=link)
         known.append(service(pump, "b1").status().interests)
     assert known == [1, 2, 3, 3, 4, 5]  # the fifth was one too many at first, and is sent again
+
+
+def test_a_client_gets_more_items_than_its_queue_has_places_in_turns() -> None:
+    pump = a_network(1)
+    write(pump, *range(1, 401))
+    ask(pump, 1, all_items=True, lifetime="1h")
+    ask(pump, 2, max=1, lifetime="1h")
+    assert (len(got(pump)), len(got(pump, number=2))) == (AT_ONCE, 0)
+    pump.advance(1.0)
+    assert sorted(got(pump)) == list(range(1, 401))
+    assert got(pump, number=2) == [400]
+
+
+def test_items_that_wait_for_a_client_that_leaves_are_dropped_and_recorded() -> None:
+    pump = a_network(1, items_max=150)
+    write(pump, *range(1, 401))
+    for number in (1, 2, 3):
+        ask(pump, number, all_items=True, lifetime="1h")
+    assert drops(pump, "b0").count("client behind") == 450 - AT_ONCE - 150
+    pump.change("r", "b0", up=False)
+    assert drops(pump, "b0").count("link down") == 150
+    pump.advance(1.0)
+    assert len(pump.got("r")) == AT_ONCE
