@@ -35,7 +35,7 @@ def a_refreshed_interest_takes_any_copy(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_refreshed_interest_is_served_from_any_table(patch: pytest.MonkeyPatch) -> None:
-    def may_serve(self: Any, entry: Any, interest: Any, at_home: bool) -> bool:
+    def may_serve(self: Any, entry: Any, interest: Any, listed: Any, at_home: bool) -> bool:
         publication = entry.publication
         return publication.uploaded >= interest.oldest and self._fits(interest, publication)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.content.envelope import CONTROL_MARK
-from penstock.content.language.parser import DEFAULT_PREDICATE_LIMITS, parse_predicate
+from penstock.content.language.parser import parse_predicate
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.message import INBOX, Message, Value
 from penstock.errors import InvalidEncoding, InvalidPredicate
@@ -49,12 +49,12 @@ from penstock.overlay.packets import (
     Unsubscribe,
 )
 from penstock.overlay.routing import Routing
+from penstock.overlay.text_work import work_of_text
 from penstock.overlay.timers import ForwardingTimer
 
 STRANGERS_RATE = 100.0  # answers per second to all who have not attached
 SPLITS_MAX = 10_000  # sets of brokers whose split is remembered
 VERBS_WAITING_MAX = 4_096  # of one client
-WORK_CHARACTERS = 100  # of a text: up to here a subscription counts as one verb
 
 
 # (packets, link of the client, its name, now) -> what goes on plainly, and what follows for the rest
@@ -296,7 +296,7 @@ class Broker:
             problem = self._full_problem() or "it has not attached; Attach comes first"
             answer = Send((sender,), Answer(packet.ticket, problem), Lane.CONTROL)
             return [InputRefused(f"link {sender}", problem), answer] if self._strangers.take(now) else []
-        cost = _work_of(packet)
+        cost = work_of_text(packet.where if isinstance(packet, Subscribe) else "")
         free = isinstance(packet, Unsubscribe) and packet.subscription in client.keys  # it has paid when it subscribed
         if not (free or client.verbs.take(now)) or not self._verbs.put(sender, packet, cost):
             rate, burst = self._config.verbs_rate, self._config.verbs_burst
@@ -396,16 +396,6 @@ class Broker:
         limit = self._config.clients_max
         full = len(self._clients) >= limit
         return f"this broker has as many clients as it takes; the limit clients_max is {limit}" if full else ""
-
-
-def _work_of(packet: _Verb) -> int:
-    """How many verbs it counts as: alternatives multiply, so the work grows faster than the text.
-
-    The worst texts known take a quarter of a millisecond for each. One that is too long to be parsed is refused at a
-    glance.
-    """
-    length = len(packet.where) if isinstance(packet, Subscribe) else 0
-    return 1 + (length // WORK_CHARACTERS) ** 2 if length <= DEFAULT_PREDICATE_LIMITS.characters_max else 1
 
 
 def _dropped(cause: str, message: Message, lane: Lane, destinations: int, kind: str = "Publication") -> Dropped:

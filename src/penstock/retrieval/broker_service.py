@@ -41,14 +41,15 @@ from penstock.overlay.attached_client import RECORDS_BURST, RECORDS_RATE, Attach
 from penstock.overlay.broker import Broker
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
+from penstock.overlay.text_work import work_of_text
 from penstock.retrieval.broker_outlet import BrokerOutlet
 from penstock.retrieval.cache_store import CacheStore
 from penstock.retrieval.chains import RetrievalChain, RetrievalChains
 from penstock.retrieval.client_lines import ClientLines
 from penstock.retrieval.config import RetrievalConfig
 from penstock.retrieval.contents import ItemContent, content_of, new_item, public_content
-from penstock.retrieval.interest import LooseInterest, PublicationId, PublishedItem
-from penstock.retrieval.interest_index import EngineIndex, fits
+from penstock.retrieval.interest import LOCAL, LooseInterest, PublicationId, PublishedItem
+from penstock.retrieval.interest_index import EngineIndex, fits, places_of
 from penstock.retrieval.life_cycle import USED_PENDING, CachePlace
 from penstock.retrieval.link_recovery import LinkRecovery
 from penstock.retrieval.mediation import MediationRouter
@@ -103,7 +104,7 @@ class RetrievalBroker:
         self._recovery = LinkRecovery(self._life, self._routing, context.timers, config)
         self._out = BrokerOutlet(self._routing, self._recovery, self._chains, context.timers, self._forget)
         rules = config.rules()
-        self._pending = PendingInterests(EngineIndex(), size=rules.interests_max, linger=rules.linger)
+        self._pending = PendingInterests(EngineIndex(), size=rules.interests_max, linger=rules.linger, places=places_of)
         self.router = MediationRouter(rules, self._out, fits=fits, table=self._pending, nonces=self._next_name)
         self.router.cache.changed = self._placed
         self._waiting: deque[tuple[Message, float]] = deque(maxlen=config.cache_size or 1)  # nobody has asked yet
@@ -250,7 +251,7 @@ class RetrievalBroker:
             self._end(before, now)
         moved = packet.refreshed and packet.home != self.home
         try:
-            self._check_limits(client, link, now)
+            self._check_limits(client, link, work_of_text(packet.where), now)
             interest = read_request(packet, client, self._config, self._next_name, moved, now)
             interest = replace(interest, cursor=self._cursor(packet, link, moved))
         except InvalidRequest as error:
@@ -264,16 +265,17 @@ class RetrievalBroker:
         registered = self.router.register(interest, now)
         assert registered is not None, "its name is new, and there was room"
 
-    def _check_limits(self, client: AttachedClient, link: Link, now: float) -> None:
-        limit = self._config.interests_per_client_max
-        if len(self._chains.of(link)) >= limit:
+    def _check_limits(self, client: AttachedClient, link: Link, places: int, now: float) -> None:
+        """Whether there is room and time for a text that takes so many places; a client has as many as it leaves."""
+        chains, limit = self._chains.of(link), self._config.interests_per_client_max
+        if len(chains) >= limit:
             raise InvalidRequest(f"the limit interests_per_client_max is {limit}")
-        if len(self._pending) >= self._config.interests_max:
+        own = sum(places_of(chain.interest) for chain in chains)
+        if own + places > self._pending.left(LOCAL):
             self._pending.refused += 1
-            raise InvalidRequest(
-                f"this broker knows as many interests as it may: interests_max is {len(self._pending)}"
-            )
-        if not client.verbs.take(now):
+            limit = self._config.interests_max
+            raise InvalidRequest(f"this broker knows as many interests as it may: interests_max is {limit}")
+        if not client.verbs.take(now, places):
             raise InvalidRequest("too many at once; ask again")
 
     def _end(self, chain: RetrievalChain, now: float) -> None:
@@ -327,7 +329,7 @@ class RetrievalBroker:
 
     def _interest(self, packet: RetrievalInterest, broker: BrokerId, now: float) -> None:
         try:
-            interest = self._reader.read(packet, self._names, now)
+            interest = self._reader.read(packet, self._names, broker, now)
         except InvalidRequest as error:
             self._refused(broker, str(error), now)
             return
@@ -437,6 +439,9 @@ class RetrievalBroker:
         """Ways may have changed: what an interest still misses is asked for under a new identifier."""
         before = self.router.boxes.get(chain.interest.id)
         if before is None or not before.advertised or before.missing <= 0 or chain.interest.deadline <= now:
+            return
+        if places_of(chain.interest) > self._pending.left(LOCAL):
+            self._ask_anew.append(chain)  # there is no room to ask twice
             return
         self.router.finish(chain.interest.id, now)
         old = chain.interest

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.predicate import Predicate
+from penstock.overlay.text_work import work_of_text
 from penstock.retrieval.contents import content_of
 from penstock.retrieval.interest import InterestId, Interface, LooseInterest, PublishedItem
 
@@ -46,6 +47,11 @@ class EngineIndex:
 def fits(interest: LooseInterest, publication: PublishedItem) -> bool:
     """Whether it is what the interest looks for."""
     return predicate_of(interest).matches(content_of(publication).message.attributes)
+
+
+def places_of(interest: LooseInterest) -> int:
+    """The room that it takes in a table: long texts take more."""
+    return work_of_text(predicate_of(interest).text)
 
 
 def predicate_of(interest: LooseInterest) -> Predicate:

@@ -46,7 +46,7 @@ Choices where the paper is silent or does not fit together:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from math import inf
 
@@ -67,6 +67,8 @@ from penstock.retrieval.pending_interests import InterestIndex, InterestTable, P
 from penstock.retrieval.probing import LikelyInterfaces
 from penstock.retrieval.rules import MediationRules
 from penstock.retrieval.selection import configuration
+
+LISTED_FEW = 8  # publications that are looked through one by one
 
 
 class Recipients:
@@ -271,10 +273,11 @@ class MediationRouter:
             if at_home and self.rules.cursors:
                 tables = (*tables, cache.disseminated)
         found: list[CachedItem] = []
+        listed = interest.listed if len(interest.listed) < LISTED_FEW else frozenset(interest.listed)
         for table in tables:
             those = table.get(shelf)
             if those:
-                found += [entry for entry in those.values() if self._may_serve(entry, interest, at_home)]
+                found += [entry for entry in those.values() if self._may_serve(entry, interest, listed, at_home)]
         return found
 
     def _in_order(self, interest: LooseInterest, found: list[CachedItem]) -> list[CachedItem]:
@@ -284,9 +287,11 @@ class MediationRouter:
             return found[: interest.max]
         return self.cache.first(found, interest.max)
 
-    def _may_serve(self, entry: CachedItem, interest: LooseInterest, at_home: bool) -> bool:
+    def _may_serve(
+        self, entry: CachedItem, interest: LooseInterest, listed: Container[PublicationId], at_home: bool
+    ) -> bool:
         publication = entry.publication
-        if publication.uploaded < interest.oldest or publication.id in interest.listed:
+        if publication.uploaded < interest.oldest or publication.id in listed:
             return False
         if interest.refreshed:
             place = entry.place

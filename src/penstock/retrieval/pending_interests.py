@@ -7,11 +7,15 @@ asked for, it moves to SATISFIED, where it stays until its deadline: what fits i
 An interest that is over before its deadline (an overload notification) leaves, but its identifier is remembered for
 `linger` seconds, so that a copy that took a long way does not bring it back. Entries leave when their time is up, in
 buckets of one second. Both are bounded by `size`; an interest for which there is no room is refused and counted.
+
+Room. An interest takes one place, or more if `places` says so. An interface may have as many places as are free after
+it: so one that asks for all there are gets half, two get a third each, and there is always room for the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -104,11 +108,17 @@ class ShelfIndex:
 class PendingInterests:
     """The table of one router."""
 
-    def __init__(self, index: InterestIndex, *, size: int, linger: float) -> None:
+    def __init__(
+        self, index: InterestIndex, *, size: int, linger: float, places: Callable[[LooseInterest], int] = lambda _: 1
+    ) -> None:
         self.refused = 0
         self._index = index
         self._size = size
         self._linger = linger
+        self._places = places
+        self._taken = 0  # places
+        self._taken_by: dict[Interface, int] = {}
+        self._takes: dict[InterestId, tuple[Interface, int]] = {}  # each that is known
         self._known: dict[InterestId, tuple[LooseInterest, Interface] | None] = {}
         self._ends: dict[int, dict[InterestId, None]] = {}  # each that is known, in one of them
         self._buckets: list[int] = []  # a heap
@@ -127,13 +137,21 @@ class PendingInterests:
         """Note where it came from; False if it is known already, or there is no room."""
         if interest.id in self._known:
             return False
-        if len(self._known) >= self._size:
+        places = self._places(interest)
+        if places > self.left(interface):
             self.refused += 1
             return False
+        if interest.listed:
+            interest = replace(interest, listed=())  # that was for whoever answers now
+        self._take(interest.id, interface, places)
         self._known[interest.id] = (interest, interface)
         self._index.add(interest, interface)
         self._end_at(interest.deadline, interest.id)
         return True
+
+    def left(self, interface: Interface) -> int:
+        """How many places an interface may still take."""
+        return self._size - self._taken - self._taken_by.get(interface, 0)
 
     def get(self, interest: InterestId) -> tuple[LooseInterest, Interface] | None:
         """The interest and its interface; None if it is not pending here."""
@@ -154,6 +172,8 @@ class PendingInterests:
             return False
         self._index.remove(*found)
         self._known[interest] = None
+        interface = self._give_back(interest)
+        self._take(interest, interface, 1)
         del self._ends[_bucket(found[0].deadline)][interest]
         self._end_at(min(found[0].deadline, now + self._linger), interest)
         return True
@@ -164,6 +184,7 @@ class PendingInterests:
         while self._buckets and self._buckets[0] <= now:
             for interest in self._ends.pop(heappop(self._buckets)):
                 found = self._known.pop(interest, None)
+                self._give_back(interest)
                 if found is not None:
                     self._index.remove(*found)
                     ended.append(found)
@@ -178,6 +199,19 @@ class PendingInterests:
     def receivers(self, publication: PublishedItem) -> Iterable[tuple[Interface, Iterable[LooseInterest]]]:
         """Those of this router's own receivers."""
         return [pair for pair in self._index.matching(publication) if pair[0] < 0]
+
+    def _take(self, interest: InterestId, interface: Interface, places: int) -> None:
+        self._takes[interest] = (interface, places)
+        self._taken += places
+        self._taken_by[interface] = self._taken_by.get(interface, 0) + places
+
+    def _give_back(self, interest: InterestId) -> Interface:
+        interface, places = self._takes.pop(interest)
+        self._taken -= places
+        self._taken_by[interface] -= places
+        if not self._taken_by[interface]:
+            del self._taken_by[interface]
+        return interface
 
     def _end_at(self, time: float, interest: InterestId) -> None:
         bucket = _bucket(time)

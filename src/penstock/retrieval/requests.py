@@ -8,15 +8,19 @@ from math import inf
 from penstock.content.language.parser import parse_predicate
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidPredicate
+from penstock.kernel.token_bucket import TokenBucket
 from penstock.overlay.attached_client import AttachedClient
 from penstock.overlay.packets import BrokerId
+from penstock.overlay.text_work import work_of_text
 from penstock.retrieval.broker_outlet import DAMAGED
 from penstock.retrieval.config import RetrievalConfig
 from penstock.retrieval.contents import hash_of, public_content
 from penstock.retrieval.interest import LooseInterest, oldest_upload
 from penstock.retrieval.packets import CarriedPublication, HomeLife, InterestName, RetrievalInterest, RetrieveRequest
 
-TEXTS_MAX = 10_000  # predicates of others that are remembered
+TEXTS_MAX = 10_000  # predicates of others that are remembered; a long one counts as many
+READ_RATE, READ_BURST = 1_000.0, 10_000.0  # texts that are new to us, for each neighbour
+NEIGHBOURS_MAX = 1_000  # whose rates are remembered
 ROUNDING = 0.001  # seconds that two parts of a lifetime may lack of the whole
 
 
@@ -73,8 +77,10 @@ class InterestReader:
         self._plan = plan  # all brokers there are, if that is known
         self._config = config
         self._texts: dict[str, Predicate] = {}
+        self._texts_work = 0
+        self._budgets: dict[BrokerId, TokenBucket] = {}  # of neighbours
 
-    def read(self, packet: RetrievalInterest, own_names: int, now: float) -> LooseInterest | None:
+    def read(self, packet: RetrievalInterest, own_names: int, neighbour: BrokerId, now: float) -> LooseInterest | None:
         """None: it is over, or one of ours that has come back; raises InvalidRequest."""
         home, life, number = packet.name
         if home == self._own[0] and (life, number) > (self._own[1], own_names):
@@ -92,21 +98,35 @@ class InterestReader:
             deadline=now + packet.left,
             oldest=now - packet.age,
             refreshed=packet.refreshed,
-            where=self._predicate(packet.where),
+            where=self._predicate(packet.where, neighbour, now),
             moved_at=-inf if packet.moved is None else now - packet.moved,
             listed=packet.listed,
         )
 
-    def _predicate(self, where: str) -> Predicate:
+    def _predicate(self, where: str, neighbour: BrokerId, now: float) -> Predicate:
+        """Of a text; to read a new one takes time, so a neighbour may bring some each second."""
         found = self._texts.get(where)
         if found is None:
+            work = work_of_text(where)
+            if not self._budget(neighbour, now).take(now, work):
+                raise InvalidRequest("too many new texts at once")
             try:
                 found = parse_predicate(where)
             except InvalidPredicate as error:
                 raise InvalidRequest(str(error)) from None
-            if len(self._texts) >= TEXTS_MAX:
+            if self._texts_work + work > TEXTS_MAX:
                 self._texts.clear()
+                self._texts_work = 0
             self._texts[where] = found
+            self._texts_work += work
+        return found
+
+    def _budget(self, neighbour: BrokerId, now: float) -> TokenBucket:
+        found = self._budgets.get(neighbour)
+        if found is None:
+            if len(self._budgets) >= NEIGHBOURS_MAX:
+                self._budgets.clear()
+            found = self._budgets[neighbour] = TokenBucket(READ_RATE, READ_BURST, now)
         return found
 
 

@@ -77,3 +77,32 @@ def test_fits_decides_on_a_shelf():
     table.add(asks("a", where="p"), 1)
     table.add(asks("b", where="q"), 2)
     assert matching(table, says("p")) == {1: ["a"]}
+
+
+def test_whoever_asks_for_all_places_leaves_as_many_for_others():
+    table = a_table(size=12)
+    assert [table.add(asks(f"greedy {n}"), 1) for n in range(12)].count(True) == 6
+    assert [table.add(asks(f"second {n}"), 2) for n in range(12)].count(True) == 3
+    assert table.add(asks("third"), LOCAL)
+    assert table.refused == 6 + 9
+    table.over("third", 0.0)
+    table.expire(1_000.0)
+    assert (table.left(1), table.left(LOCAL), len(table)) == (12, 12, 0)
+
+
+def test_places_come_back_when_an_interest_is_over_but_for_its_name():
+    table = a_table(size=100, places=lambda interest: 30)
+    assert table.add(asks("a"), 1)
+    assert table.left(1) == 40
+    assert table.add(asks("b"), 1)
+    assert not table.add(asks("c"), 1)
+    table.over("b", 0.0)
+    assert table.left(1) == 38
+    table.over("a", 0.0)
+    assert table.left(1) == 96
+
+
+def test_what_was_listed_for_those_who_answer_is_not_kept():
+    table = a_table()
+    table.add(asks("a", listed=("p", "q")), 1)
+    assert table.get("a")[0].listed == ()

@@ -5,8 +5,19 @@ from __future__ import annotations
 from penstock.retrieval.client_lines import AT_ONCE
 from penstock.retrieval.link_recovery import WINDOW_MAX
 from penstock.retrieval.packets import RetrievalAnswer, RetrievalInterest
-from penstock.testing import Flight
-from retrieval_pump import a_network, ask, drops, got, service, write
+from penstock.retrieval.requests import READ_BURST
+from penstock.testing import Flight, Pump, attach
+from retrieval_pump import a_network, ask, drops, got, outcome, service, write
+
+LONG = "topic = 'news' AND n IN (" + ", ".join(str(number) for number in range(500)) + ")"  # 24 * 24 + 1 places
+
+
+def interests_from_b0(pump: Pump, count: int, where: str = "TRUE", first: int = 1) -> None:
+    link = pump.link("b1", "b0")
+    for number in range(first, first + count):
+        text = where.replace("#", str(number))
+        packet = RetrievalInterest(1, 1, number, 1, (0, 1, number), text, 1, 10.0, 10.0, False, None, ())
+        pump.receive("b1", packet, sender=link)
 
 
 def test_few_publications_are_under_way_at_a_time_and_all_of_them_come() -> None:
@@ -69,3 +80,40 @@ def test_items_that_wait_for_a_client_that_leaves_are_dropped_and_recorded() -> 
     assert drops(pump, "b0").count("link down") == 150
     pump.advance(1.0)
     assert len(pump.got("r")) == AT_ONCE
+
+
+def test_a_neighbour_that_floods_interests_leaves_room_for_clients_and_other_neighbours() -> None:
+    pump = a_network(3, interests_max=40)
+    attach(pump, "near", "b1")
+    interests_from_b0(pump, 100)
+    assert service(pump, "b1").status().interests == 20
+    ask(pump, client="near", max=1, lifetime="1h")
+    ask(pump, client="r", max=1, lifetime="1h")
+    assert not hasattr(outcome(pump, 1, "near"), "problem")
+    assert service(pump, "b1").status().interests == 22
+
+
+def test_a_client_that_asks_for_much_leaves_room_for_other_clients() -> None:
+    pump = a_network(1, interests_max=2_400)
+    for number in (1, 2, 3):
+        ask(pump, number, where=LONG + " " * number, max=1, lifetime="1h")
+    assert "interests_max is 2400" in outcome(pump, 3).problem
+    ask(pump, 1, client="w", max=1, lifetime="1h")
+    assert not hasattr(outcome(pump, 1, "w"), "problem")
+
+
+def test_long_texts_cost_a_client_as_much_as_they_cost_its_broker() -> None:
+    pump = a_network(1)
+    for number in range(1, 6):
+        ask(pump, number, where=LONG + " " * number, max=1, lifetime="1h")
+    assert [hasattr(outcome(pump, number), "problem") for number in range(1, 6)] == [False] * 3 + [True] * 2
+    assert outcome(pump, 5).problem == "too many at once; ask again"
+
+
+def test_a_neighbour_may_bring_so_many_new_texts_at_once() -> None:
+    pump = a_network(2)
+    few = int(READ_BURST) // 577
+    interests_from_b0(pump, few + 5, LONG + " OR n = #")
+    assert service(pump, "b1").status().interests == few
+    interests_from_b0(pump, 1, LONG + " OR n = 1", first=100)  # a text that is known
+    assert service(pump, "b1").status().interests == few + 1
