@@ -93,6 +93,13 @@ def test_successive_lifetimes_bring_each_item_once() -> None:
     run(successive())
 
 
+@pytest.mark.parametrize("lifetime", [None, True, 1e-12, -1.0, float("nan"), float("inf")])
+def test_what_is_no_length_of_time_is_refused_and_not_taken_for_0(lifetime: Any) -> None:
+    network = penstock.connect("penstock://127.0.0.1:1")
+    with pytest.raises(penstock.InvalidOption, match="lifetime"):
+        network.retrieve("TRUE", lifetime=lifetime)
+
+
 def test_all_items_of_a_lifetime_come_at_its_end_if_that_is_asked_for() -> None:
     async def came() -> None:
         async with a_network(a_line_of("a")) as brokers, penstock.connect(url(brokers["a"])) as both:

@@ -348,7 +348,7 @@ class RetrievalBroker:
             self._out.put([dropped_record("route", problem, "", Lane.BEST_EFFORT, kind, message, 1)])
             return
         content = ItemContent(message, packet.content_hash)
-        item = PublishedItem(message.identity, now - packet.age, 0, content)
+        item = PublishedItem(message.identity, now - max(packet.age, 0.0), 0, content)  # none comes from the future
         self._catch_up(now)
         if isinstance(packet, RetrievalAnswer):
             self.router.answer(item, packet.pending, packet.name, now, came_from=broker)

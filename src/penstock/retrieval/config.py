@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from penstock.errors import InvalidOption
 from penstock.kernel.choices import check_choices
 from penstock.kernel.storage import VALUES_MAX
-from penstock.retrieval.interest import FreshnessRule
+from penstock.retrieval.interest import EVERYTHING, FreshnessRule
 from penstock.retrieval.rules import Dissemination, Duplicates, MediationRules
 from penstock.retrieval.selection import configuration
 
@@ -118,7 +118,7 @@ class RetrievalTerms(NamedTuple):
 
 def terms_of(options: Any) -> RetrievalTerms:
     """From the options that were set, with defaults for the others; raises InvalidOption."""
-    if options.max < 0 or (options.max and options.all_items):
+    if not 0 <= options.max <= EVERYTHING or (options.max and options.all_items):
         raise InvalidOption("max", "is a number above 0, or leave it out and ask for all")
     lifetime = seconds_of(options.lifetime or DEFAULT_TIME, "lifetime")
     freshness = seconds_of(options.freshness or DEFAULT_TIME, "freshness")

@@ -43,6 +43,10 @@ def read_request(
     if not packet.once and not config.lifetime_min - ROUNDING <= whole <= config.lifetime_max + ROUNDING:
         limits = f"from {config.lifetime_min:g} s to {config.lifetime_max:g} s (lifetime_min, lifetime_max)"
         raise InvalidRequest(f"a lifetime of {whole:g} s; it may be {limits}")
+    if packet.left > config.lifetime_max + ROUNDING:
+        raise InvalidRequest(
+            f"it waits {packet.left:g} s for answers; the limit lifetime_max is {config.lifetime_max:g} s"
+        )
     if packet.once and packet.freshness == 0.0:
         raise InvalidRequest("it asks neither for what is there nor for what comes later")
     try:

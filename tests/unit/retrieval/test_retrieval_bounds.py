@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from penstock.content.message import Identity, make_message
+from penstock.kernel.machine import Send
 from penstock.retrieval.client_lines import AT_ONCE
+from penstock.retrieval.contents import hash_of
 from penstock.retrieval.link_recovery import WINDOW_MAX
-from penstock.retrieval.packets import RetrievalAnswer, RetrievalInterest
+from penstock.retrieval.packets import (
+    RetrievalAnswer,
+    RetrievalInterest,
+    RetrievalMulticast,
+    RetrieveReply,
+    RetrieveRequest,
+)
 from penstock.retrieval.requests import READ_BURST
 from penstock.testing import Flight, Pump, attach
-from retrieval_pump import a_network, ask, drops, got, outcome, service, write
+from retrieval_pump import NEWS, a_network, ask, drops, got, outcome, service, write
 
 LONG = "topic = 'news' AND n IN (" + ", ".join(str(number) for number in range(500)) + ")"  # 24 * 24 + 1 places
 
@@ -117,3 +126,21 @@ def test_a_neighbour_may_bring_so_many_new_texts_at_once() -> None:
     assert service(pump, "b1").status().interests == few
     interests_from_b0(pump, 1, LONG + " OR n = 1", first=100)  # a text that is known
     assert service(pump, "b1").status().interests == few + 1
+
+
+def test_a_one_shot_request_does_not_wait_for_a_century() -> None:
+    pump = a_network(1)
+    packet = RetrieveRequest(7, 1, "TRUE", 0, 3e9, 3600.0, 0.0, True, False, None, None)
+    effects = pump.receive("b0", packet, sender=pump.link("b0", "r"))
+    replies = [one.packet for one in effects if isinstance(one, Send) and isinstance(one.packet, RetrieveReply)]
+    assert ["lifetime_max" in reply.problem for reply in replies] == [True]
+    assert service(pump, "b0").status().own_interests == 0
+
+
+def test_no_publication_comes_from_the_future_where_it_would_be_the_freshest_for_ever() -> None:
+    pump = a_network(2)
+    ask(pump, max=5, lifetime="1h")
+    message = make_message(Identity("w", 1, 9), NEWS)
+    packet = RetrievalMulticast(1, 1, 9, 9, message, hash_of(message), -1e9, True, (0, 1, 1))
+    pump.receive("b1", packet, sender=pump.link("b1", "b0"))
+    assert [entry.uploaded for entry in service(pump, "b1").router.cache] == [pump.now]

@@ -124,8 +124,11 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _time(given: str | float) -> str:
-    """A length of time as an option says it."""
-    return given if isinstance(given, str) else f"{given:f}".rstrip("0").rstrip(".") if given else "0"
+    """A length of time as an option says it. What is none stays as it is, and the option says why not."""
+    if isinstance(given, str) or type(given) not in (int, float):
+        return str(given)
+    text = f"{given:.9f}".rstrip("0").rstrip(".") if given else "0"
+    return text if text != "0" or not given else str(given)  # the smallest times are not 0, which means another thing
 
 
 class Network:
