@@ -401,6 +401,7 @@ class RetrievalBroker:
         """The disk has been read: from now on we serve."""
         if not store.failed:
             cache = self.router.cache
+            self.router.began = now + self._config.moved_slack
             for item, place in store.restored():
                 cache.add(item, place, first_hand=False)  # who got it before cannot be told by its new number
                 self._recent[content_of(item).message.identity] = None

@@ -21,6 +21,7 @@ from penstock.retrieval.selection import configuration
 DEFAULT_MAX = 10
 DEFAULT_TIME = "24h"  # lifetime and freshness
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+LEFT_MAX = 10_000  # used publications that a broker remembers after they left its cache
 TIME_MAX = 36_500 * 86_400.0  # a century: no freshness is longer
 _TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([smhdw]?)", re.ASCII)
 
@@ -78,6 +79,7 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             duplicates=self.duplicates,
             cursors=self.cursors,
             interests_max=self.interests_max,
+            left_max=LEFT_MAX,
         )
 
 

@@ -26,6 +26,11 @@ was given to it. In the next lifetime everything with a higher number is new to 
 was never in this cache before: uploaded here, or come with the pending flag on, which happens once. So a home needs
 enough for one receiver and not for each, and one number for each chain is no history.
 
+Late copies (ours): a wave may take more than one way, and a link that was down hands over a copy long after another one
+has been used here, left the cache, and the chain was refreshed. So a router remembers some of what was used and left
+its cache; for its own receivers the pending flag of these is off. Likewise for what was uploaded before it began, if it
+has its cache from a former life. An answer to what a receiver has asked for left its first router just now.
+
 Probes (ours): before an interest is flooded, likely neighbours are asked one after another for what is missing, each
 told what came already. A flood asks every branch for all that is missing, and nearly everything is sent many times;
 budgeted (ours), the home asks each branch for its share, and what is missing still comes with later publications.
@@ -109,6 +114,8 @@ class MediationRouter:
         self._fits = fits
         self._next_nonce = nonces if nonces is not None else count().__next__
         self._nonces: dict[Nonce, None] = {}
+        self._left: dict[PublicationId, None] = {}  # used here, and no longer cached
+        self.began = -inf  # what was uploaded before, and is not cached, a former life of this router may have used
         self._notifies = rules.dissemination != "delayed push"
         self._delays = rules.dissemination != "overload notification"
         self._drops_answers = rules.duplicates in ("in network", "both")
@@ -238,13 +245,14 @@ class MediationRouter:
             return
         recipients = self._receivers(publication, pending=pending, now=now)
         found = self.pending.get(interest)
+        asked = None
         if found is not None:
             asked, way = found
             if way >= 0:
                 recipients.remote.append(way)
             elif way == LOCAL and self._takes_answer(asked, publication, recipients, pending, now):
                 recipients.local.append(asked)
-        if self._transit(publication, recipients, pending=pending, now=now):
+        if self._transit(publication, recipients, pending=pending, now=now, asked=asked):
             self._outlet.answer(recipients.remote[0], interest, publication, pending)
 
     def push(self, publication: PublicationId, now: float) -> None:
@@ -351,11 +359,22 @@ class MediationRouter:
 
     # What happens to a publication.
 
-    def _transit(self, publication: PublishedItem, recipients: Recipients, *, pending: bool, now: float) -> bool:
+    def _transit(
+        self,
+        publication: PublishedItem,
+        recipients: Recipients,
+        *,
+        pending: bool,
+        now: float,
+        asked: LooseInterest | None = None,
+    ) -> bool:
         """Cache and deliver what comes from another router; True if it goes on."""
         entry = self.cache.get(publication.id)
         if entry is not None:
             return self._again(entry, recipients, now)
+        if publication.id in self._left or publication.uploaded < self.began:
+            pending = False  # the wave may have been here before
+            recipients.local = [one for one in recipients.local if not one.refreshed or one is asked]
         arrival = CacheArrival(
             uploaded=False,
             used=bool(recipients.local),
@@ -402,6 +421,10 @@ class MediationRouter:
 
     def _evicted(self, entry: CachedItem, now: float) -> None:
         """What was waiting for its time leaves at once; what was never sent or used may go to a neighbour."""
+        if entry.place.dispatched and self.rules.left_max:
+            self._left[entry.publication.id] = None
+            if len(self._left) > self.rules.left_max:
+                del self._left[next(iter(self._left))]
         if entry.scheduled_at is not None:
             self._push(entry, now)
         elif self.rules.flushing and entry.place == PENDING:

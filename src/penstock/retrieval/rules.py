@@ -27,6 +27,7 @@ class MediationRules:
     interests_max: int = 1_000_000  # pending interests
     linger: float = 2.0  # seconds an interest that is over is remembered
     nonces_max: int = 4_096  # multicasts that are remembered
+    left_max: int = 0  # ours: used publications that are remembered after they left the cache
 
     def __post_init__(self) -> None:
         if self.cache_size < 0 or self.interests_max < 1 or self.nonces_max < 1:

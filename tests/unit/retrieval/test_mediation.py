@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from unittest.mock import ANY
 
 import pytest
 
@@ -48,6 +49,49 @@ def test_an_interest_that_the_cache_satisfies_goes_no_further():
     router.interest(asks("i", 1), 4)
     (answer,) = sent.take()
     assert (answer[0], answer[1], answer[3].id, answer[4]) == ("answer", 4, "q", True)
+
+
+def delivered(sent: Sent) -> list[tuple[object, object]]:
+    return [(one[1].id, one[2].id) for one in sent.take() if one[0] == "deliver"]
+
+
+def test_a_late_copy_of_what_was_used_and_has_left_the_cache_is_not_new_to_chains_of_this_home():
+    router, sent = a_router(cache_size=1, cursors=True, left_max=10)
+    router.register(asks("i1", 9), 0.0)
+    router.multicast(says("p"), False, "n1", 3, 1.0)  # a copy overtakes the wave
+    router.multicast(says("q"), True, "n2", 3, 1.0)  # and leaves the cache
+    box = router.finish("i1", 2.0)
+    assert delivered(sent) == [("i1", "p"), ("i1", "q")]
+    router.register(asks("i2", 9, refreshed=True, cursor=box.cursor), 2.0)
+    router.multicast(says("p"), True, "n3", 4, 3.0)
+    router.finish("i2", 4.0)
+    router.register(asks("i3", 9, refreshed=True, cursor=box.cursor), 4.0)
+    assert delivered(sent) == []
+    router.register(asks("new", 9), 4.0)
+    router.multicast(says("p"), True, "n4", 4, 5.0)
+    assert ("new", "p") in delivered(sent)
+
+
+def test_a_late_copy_goes_on_with_its_flag():
+    router, sent = a_router(cache_size=1, left_max=10)
+    router.register(asks("i", 9), 0.0)
+    router.multicast(says("p"), False, "n1", 3, 1.0)
+    router.multicast(says("q"), True, "n2", 3, 1.0)
+    router.interest(asks("elsewhere", 9, refreshed=True), 5)
+    sent.take()
+    router.multicast(says("p"), True, "n3", 4, 1.0)
+    assert [one[1:] for one in sent.take() if one[0] == "multicast"] == [((5,), ANY, True, "n3")]
+
+
+def test_with_a_cache_of_a_former_life_only_what_was_uploaded_later_or_asked_for_is_new():
+    router, sent = a_router()
+    router.began = 10.0
+    router.register(asks("i", 9, refreshed=True), 10.0)
+    router.multicast(says("before", 9.0), True, "n1", 3, 11.0)
+    router.multicast(says("after", 11.0), True, "n2", 3, 11.0)
+    router.answer(says("asked", 8.0), True, "i", 11.0)
+    router.answer(says("of another", 8.0), True, "gone", 11.0)
+    assert delivered(sent) == [("i", "after"), ("i", "asked")]
 
 
 def test_the_pending_flag_is_on_once():
