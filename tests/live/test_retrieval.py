@@ -191,6 +191,10 @@ def test_fetch_and_sub_on_the_command_line() -> None:
             assert read.exit_code == 0, read.output
             nothing = CliRunner().invoke(app, ["fetch", "type = 'poem'", "--within", "0.1", *where])
             assert nothing.exit_code == 3
+            for wrong in (["--all", "--max", "2"], ["--freshness", "0"], ["--freshness", "0.0h"]):
+                refused = CliRunner().invoke(app, ["fetch", "TRUE", *wrong, *where])
+                assert refused.exit_code == 2, refused.output
+                assert wrong[0] in refused.output
         report = CliRunner().invoke(app, ["report", "--url", brokers.urls["a"]])
         assert "retrieval" in report.stdout
 

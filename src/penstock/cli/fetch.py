@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.clients import CONNECT_WITHIN, NOTHING_RECEIVED, AsJson, Url, run_client
 from penstock.cli.sub import form_of
+from penstock.retrieval.config import DEFAULT_MAX
 
 if TYPE_CHECKING:
     from penstock.cli.sub import Form
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def fetch_command(
     where: Annotated[str, typer.Argument(metavar="WHERE", help="What you want, as in SQL's WHERE; TRUE for all.")],
-    max_items: Annotated[int, typer.Option("--max", help="At most so many.", min=1)] = 10,
+    max_items: Annotated[int | None, typer.Option("--max", help="At most so many (10).", min=1)] = None,
     all_items: Annotated[bool, typer.Option("--all", help="All there are.")] = False,
     freshness: Annotated[str, typer.Option(help="How old they may be: 30s, 15m, 24h, 7d.")] = "24h",
     within: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.05, max=60.0)] = 1.0,
@@ -33,7 +34,12 @@ def fetch_command(
     Example: penstock fetch "type = 'article' AND topic = 'election'" --max 10 --freshness 24h
     """
     form = form_of(raw=raw, as_json=as_json)
-    wanted = None if all_items else max_items
+    if all_items and max_items is not None:
+        raise typer.BadParameter("--max and --all ask for two things; choose one", param_hint="--all")
+    if not freshness.strip(" 0.smhdw"):
+        problem = "nothing is that fresh; for what comes later use 'penstock sub'"
+        raise typer.BadParameter(problem, param_hint="--freshness")
+    wanted = None if all_items else max_items or DEFAULT_MAX
     received = run_client(_fetch(where, wanted, freshness, within, form, name, url))
     if not received:
         typer.echo(f"nothing that matches was found within {within:g} s", err=True)
