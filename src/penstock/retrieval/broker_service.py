@@ -402,7 +402,7 @@ class RetrievalBroker:
         if not store.failed:
             cache = self.router.cache
             self.router.began = now + self._config.moved_slack
-            for item, place in store.restored():
+            for item, place in store.restored(now):
                 cache.add(item, place, first_hand=False)  # who got it before cannot be told by its new number
                 self._recent[content_of(item).message.identity] = None
             self._out.counts["damaged on disk"] += store.damaged

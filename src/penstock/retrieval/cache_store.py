@@ -99,24 +99,31 @@ class CacheStore:
         self.loaded = not self._tickets
         return []
 
-    def restored(self) -> list[tuple[PublishedItem, CachePlace]]:
-        """What the disk has, oldest first; call it once, when it is loaded."""
+    def restored(self, now: float) -> list[tuple[PublishedItem, CachePlace]]:
+        """What the disk has, oldest first; call it once, when it is loaded.
+
+        If the clock was set back meanwhile, what would come from the future was published now.
+        """
         values, self._values = self._values, {}
         if LIFE in values:
             self.life = int.from_bytes(values[LIFE], "big")
         else:
             self._puts.append(Put(LIFE, self.life.to_bytes(8, "big")))
         found: list[tuple[PublishedItem, CachePlace]] = []
+        free = dict.fromkeys(self._free)
         for name, place in values.items():
-            slot = int(name.removeprefix(PLACE)) if name.startswith(PLACE) else -1
-            item = _item(values.get(f"{CONTENT}{slot}", b"")) if slot in self._free else None
-            if slot >= 0 and item is None:
+            if not name.startswith(PLACE):
+                continue
+            slot = _slot(name)
+            item = _item(values.get(f"{CONTENT}{slot}", b""), now) if slot in free else None
+            if item is None or item.id in self._slots or not place or place[0] >= len(PLACES):
                 self.damaged += 1
                 self._puts.append(Put(name, b""))
-            elif item is not None:
-                self._free.remove(slot)
-                self._slots[item.id] = slot
-                found.append((item, PLACES[place[0]]))
+                continue
+            del free[slot]
+            self._slots[item.id] = slot
+            found.append((item, PLACES[place[0]]))
+        self._free = deque(free)
         found.sort(key=lambda pair: pair[0].uploaded)
         return found
 
@@ -173,11 +180,16 @@ class CacheStore:
         return held
 
 
-def _item(data: bytes) -> PublishedItem | None:
+def _slot(name: str) -> int:
+    digits = name.removeprefix(PLACE)
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+def _item(data: bytes, now: float) -> PublishedItem | None:
     try:
         stored = _read_content.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     content = ItemContent(stored.message, stored.content_hash)
     identity: Identity = stored.message.identity
-    return PublishedItem(identity, stored.uploaded, 0, content) if content.whole else None
+    return PublishedItem(identity, min(stored.uploaded, now), 0, content) if content.whole else None
