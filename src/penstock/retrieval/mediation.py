@@ -372,9 +372,11 @@ class MediationRouter:
         entry = self.cache.get(publication.id)
         if entry is not None:
             return self._again(entry, recipients, now)
-        if publication.id in self._left or publication.uploaded < self.began:
+        left = publication.id in self._left
+        if left or publication.uploaded < self.began:
             pending = False  # the wave may have been here before
-            recipients.local = [one for one in recipients.local if not one.refreshed or one is asked]
+            excepted = None if left else asked
+            recipients.local = [one for one in recipients.local if not one.refreshed or one is excepted]
         arrival = CacheArrival(
             uploaded=False,
             used=bool(recipients.local),
