@@ -26,7 +26,7 @@ from penstock.retrieval.interest import (
     PublishedItem,
 )
 from penstock.retrieval.interest_index import predicate_of
-from penstock.retrieval.link_recovery import Header, LinkRecovery, Make
+from penstock.retrieval.link_recovery import Header, LinkRecovery, Make, PublicationInLine
 from penstock.retrieval.outlet import Nonce
 from penstock.retrieval.packets import (
     NumberedPacket,
@@ -52,6 +52,7 @@ class BrokerOutlet:
         chains: RetrievalChains,
         timers: ServiceTimers,
         forget: Callable[[PublicationId], None],
+        waits: Callable[[InterestId], bool],
     ) -> None:
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -61,6 +62,7 @@ class BrokerOutlet:
         self._chains = chains
         self._timers = timers
         self._forget = forget
+        self._waits = waits  # whether an interest is pending
 
     def take(self) -> list[Effect]:
         """What has been gathered."""
@@ -97,7 +99,7 @@ class BrokerOutlet:
             parts = (content.message, content.content_hash, now - uploaded, pending)
             return RetrievalAnswer(*head, *parts, interest)  # type: ignore[arg-type]  # a name
 
-        self._send(interface, "answers", make, publication)
+        self._send(interface, "answers", make, _in_line(publication, pending, lambda: self._waits(interest)))
 
     def multicast(
         self, interfaces: Sequence[Interface], publication: PublishedItem, pending: bool, nonce: Nonce
@@ -112,7 +114,7 @@ class BrokerOutlet:
             return RetrievalMulticast(*head, *parts, nonce)  # type: ignore[arg-type]  # a name
 
         for broker in interfaces:
-            self._send(broker, "multicasts", make, publication)
+            self._send(broker, "multicasts", make, _in_line(publication, pending))
 
     def overload(self, interest: InterestId, came_from: Interface) -> None:
         """To all neighbours but one."""
@@ -147,7 +149,7 @@ class BrokerOutlet:
         if broker is None:
             self.drop(publication, "evicted, and no neighbour to take it")
         elif self._whole(publication):
-            self._send(broker, "flushed", make, publication)
+            self._send(broker, "flushed", make, _in_line(publication, True))
 
     def drop(self, publication: PublishedItem, reason: str) -> None:
         """It goes no further."""
@@ -160,10 +162,9 @@ class BrokerOutlet:
     def _others(self, came_from: Interface) -> list[Interface]:
         return sorted(broker for broker in self._routing.link_to if broker != came_from)
 
-    def _send(self, broker: Interface, what: str, make: Make, publication: PublishedItem | None = None) -> None:
+    def _send(self, broker: Interface, what: str, make: Make, in_line: PublicationInLine | None = None) -> None:
         self.counts[what] += 1
-        size_bytes = 0 if publication is None else content_of(publication).message.size_bytes
-        self._effects += self._recovery.send(broker, make, self.now, size_bytes)
+        self._effects += self._recovery.send(broker, make, self.now, in_line)
 
     def _whole(self, publication: PublishedItem) -> bool:
         if content_of(publication).whole:
@@ -171,6 +172,10 @@ class BrokerOutlet:
         self.drop(publication, DAMAGED)
         self._forget(publication.id)
         return False
+
+
+def _in_line(publication: PublishedItem, pending: bool, wanted: Callable[[], bool] = lambda: True) -> PublicationInLine:
+    return PublicationInLine(content_of(publication).message.size_bytes, pending, wanted)
 
 
 def _maker_of_interest(interest: LooseInterest) -> Make:

@@ -102,9 +102,11 @@ class RetrievalBroker:
         self._chains = RetrievalChains()
         self._lines = ClientLines(context.node, context.timers, config.items_max)
         self._recovery = LinkRecovery(self._life, self._routing, context.timers, config)
-        self._out = BrokerOutlet(self._routing, self._recovery, self._chains, context.timers, self._forget)
         rules = config.rules()
         self._pending = PendingInterests(EngineIndex(), size=rules.interests_max, linger=rules.linger, places=places_of)
+        self._out = BrokerOutlet(
+            self._routing, self._recovery, self._chains, context.timers, self._forget, self._pending.waits
+        )
         self.router = MediationRouter(rules, self._out, fits=fits, table=self._pending, nonces=self._next_name)
         self.router.cache.changed = self._placed
         self._waiting: deque[tuple[Message, float]] = deque(maxlen=config.cache_size or 1)  # nobody has asked yet

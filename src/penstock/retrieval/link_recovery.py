@@ -10,7 +10,9 @@ A packet is made anew when it is sent again, because it carries times that pass.
 
 Publications share their lane with everybody's messages, and a cache has hundreds of them for one interest. So few are
 under way at a time: the window, which is halved when one is lost and grows by one with each receipt. The others wait
-in line without a number. Interests and overloads do not wait.
+in line without a number. An answer that nobody waits for any more when its turn comes is dropped; with the pending flag
+on it stands back until nothing else waits, because nobody else can be sent that flag. Interests and overloads do not
+wait.
 
 State: for each neighbour what has no receipt, what waits, and which numbers have come. Bounds: `unreceipted_max`
 packets for each; what finds no room is dropped and recorded. A neighbour that is gone for `forget_after` seconds is
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
@@ -45,6 +48,14 @@ Header = tuple[int, int, int, int]  # receiver, sender, number, first
 Make = Callable[[Header, float], NumberedPacket]  # with the times of now
 
 
+class PublicationInLine(NamedTuple):
+    """What link recovery must know of a publication."""
+
+    size_bytes: int
+    pending: bool
+    wanted: Callable[[], bool]
+
+
 class NeighbourSession:
     """What two lives of two brokers keep of each other."""
 
@@ -55,7 +66,8 @@ class NeighbourSession:
         self.unreceipted: dict[int, Make] = {}  # in the order of numbers
         self.under_way: dict[int, int] = {}  # bytes of those that are publications
         self.under_way_bytes = 0
-        self.waiting: deque[tuple[Make, int]] = deque()  # publications without a number, and their bytes
+        self.waiting: deque[tuple[Make, PublicationInLine]] = deque()  # publications without a number
+        self.standing_back: deque[tuple[Make, PublicationInLine]] = deque()  # nobody waits for these now
         self.window = WINDOW_MAX
         self.resend_after = resend_after
         self.upto = 0  # all numbers up to this have come
@@ -72,6 +84,11 @@ class NeighbourSession:
     def has_room(self) -> bool:
         """Whether one more publication may be under way."""
         return len(self.under_way) < self.window and self.under_way_bytes < WINDOW_BYTES
+
+    @property
+    def kept(self) -> int:
+        """Packets that may still be sent."""
+        return len(self.unreceipted) + len(self.waiting) + len(self.standing_back)
 
     def numbered(self, make: Make, size_bytes: int) -> int:
         """The number under which it is sent."""
@@ -119,18 +136,18 @@ class LinkRecovery:
 
     def unreceipted(self) -> int:
         """Packets that may have to be sent again."""
-        return sum(len(session.unreceipted) + len(session.waiting) for session in self._sessions.values())
+        return sum(session.kept for session in self._sessions.values())
 
-    def send(self, broker: BrokerId, make: Make, now: float, size_bytes: int = 0) -> list[Effect]:
-        """To a neighbour, soon and until it has come; with its size if it is a publication."""
+    def send(self, broker: BrokerId, make: Make, now: float, in_line: PublicationInLine | None = None) -> list[Effect]:
+        """To a neighbour, soon and until it has come."""
         effects, session = self._session(broker, now)
-        if session is None or len(session.unreceipted) + len(session.waiting) >= self._config.unreceipted_max:
+        if session is None or session.kept >= self._config.unreceipted_max:
             cause = "no neighbour" if session is None else "neighbour behind"
             return [*effects, _dropped(cause, make((0, self._life, 0, 0), now))]
-        if size_bytes and (session.waiting or not session.has_room):
-            session.waiting.append((make, size_bytes))
-            return effects
-        return effects + self._first_time(broker, session, make, size_bytes, now)
+        if in_line is None:
+            return effects + self._first_time(broker, session, make, 0, now)
+        session.waiting.append((make, in_line))
+        return effects + self._next(broker, session, now)
 
     def take(self, packet: NumberedPacket, broker: BrokerId, now: float) -> tuple[bool, list[Effect]]:
         """Whether a packet of a neighbour comes for the first time; and what follows."""
@@ -233,14 +250,24 @@ class LinkRecovery:
         self._timers.cancel(RetrievalTimer.RESEND, broker)
         self._timers.cancel(RetrievalTimer.RECEIPT, broker)
         header = (session.life, self._life, 0, 0)
-        lost = [*session.unreceipted.values(), *(make for make, _ in session.waiting)]
+        lost = [*session.unreceipted.values(), *(make for make, _ in (*session.waiting, *session.standing_back))]
         return [_dropped(cause, make(header, now)) for make in lost]
 
     def _next(self, broker: BrokerId, session: NeighbourSession, now: float) -> list[Effect]:
         """What waits, as far as there is room under way."""
         effects: list[Effect] = []
-        while session.waiting and session.has_room:
-            effects += self._first_time(broker, session, *session.waiting.popleft(), now)
+        while session.has_room and (session.waiting or session.standing_back):
+            if not session.waiting:
+                make, in_line = session.standing_back.popleft()
+            else:
+                make, in_line = session.waiting.popleft()
+                if not in_line.wanted():
+                    if in_line.pending:
+                        session.standing_back.append((make, in_line))
+                    else:
+                        effects.append(_dropped("nobody waits for it", make((session.life, self._life, 0, 0), now)))
+                    continue
+            effects += self._first_time(broker, session, make, in_line.size_bytes, now)
         return effects
 
     def _first_time(

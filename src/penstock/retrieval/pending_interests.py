@@ -129,6 +129,10 @@ class PendingInterests:
     def __contains__(self, interest: InterestId) -> bool:
         return interest in self._known
 
+    def waits(self, interest: InterestId) -> bool:
+        """Whether it is pending here; one whose time is up is not, but for the second in which it is forgotten."""
+        return self._known.get(interest) is not None
+
     def names(self) -> list[InterestId]:
         """Those that are pending here."""
         return [interest for interest, found in self._known.items() if found is not None]

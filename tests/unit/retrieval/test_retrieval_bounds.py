@@ -144,3 +144,22 @@ def test_no_publication_comes_from_the_future_where_it_would_be_the_freshest_for
     packet = RetrievalMulticast(1, 1, 9, 9, message, hash_of(message), -1e9, True, (0, 1, 1))
     pump.receive("b1", packet, sender=pump.link("b1", "b0"))
     assert [entry.uploaded for entry in service(pump, "b1").router.cache] == [pump.now]
+
+
+def test_answers_that_nobody_waits_for_any_more_do_not_stand_in_the_way_of_others() -> None:
+    pump = a_network(2)
+    write(pump, *range(1, 301))
+    pump.loses = lambda flight: isinstance(flight.packet, RetrievalAnswer)  # for a while nothing gets through
+    ask(pump, 1, all_items=True, lifetime="0", freshness="1h")
+    pump.advance(5.0)
+    assert got(pump) == []
+    first: list[int] = []
+    pump.loses = lambda flight: bool(
+        isinstance(flight.packet, RetrievalAnswer) and first.append(flight.packet.message.identity.count)  # type: ignore[func-returns-value]
+    )
+    ask(pump, 2, max=3, lifetime="1h")
+    pump.advance(30.0)
+    assert sorted(got(pump, number=2)) == [298, 299, 300]
+    place = max(place for place, count in enumerate(first) if count in (298, 299, 300))
+    assert place <= 2 * WINDOW_MAX, "behind what was under way, and before what stands back"
+    assert service(pump, "b0").status().unreceipted == 0
