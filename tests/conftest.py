@@ -1,11 +1,12 @@
 """Settings and fixtures for all tests.
 
 Hypothesis draws the same examples in every run and never looks at the clock. Spark is started once, and xdist keeps all
-tests that use it on one worker.
+tests that use it on one worker. Ctrl-C interrupts also where a shell started the tests in the background, and ignores it.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("penstock")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
