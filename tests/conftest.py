@@ -1,7 +1,7 @@
 """Settings and fixtures for all tests.
 
 Hypothesis draws the same examples in every run and never looks at the clock. Spark is started once, and xdist keeps all
-tests that use it on one worker. Ctrl-C interrupts also where a shell started the tests in the background, and ignores it.
+tests that use it on one worker. Ctrl-C interrupts also where a shell has started the tests in the background.
 """
 
 from __future__ import annotations
