@@ -46,6 +46,12 @@ START = {"paper": 10.0, "smoke": 5.0}
 REACHED = 0.8
 PAPER: tuple[Scale, ...] = ("paper",)
 OVERALL = ("throughput (Mbit/s)", "lost (%)", "median delay (s)", "99 % delay (s)", "buffer (messages)", "control (%)")
+OF_ONE: Mapping[Workload, tuple[str, ...]] = {
+    "ten unequal flows": ("fairness",),
+    "overlapping": ("near (messages/s)",),
+    "beside TCP": ("TCP (Mbit/s)",),
+    "flapping": ("reaction (s)",),
+}
 
 
 def plans(scale: Scale) -> Mapping[str, Plan]:
@@ -246,7 +252,7 @@ EXPERIMENTS = (
             Criterion(name=f"{workload}, {controller}: {what}", paper="-", kind="goal", scales=PAPER, note="reported")
             for workload in WORKLOADS
             for controller in CONTROLLERS
-            for what in OVERALL[:3]
+            for what in (*OVERALL, *OF_ONE.get(workload, ()))
         ),
     ),
 )
