@@ -55,6 +55,7 @@ class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reorder: float = 0.0  # share of packets that are held up, so that later ones overtake them; not on reliable links
     queue_packets: int = 1_000
     cost: int = 1
+    repair: bool = True  # a datagram link sends again what the wire lost; no other kind needs it
     # Of tcp links alone:
     send_buffer_bytes: int = 16_384  # what the connection holds, sent and not acknowledged
     segment_bytes: int = 1_460

@@ -33,6 +33,7 @@ from penstock.retrieval.message import RetrievedMessage
 from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
+from penstock.sim.port_repair import PortRepair
 from penstock.sim.tcp.connection import TcpPipe
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge, Nack, StreamDelivery
@@ -87,6 +88,7 @@ class SimulatedPort:
         self.control_bytes = 0  # sent in a lane of control
         self.ready_scheduled = False
         self.connection = 0  # how often the link has come up; an event of an earlier time means nothing
+        self.repair: PortRepair | None = None  # of a datagram link that repairs itself
 
     def join(self, out: Pipe | TcpPipe, limited: bool) -> None:
         """Give the port its outgoing pipe."""
@@ -101,17 +103,32 @@ class SimulatedPort:
         size_bytes = packet.size_bytes()
         if lane in CONTROL_LANES:
             self.control_bytes += size_bytes
+        if self.repair is not None:
+            self.repair.send(packet, lane, size_bytes)
+            return
         out.send((packet, lane), size_bytes, self.direct and lane in OWN_BOUNDS)
         if self.limited and not self.ready_scheduled:
             self.host.ask_for_room(self, out)
 
+    def alive(self) -> bool:
+        """Whether a node is there to take what comes."""
+        return self.host.machine is not None
+
     def arrive(self, item: tuple[Packet, Lane]) -> None:
         """A packet has come in over the wire."""
-        self.host.arrived(self.link, item[0], item[1])
+        self.hand_on(item[0], item[1])
+
+    def hand_on(self, packet: Packet, lane: Lane) -> None:
+        """Give the node a packet that has come."""
+        self.host.arrived(self.link, packet, lane)
 
     def lost(self, item: tuple[Packet, Lane], cause: str) -> None:
         """A packet that we sent ended on the wire."""
-        self.host.note(dropped("pipe", cause, self.peer, item[1], item[0]))
+        self.note(dropped("pipe", cause, self.peer, item[1], item[0]))
+
+    def note(self, record: Record) -> None:
+        """Write a fact about the node."""
+        self.host.note(record)
 
 
 class Host:
@@ -171,6 +188,9 @@ class Host:
         assert self.machine is None
         self.incarnation += 1
         self._free_workers, self._busy_until = self._workers, 0.0
+        for port in self.ports.values():
+            if port.repair is not None and self.incarnation > 1:
+                port.repair.restart()
         self.machine = self._make_machine(self.incarnation)
         self._driver = Driver(self.machine, self)
         self.note(NodeStarted(self.role, self.incarnation))

@@ -24,6 +24,7 @@ from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, SimulatedPort
 from penstock.sim.pipes import Pipe
+from penstock.sim.port_repair import PortRepair
 from penstock.sim.tcp.config import TcpConfig
 from penstock.sim.tcp.connection import TcpPipe
 from penstock.sim.tcp.flow import TcpFlow
@@ -317,12 +318,17 @@ class SimulatedNetwork:
         a, b = spec.between
         near, far = self._port(a, b, spec), self._port(b, a, spec)
         rates = spec.rate_bits_per_s, spec.rate_back_bits_per_s or spec.rate_bits_per_s
+        if spec.kind == "datagram" and spec.repair:
+            near.repair, far.repair = PortRepair(self._engine, near), PortRepair(self._engine, far)
         there, back = self._pipe(spec, near, far, rates[0]), self._pipe(spec, far, near, rates[1])
         if spec.kind == "tcp":
             self._connect(spec, near, far, there, back)
         else:
             near.join(there, limited=spec.rate_bits_per_s is not None)
             far.join(back, limited=spec.rate_bits_per_s is not None)
+        if near.repair is not None and far.repair is not None:
+            near.repair.join(there, far.repair)
+            far.repair.join(back, near.repair)
         self.wires[spec.between] = Wire(near, far, there, back)
 
     def _connect(self, spec: LinkSpec, near: SimulatedPort, far: SimulatedPort, there: Pipe, back: Pipe) -> None:
@@ -376,8 +382,8 @@ class SimulatedNetwork:
         )
 
     def _pipe(self, spec: LinkSpec, sender: SimulatedPort, receiver: SimulatedPort, rate: float | None) -> Pipe:
-        arrive: Callable[[Any], None] = receiver.arrive
-        lost: Callable[[Any, str], None] = sender.lost
+        arrive: Callable[[Any], None] = (receiver.repair or receiver).arrive
+        lost: Callable[[Any, str], None] = (sender.repair or sender).lost
         if spec.kind == "tcp":
             arrive, lost = beside(_nobody, _nobody)
         elif spec.between in self._shared or spec.between[::-1] in self._shared:

@@ -21,7 +21,7 @@ def chain(stages: int, *, messages: int, scales: tuple[float, ...] = (), rate: f
         broker=tuple(
             BrokerSpec(name=f"b{number}", workers=1_000, service_mean=mean) for number, mean in enumerate(means)
         ),
-        link=tuple(LinkSpec(between=(f"b{a}", f"b{a + 1}"), delay=0.050) for a in range(stages - 1)),
+        link=tuple(LinkSpec(between=(f"b{a}", f"b{a + 1}"), delay=0.050, repair=False) for a in range(stages - 1)),
         client=(
             ClientSpec(
                 name="publisher",

@@ -101,6 +101,7 @@ def _link(controller: Controller, pair: tuple[str, str], rate: float) -> LinkSpe
         rate_bits_per_s=rate * MBIT,
         delay=DELAY,
         queue_packets=100_000 if lossless else QUEUE,
+        repair=False,
         segment_bytes=MESSAGE_BYTES,
         wire_packets=QUEUE,
         send_buffer_bytes=SEND_BUFFER * MESSAGE_BYTES,

@@ -149,7 +149,7 @@ def nested(subscribers: int, *, duration: float, name: str) -> Scenario:
 
 def _link(a: str, b: str, bits: float, *, delay: float = DELAY) -> LinkSpec:
     queue = QUEUE_PACKETS if bits < FAST_BITS else FAST_QUEUE
-    return LinkSpec(between=(a, b), rate_bits_per_s=bits, delay=delay, queue_packets=queue)
+    return LinkSpec(between=(a, b), rate_bits_per_s=bits, delay=delay, queue_packets=queue, repair=False)
 
 
 def _publisher(

@@ -77,7 +77,9 @@ def dumbbell(
     for number, pair in enumerate(pairs, start=1):
         clients += _pair(number, pair, transport)
     between = ("left", "right")
-    link = LinkSpec(between=between, rate_bits_per_s=rate_bits_per_s, delay=DELAY, queue_packets=QUEUE_PACKETS)
+    link = LinkSpec(
+        between=between, rate_bits_per_s=rate_bits_per_s, delay=DELAY, queue_packets=QUEUE_PACKETS, repair=False
+    )
     tcp = TcpSpec(
         name="tcp",
         path=between,

@@ -137,7 +137,14 @@ def _brokers(count: int, service_mean: float) -> tuple[BrokerSpec, ...]:
 
 def _links(pairs: tuple[tuple[int, int], ...]) -> tuple[LinkSpec, ...]:
     return tuple(
-        LinkSpec(between=(f"b{a}", f"b{b}"), rate_bits_per_s=10e6, delay=0.050, jitter=0.005, queue_packets=1_000)
+        LinkSpec(
+            between=(f"b{a}", f"b{b}"),
+            rate_bits_per_s=10e6,
+            delay=0.050,
+            jitter=0.005,
+            queue_packets=1_000,
+            repair=False,
+        )
         for a, b in pairs
     )
 

@@ -92,6 +92,7 @@ def recovery_network(
             jitter=LINK_JITTER,
             loss=loss,
             queue_packets=1_000,
+            repair=False,
         )
         for a, b in grown_tree(brokers, NETWORKS[brokers].diameter, random)
     )

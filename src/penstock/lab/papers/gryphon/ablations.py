@@ -114,7 +114,7 @@ def lossy(scale: Scale, name: str, control: StreamsConfig) -> Scenario:
 
 
 def _losing(link: LinkSpec) -> LinkSpec:
-    return replace(link, kind="datagram", loss=LOSS) if link.between == LOSSY else link
+    return replace(link, kind="datagram", loss=LOSS, repair=False) if link.between == LOSSY else link
 
 
 def loss_plans(scale: Scale) -> Mapping[str, Plan]:

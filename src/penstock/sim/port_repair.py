@@ -1,0 +1,232 @@
+"""Link repair at one end of a simulated datagram link: numbers, requests and repeats on the pipe below.
+
+A simulated datagram carries one packet. As live, the kinds that travel as datagrams are numbered and repaired, and the
+rest is not; but here the rest crosses the same pipe, and what it has of a head tells the last number (`LinkTail`, as
+the head of a datagram costs nothing in the simulator). A packet that the pipe's full queue dropped gets no number.
+Control messages of services overtake data in the pipe, so they are counted apart: two channels, each a `LinkRepair`.
+
+There is no handshake here. Each life of a host is an epoch that its datagrams name: who hears a new one begins anew.
+
+What the wire lost is recorded as dropped only when no copy of it has come within `SETTLED_AFTER`, so that the trace
+says of each packet how it ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.queue import OWN_BOUNDS
+from penstock.kernel.trace import Record, dropped_record
+from penstock.overlay.egress import dropped
+from penstock.overlay.repair.config import RepairConfig
+from penstock.overlay.repair.controls import LinkControl, LinkTail, encode_control
+from penstock.overlay.repair.link_repair import LinkRepair
+from penstock.overlay.repair.queue_delay import stamp_of
+from penstock.sim.engine import Engine
+from penstock.sim.pipes import Pipe
+
+HEAD_BYTES = 16  # of a datagram that is here for repair alone; others' heads cost nothing in the simulator
+CONFIG = RepairConfig()
+SETTLED_AFTER = CONFIG.keep_for + 0.05
+CHANNELS = (False, True)  # of data, and of what does not wait behind it
+NEVER = float("inf")
+
+
+class Above(Protocol):
+    """The port that this is a part of."""
+
+    peer: str
+
+    def alive(self) -> bool: ...
+
+    def hand_on(self, packet: Packet, lane: Lane) -> None: ...
+
+    def note(self, record: Record) -> None: ...
+
+
+class Flight:
+    """What crosses the pipe: a packet, numbered or not, or link control."""
+
+    __slots__ = ("channel", "control", "epoch", "lane", "number", "packet", "refused", "repeated", "stamp", "tails")
+
+    def __init__(self, epoch: int, packet: Packet | None = None, lane: Lane = Lane.CONTROL) -> None:
+        self.epoch = epoch  # of the sender; of the receiver, in a request
+        self.packet = packet
+        self.lane = lane
+        self.channel = False
+        self.number = -1
+        self.stamp = 0
+        self.repeated = False
+        self.refused = False
+        self.control: LinkControl | None = None
+        self.tails: tuple[LinkControl | None, ...] = ()
+
+
+class PortRepair:
+    """One end of the link."""
+
+    def __init__(self, engine: Engine, port: Above) -> None:
+        self.control_bytes = 0  # sent for repair: requests and tails
+        self.control_packets = 0
+        self.recovered = 0  # of what the wire lost, what a repeat brought there
+        self.lost_packets = 0  # numbered ones that the wire lost, first copies alone
+        self._engine = engine
+        self._port = port
+        self._epoch = 0
+        self._heard_epoch: int | None = None
+        self._awaited: dict[tuple[int, bool, int], tuple[Packet, Lane, str]] = {}  # lost, and perhaps repaired yet
+        self._armed_at = NEVER
+        self.channels: dict[bool, LinkRepair[tuple[Packet, Lane]]] = {}
+        self._past_repaired = self._past_given_up = 0  # before the present lives of both ends
+        self.restart()
+
+    def join(self, out: Pipe, other: PortRepair) -> None:
+        """Where our datagrams go, and who is at the other end."""
+        self._out = out
+        self._other = other
+
+    def restart(self) -> None:
+        """A new life of the host: it knows nothing of before."""
+        self._past_repaired, self._past_given_up = self.repaired, self.given_up
+        self._epoch += 1
+        self._heard_epoch = None
+        self.channels = {channel: LinkRepair(CONFIG, first=0 if self._epoch == 1 else None) for channel in CHANNELS}
+
+    @property
+    def repaired(self) -> int:
+        """How many datagrams came because we asked for them."""
+        return self._past_repaired + sum(one.receiving.repaired for one in self.channels.values())
+
+    @property
+    def given_up(self) -> int:
+        """How many never came, though we asked, or were not asked for."""
+        return self._past_given_up + sum(one.receiving.given_up for one in self.channels.values())
+
+    # Out.
+
+    def send(self, packet: Packet, lane: Lane, size_bytes: int) -> None:
+        """Put a packet on the wire, with a number if it is one that is repaired."""
+        urgent = lane in OWN_BOUNDS
+        flight = Flight(self._epoch, packet, lane)
+        if not packet.as_datagram:
+            if self._out.idle_at() <= self._engine.now:  # else a number may still wait behind this
+                flight.tails = tuple(one.sending.untold_tail() for one in self.channels.values())
+            self._out.send(flight, size_bytes, urgent)
+            return
+        repair = self.channels[urgent]
+        flight.channel = urgent
+        flight.number = repair.sending.next_number
+        flight.stamp = stamp_of(self._engine.now if urgent else self._out.idle_at())
+        self._out.send(flight, size_bytes, urgent)
+        if not flight.refused:
+            leaves = self._engine.now if urgent else self._out.idle_at()
+            repair.sent((packet, lane), size_bytes, leaves)
+            self._arm()
+
+    def lost(self, flight: Flight, cause: str) -> None:
+        """What we sent ended on the wire."""
+        packet, lane = flight.packet, flight.lane
+        if packet is None:
+            record = dropped_record("pipe", cause, self._port.peer, lane, type(flight.control).__name__, None, 0)
+            self._port.note(record)
+        elif flight.number < 0 or cause == "queue full":
+            flight.refused = True
+            if not flight.repeated:
+                self._port.note(dropped("pipe", cause, self._port.peer, lane, packet))
+        elif not flight.repeated:
+            key = (flight.epoch, flight.channel, flight.number)
+            self.lost_packets += 1
+            self._awaited[key] = (packet, lane, cause)
+            self._engine.at(self._engine.now + SETTLED_AFTER, self._settle, key)
+
+    def _settle(self, key: tuple[int, bool, int]) -> None:
+        """Nobody will send it again: it is lost, if no copy has come."""
+        lost = self._awaited.pop(key, None)
+        if lost is not None:
+            packet, lane, cause = lost
+            self._port.note(dropped("pipe", cause, self._port.peer, lane, packet))
+
+    def _tell(self, channel: bool, control: LinkControl, epoch: int) -> None:
+        flight = Flight(epoch)
+        flight.channel, flight.control = channel, control
+        size_bytes = HEAD_BYTES + len(encode_control(control))
+        self.control_bytes += size_bytes
+        self.control_packets += 1
+        self._out.send(flight, size_bytes, True)
+
+    # In.
+
+    def arrive(self, flight: Flight) -> None:
+        """Something has come in over the wire."""
+        port, packet = self._port, flight.packet
+        if not port.alive():
+            if packet is not None:
+                self._came(flight)
+                port.hand_on(packet, flight.lane)
+            return
+        if packet is None:
+            self._heard(flight)
+            return
+        self._know(flight.epoch)
+        now = self._engine.now
+        for repair, tail in zip(self.channels.values(), flight.tails, strict=False):
+            if tail is not None:
+                repair.heard(tail, now)
+        new = flight.number < 0 or flight.epoch != self._heard_epoch
+        if not new:
+            repair = self.channels[flight.channel]
+            new = repair.arrived(flight.number, now, stamp=flight.stamp, repeated=flight.repeated)
+        self._came(flight)
+        self._arm()
+        if new:
+            port.hand_on(packet, flight.lane)
+
+    def _heard(self, flight: Flight) -> None:
+        """Link control: of the sender's epoch if it tells the last number, of ours if it asks."""
+        control = flight.control
+        assert control is not None
+        if isinstance(control, LinkTail):
+            self._know(flight.epoch)
+        elif flight.epoch != self._epoch:
+            return
+        for number, (packet, lane) in self.channels[flight.channel].heard(control, self._engine.now):
+            again = Flight(self._epoch, packet, lane)
+            again.channel, again.number, again.repeated = flight.channel, number, True
+            again.stamp = stamp_of(self._engine.now)
+            self._out.send(again, packet.size_bytes(), True)
+        self._arm()
+
+    def _came(self, flight: Flight) -> None:
+        """A copy has come: its sender's record of a loss is void."""
+        key = (flight.epoch, flight.channel, flight.number)
+        self._other.recovered += self._other._awaited.pop(key, None) is not None
+
+    def _know(self, epoch: int) -> None:
+        """Who sends in a new life counts from the beginning."""
+        if self._heard_epoch is not None and epoch > self._heard_epoch:
+            self._past_repaired, self._past_given_up = self.repaired, self.given_up
+            for repair in self.channels.values():
+                repair.peer_restarted()
+        if self._heard_epoch is None or epoch > self._heard_epoch:
+            self._heard_epoch = epoch
+
+    # Time.
+
+    def _arm(self) -> None:
+        deadline = min(self.channels[False].deadline(), self.channels[True].deadline())
+        if deadline < self._armed_at:
+            self._armed_at = max(deadline, self._engine.now)
+            self._engine.at(self._armed_at, self._rang, self._armed_at)
+
+    def _rang(self, at: Any) -> None:
+        if at != self._armed_at:
+            return
+        self._armed_at = NEVER
+        if not self._port.alive():
+            return
+        for channel, repair in self.channels.items():
+            for control in repair.wake(self._engine.now):
+                epoch = self._epoch if isinstance(control, LinkTail) else self._heard_epoch
+                self._tell(channel, control, epoch or 0)
+        self._arm()
