@@ -50,14 +50,23 @@ class Flight:
 
     __slots__ = ("channel", "control", "epoch", "lane", "number", "packet", "refused", "repeated", "stamp", "tails")
 
-    def __init__(self, epoch: int, packet: Packet | None = None, lane: Lane = Lane.CONTROL) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        packet: Packet | None,
+        lane: Lane,
+        channel: bool = False,
+        number: int = -1,
+        stamp: int = 0,
+        repeated: bool = False,
+    ) -> None:
         self.epoch = epoch  # of the sender; of the receiver, in a request
         self.packet = packet
         self.lane = lane
-        self.channel = False
-        self.number = -1
-        self.stamp = 0
-        self.repeated = False
+        self.channel = channel
+        self.number = number  # below 0: it has none
+        self.stamp = stamp
+        self.repeated = repeated
         self.refused = False
         self.control: LinkControl | None = None
         self.tails: tuple[LinkControl | None, ...] = ()
@@ -78,7 +87,7 @@ class PortRepair:
         self._awaited: dict[tuple[int, bool, int], tuple[Packet, Lane, str]] = {}  # lost, and perhaps repaired yet
         self._armed_at = NEVER
         self.channels: dict[bool, LinkRepair[tuple[Packet, Lane]]] = {}
-        self._past_repaired = self._past_given_up = 0  # before the present lives of both ends
+        self._past_repaired = self._past_given_up = self._past_resent_bytes = 0  # before the present lives
         self.restart()
 
     def join(self, out: Pipe, other: PortRepair) -> None:
@@ -89,6 +98,7 @@ class PortRepair:
     def restart(self) -> None:
         """A new life of the host: it knows nothing of before."""
         self._past_repaired, self._past_given_up = self.repaired, self.given_up
+        self._past_resent_bytes += sum(one.sending.resent_bytes for one in self.channels.values())
         self._epoch += 1
         self._heard_epoch = None
         self.channels = {channel: LinkRepair(CONFIG, first=0 if self._epoch == 1 else None) for channel in CHANNELS}
@@ -103,26 +113,37 @@ class PortRepair:
         """How many never came, though we asked, or were not asked for."""
         return self._past_given_up + sum(one.receiving.given_up for one in self.channels.values())
 
+    def counts(self) -> dict[str, int]:
+        """What the trace counts, by name; bytes are those that repair has put on the wire."""
+        again = sum(one.sending.resent_bytes for one in self.channels.values())
+        return {
+            "datagrams repaired": self.repaired,
+            "datagrams given up": self.given_up,
+            "repair bytes": self._past_resent_bytes + again + self.control_bytes,
+        }
+
     # Out.
 
     def send(self, packet: Packet, lane: Lane, size_bytes: int) -> None:
         """Put a packet on the wire, with a number if it is one that is repaired."""
-        urgent = lane in OWN_BOUNDS
-        flight = Flight(self._epoch, packet, lane)
+        urgent, now, out = lane in OWN_BOUNDS, self._engine.now, self._out
         if not packet.as_datagram:
-            if self._out.idle_at() <= self._engine.now:  # else a number may still wait behind this
-                flight.tails = tuple(one.sending.untold_tail() for one in self.channels.values())
-            self._out.send(flight, size_bytes, urgent)
+            self._send_plain(packet, lane, size_bytes, urgent)
             return
         repair = self.channels[urgent]
-        flight.channel = urgent
-        flight.number = repair.sending.next_number
-        flight.stamp = stamp_of(self._engine.now if urgent else self._out.idle_at())
-        self._out.send(flight, size_bytes, urgent)
+        leaves = now if urgent else out.idle_at()
+        flight = Flight(self._epoch, packet, lane, urgent, repair.sending.next_number, stamp_of(leaves))
+        out.send(flight, size_bytes, urgent)
         if not flight.refused:
-            leaves = self._engine.now if urgent else self._out.idle_at()
-            repair.sent((packet, lane), size_bytes, leaves)
-            self._arm()
+            repair.sent((packet, lane), size_bytes, now if urgent else out.idle_at())
+            self._arm(repair.sending.tail_at)
+
+    def _send_plain(self, packet: Packet, lane: Lane, size_bytes: int, urgent: bool) -> None:
+        """One that is not repaired; it tells the last numbers, unless some of them may still wait behind it."""
+        flight = Flight(self._epoch, packet, lane)
+        if self._out.idle_at() <= self._engine.now:
+            flight.tails = tuple(one.sending.untold_tail() for one in self.channels.values())
+        self._out.send(flight, size_bytes, urgent)
 
     def lost(self, flight: Flight, cause: str) -> None:
         """What we sent ended on the wire."""
@@ -148,8 +169,8 @@ class PortRepair:
             self._port.note(dropped("pipe", cause, self._port.peer, lane, packet))
 
     def _tell(self, channel: bool, control: LinkControl, epoch: int) -> None:
-        flight = Flight(epoch)
-        flight.channel, flight.control = channel, control
+        flight = Flight(epoch, None, Lane.CONTROL, channel)
+        flight.control = control
         size_bytes = HEAD_BYTES + len(encode_control(control))
         self.control_bytes += size_bytes
         self.control_packets += 1
@@ -169,16 +190,17 @@ class PortRepair:
             self._heard(flight)
             return
         self._know(flight.epoch)
-        now = self._engine.now
-        for repair, tail in zip(self.channels.values(), flight.tails, strict=False):
-            if tail is not None:
-                repair.heard(tail, now)
-        new = flight.number < 0 or flight.epoch != self._heard_epoch
-        if not new:
+        now, new = self._engine.now, True
+        if flight.number < 0:
+            for repair, tail in zip(self.channels.values(), flight.tails, strict=False):
+                if tail is not None:
+                    repair.heard(tail, now)
+                    self._arm(repair.receiving.due)
+        elif flight.epoch == self._heard_epoch:
             repair = self.channels[flight.channel]
             new = repair.arrived(flight.number, now, stamp=flight.stamp, repeated=flight.repeated)
-        self._came(flight)
-        self._arm()
+            self._arm(repair.receiving.due)
+            self._came(flight)
         if new:
             port.hand_on(packet, flight.lane)
 
@@ -191,19 +213,22 @@ class PortRepair:
         elif flight.epoch != self._epoch:
             return
         for number, (packet, lane) in self.channels[flight.channel].heard(control, self._engine.now):
-            again = Flight(self._epoch, packet, lane)
-            again.channel, again.number, again.repeated = flight.channel, number, True
-            again.stamp = stamp_of(self._engine.now)
+            stamp = stamp_of(self._engine.now)
+            again = Flight(self._epoch, packet, lane, flight.channel, number, stamp, True)
             self._out.send(again, packet.size_bytes(), True)
-        self._arm()
+        self._arm(self.channels[flight.channel].deadline())
 
     def _came(self, flight: Flight) -> None:
         """A copy has come: its sender's record of a loss is void."""
-        key = (flight.epoch, flight.channel, flight.number)
-        self._other.recovered += self._other._awaited.pop(key, None) is not None
+        other = self._other
+        if other._awaited:
+            key = (flight.epoch, flight.channel, flight.number)
+            other.recovered += other._awaited.pop(key, None) is not None
 
     def _know(self, epoch: int) -> None:
         """Who sends in a new life counts from the beginning."""
+        if epoch == self._heard_epoch:
+            return
         if self._heard_epoch is not None and epoch > self._heard_epoch:
             self._past_repaired, self._past_given_up = self.repaired, self.given_up
             for repair in self.channels.values():
@@ -213,8 +238,7 @@ class PortRepair:
 
     # Time.
 
-    def _arm(self) -> None:
-        deadline = min(self.channels[False].deadline(), self.channels[True].deadline())
+    def _arm(self, deadline: float) -> None:
         if deadline < self._armed_at:
             self._armed_at = max(deadline, self._engine.now)
             self._engine.at(self._armed_at, self._rang, self._armed_at)
@@ -229,4 +253,4 @@ class PortRepair:
             for control in repair.wake(self._engine.now):
                 epoch = self._epoch if isinstance(control, LinkTail) else self._heard_epoch
                 self._tell(channel, control, epoch or 0)
-        self._arm()
+            self._arm(repair.deadline())

@@ -198,12 +198,12 @@ def _bytes_carried(network: SimulatedNetwork) -> dict[tuple[str, str], int]:
 def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Callable[[], None]:
     """Once per interval, record what each direction of each wire has carried, and what waits at each node.
 
-    Of what brokers send each other, that in the lanes of control is counted by itself.
+    Of what brokers send each other, that in the lanes of control is counted by itself, and what link repair does.
 
     What is returned records what the wires have carried since.
     """
     counted: dict[tuple[str, str], tuple[int, int]] = {}
-    control_counted: dict[tuple[str, str], int] = {}
+    port_counted: dict[tuple[str, str, str], int] = {}
     tcp_counted: dict[tuple[str, str], int] = {}
 
     def ends() -> Iterable[tuple[str, str, int, int]]:
@@ -220,18 +220,21 @@ def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Cal
                 watch.record(sender, Counted("link bytes", receiver, size_bytes - bytes_before))
                 counted[sender, receiver] = (packets, size_bytes)
 
-    def count_control() -> None:
-        for wire in network.wires.values():
-            for port in (wire.near, wire.far):
-                name, peer = port.host.name, port.peer
-                before = control_counted.get((name, peer), 0)
-                if port.control_bytes > before and name in network.broker_ids and peer in network.broker_ids:
-                    watch.record(name, Counted("control bytes", peer, port.control_bytes - before))
-                    control_counted[name, peer] = port.control_bytes
+    def count_ports() -> None:
+        for port in (port for wire in network.wires.values() for port in (wire.near, wire.far)):
+            name, peer = port.host.name, port.peer
+            if name not in network.broker_ids or peer not in network.broker_ids:
+                continue
+            repair = port.repair.counts() if port.repair is not None else {}
+            for what, total in {"control bytes": port.control_bytes, **repair}.items():
+                before = port_counted.get((name, peer, what), 0)
+                if total > before:
+                    watch.record(name, Counted(what, peer, total - before))
+                    port_counted[name, peer, what] = total
 
     def count(_: None) -> None:
         count_wires()
-        count_control()
+        count_ports()
         for name, flow in network.tcp.items():
             total = flow.counts()
             for what, value in total.items():

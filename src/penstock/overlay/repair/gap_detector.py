@@ -32,7 +32,7 @@ class _Missing:
 
     def __init__(self, now: float, due: float) -> None:
         self.noticed_at = now
-        self.asked_at = 0.0
+        self.asked_at = 0.0  # for the first time
         self.due = due
         self.tries = 0
 
@@ -45,11 +45,10 @@ class GapDetector:
         self.repaired = 0  # came because we asked
         self.given_up = 0  # never came, or too late to be asked for again
         self.doubles = 0
-        self.repair_times: list[float] | None = None  # from noticing to repair, where somebody measures
         self.due = NEVER
         self._config = config
         self._missing: dict[int, _Missing] = {}  # increasing
-        self._given_up: dict[int, None] = {}
+        self._given_up: dict[int, float] = {}  # when each was first asked for; 0: never
         self._late = config.late_min
         self._answer_mean = 0.0
         self._answer_deviation = 0.0
@@ -72,10 +71,12 @@ class GapDetector:
         if missing is not None:
             self._found(missing, now, repeated)
             return True
-        if number in self._given_up:
-            del self._given_up[number]
+        asked_at = self._given_up.pop(number, None)
+        if asked_at is not None:
             self.given_up -= 1
-            self.repaired += repeated
+            if repeated:
+                self.repaired += 1
+                self._answered(now - asked_at, 2)
             return True
         self.doubles += 1
         return False
@@ -101,7 +102,8 @@ class GapDetector:
                 continue
             if missing.due <= soon and len(wanted) < NACKS_MAX * RANGES_MAX:
                 missing.tries += 1
-                missing.asked_at = now
+                if missing.tries == 1:
+                    missing.asked_at = now
                 missing.due = now + self._answer_within() * missing.tries
                 wanted.append(number)
             due = min(due, missing.due)
@@ -139,12 +141,16 @@ class GapDetector:
             return
         self.repaired += 1
         self._late = max(config.late_min, LATE_DECAY * self._late)
-        if self.repair_times is not None:
-            self.repair_times.append(now - missing.noticed_at)
-        if missing.tries == 1:  # else nobody knows which request was answered
-            self._answered(now - missing.asked_at)
+        self._answered(now - missing.asked_at, missing.tries)
 
-    def _answered(self, seconds: float) -> None:
+    def _answered(self, seconds: float, tries: int) -> None:
+        """An answer took so long since the first request; which one it answers nobody knows, so others only lengthen.
+
+        Without those a wait that is too short would never be found out (Karn's rule alone takes no sample then).
+        """
+        if tries > 1 and seconds < self._answer_mean:
+            return
+        seconds = min(seconds, self._config.keep_for)
         if not self._answer_mean:
             self._answer_mean, self._answer_deviation = seconds, seconds / 2.0
             return
@@ -159,9 +165,8 @@ class GapDetector:
         return min(max(within, config.answer_within_min), config.answer_within_max)
 
     def _give_up(self, number: int) -> None:
-        del self._missing[number]
+        self._given_up[number] = self._missing.pop(number).asked_at
         self.given_up += 1
-        self._given_up[number] = None
         if len(self._given_up) > self._config.missing_max:
             del self._given_up[next(iter(self._given_up))]
 

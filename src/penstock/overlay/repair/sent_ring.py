@@ -10,7 +10,7 @@ The other end finds a gap by the number after it. After the last datagram of a b
 is told (`LinkTail`): with whatever control leaves for the neighbour anyway (`untold_tail`), and, for `lossy_for` after
 a LinkNack, by itself after a silence of `tail_gaps` mean gaps. So a link that loses nothing carries nothing for this.
 
-State: the ring, bounded by age, count and bytes; the purse. Timer: the tail.
+State: the ring, bounded by age, count and bytes, and a few datagrams more; the purse. Timer: the tail.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.overlay.repair.controls import LinkNack, LinkTail
 Item = TypeVar("Item")
 
 GAP_WEIGHT = 0.125  # of the latest gap between two datagrams in their mean
+FORGET_EVERY = 16  # datagrams; and whenever somebody asks
 NEVER = float("inf")
 
 
@@ -61,10 +62,14 @@ class SentRing(Generic[Item]):
         self.next_number = number + 1
         self._ring.append((now, size_bytes, item))
         self._ring_bytes += size_bytes
-        self._forget(now)
-        self._purse = min(self._purse + self._share * size_bytes, config.burst_bytes)
-        gap = min(now - self._sent_at, config.tail_after_max)
-        self._mean_gap += GAP_WEIGHT * (gap - self._mean_gap)
+        if not number % FORGET_EVERY:
+            self._forget(now)
+        if self._purse < config.burst_bytes:
+            self._purse += self._share * size_bytes
+        gap = now - self._sent_at
+        self._mean_gap += GAP_WEIGHT * (
+            (gap if gap < config.tail_after_max else config.tail_after_max) - self._mean_gap
+        )
         self._sent_at = now
         if now < self._lossy_until:
             self._tail_told = 0
