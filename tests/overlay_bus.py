@@ -141,7 +141,8 @@ class OverlayBus:
             duration=1.0,
             broker=tuple(BrokerSpec(name=name, workers=4, service_mean=self._stage) for name in BROKERS),
             link=tuple(
-                LinkSpec(between=pair, delay=self._delay / 2, loss=self._loss) for pair in (BROKERS[:2], BROKERS[1:])
+                LinkSpec(between=pair, delay=self._delay / 2, loss=self._loss, repair=False)
+                for pair in (BROKERS[:2], BROKERS[1:])
             ),
             client=tuple(self._clients.values()),
         )

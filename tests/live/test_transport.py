@@ -57,7 +57,7 @@ def lossy() -> Scenario:
         duration=4.0,
         drain=2.0,
         broker=tuple(BrokerSpec(name=name, workers=8, service_mean=0.004) for name in ("a", "b")),
-        link=(LinkSpec(between=("a", "b"), rate_bits_per_s=50e6, delay=0.01, jitter=0.005, loss=LOSS),),
+        link=(LinkSpec(between=("a", "b"), rate_bits_per_s=50e6, delay=0.01, jitter=0.005, loss=LOSS, repair=False),),
         client=(
             ClientSpec(
                 name="exchange",

@@ -169,11 +169,12 @@ def _drawn(found: dict[str, Any]) -> Group:
     if trace and trace["problem"]:
         parts.append(Text.from_markup(f"[red]its trace has stopped[/]: {plain(trace['problem'])}"))
     if found["links"]:
-        links = table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing")
+        links = table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing", "repaired")
         for link in found["links"]:
             state = "[green]up[/]" if link["up"] else "[red]down[/]"
             missing = str(link["missing_datagrams"] or "")
-            links.add_row(plain(link["peer"]), link["kind"], state, *_counts(link), missing)
+            repaired = str(link.get("repaired_datagrams") or "")
+            links.add_row(plain(link["peer"]), link["kind"], state, *_counts(link), missing, repaired)
         parts.append(links)
     if found["clients"]:
         clients = table("clients", "client", "from", "subscriptions", "queue", "sent", "bytes", "received")

@@ -7,7 +7,7 @@ Control messages of services overtake data in the pipe, so they are counted apar
 
 There is no handshake here. Each life of a host is an epoch that its datagrams name: who hears a new one begins anew.
 
-What the wire lost is recorded as dropped only when no copy of it has come within `SETTLED_AFTER`, so that the trace
+What the wire lost is recorded as dropped only when no copy of it has come within `settled_after`, so that the trace
 says of each packet how it ended.
 """
 
@@ -28,7 +28,6 @@ from penstock.sim.pipes import Pipe
 
 HEAD_BYTES = 16  # of a datagram that is here for repair alone; others' heads cost nothing in the simulator
 CONFIG = RepairConfig()
-SETTLED_AFTER = CONFIG.keep_for + 0.05
 CHANNELS = (False, True)  # of data, and of what does not wait behind it
 NEVER = float("inf")
 
@@ -45,7 +44,7 @@ class Above(Protocol):
     def note(self, record: Record) -> None: ...
 
 
-class Flight:
+class SimulatedDatagram:
     """What crosses the pipe: a packet, numbered or not, or link control."""
 
     __slots__ = ("channel", "control", "epoch", "lane", "number", "packet", "refused", "repeated", "stamp", "tails")
@@ -132,34 +131,34 @@ class PortRepair:
             return
         repair = self.channels[urgent]
         leaves = now if urgent else out.idle_at()
-        flight = Flight(self._epoch, packet, lane, urgent, repair.sending.next_number, stamp_of(leaves))
-        out.send(flight, size_bytes, urgent)
-        if not flight.refused:
+        datagram = SimulatedDatagram(self._epoch, packet, lane, urgent, repair.sending.next_number, stamp_of(leaves))
+        out.send(datagram, size_bytes, urgent)
+        if not datagram.refused:
             repair.sent((packet, lane), size_bytes, now if urgent else out.idle_at())
             self._arm(repair.sending.tail_at)
 
     def _send_plain(self, packet: Packet, lane: Lane, size_bytes: int, urgent: bool) -> None:
         """One that is not repaired; it tells the last numbers, unless some of them may still wait behind it."""
-        flight = Flight(self._epoch, packet, lane)
+        datagram = SimulatedDatagram(self._epoch, packet, lane)
         if self._out.idle_at() <= self._engine.now:
-            flight.tails = tuple(one.sending.untold_tail() for one in self.channels.values())
-        self._out.send(flight, size_bytes, urgent)
+            datagram.tails = tuple(one.sending.untold_tail() for one in self.channels.values())
+        self._out.send(datagram, size_bytes, urgent)
 
-    def lost(self, flight: Flight, cause: str) -> None:
+    def lost(self, datagram: SimulatedDatagram, cause: str) -> None:
         """What we sent ended on the wire."""
-        packet, lane = flight.packet, flight.lane
+        packet, lane = datagram.packet, datagram.lane
         if packet is None:
-            record = dropped_record("pipe", cause, self._port.peer, lane, type(flight.control).__name__, None, 0)
+            record = dropped_record("pipe", cause, self._port.peer, lane, type(datagram.control).__name__, None, 0)
             self._port.note(record)
-        elif flight.number < 0 or cause == "queue full":
-            flight.refused = True
-            if not flight.repeated:
+        elif datagram.number < 0 or cause == "queue full":
+            datagram.refused = True
+            if not datagram.repeated:
                 self._port.note(dropped("pipe", cause, self._port.peer, lane, packet))
-        elif not flight.repeated:
-            key = (flight.epoch, flight.channel, flight.number)
+        elif not datagram.repeated:
+            key = (datagram.epoch, datagram.channel, datagram.number)
             self.lost_packets += 1
             self._awaited[key] = (packet, lane, cause)
-            self._engine.at(self._engine.now + SETTLED_AFTER, self._settle, key)
+            self._engine.at(self._engine.now + CONFIG.settled_after, self._settle, key)
 
     def _settle(self, key: tuple[int, bool, int]) -> None:
         """Nobody will send it again: it is lost, if no copy has come."""
@@ -169,60 +168,60 @@ class PortRepair:
             self._port.note(dropped("pipe", cause, self._port.peer, lane, packet))
 
     def _tell(self, channel: bool, control: LinkControl, epoch: int) -> None:
-        flight = Flight(epoch, None, Lane.CONTROL, channel)
-        flight.control = control
+        datagram = SimulatedDatagram(epoch, None, Lane.CONTROL, channel)
+        datagram.control = control
         size_bytes = HEAD_BYTES + len(encode_control(control))
         self.control_bytes += size_bytes
         self.control_packets += 1
-        self._out.send(flight, size_bytes, True)
+        self._out.send(datagram, size_bytes, True)
 
     # In.
 
-    def arrive(self, flight: Flight) -> None:
+    def arrive(self, datagram: SimulatedDatagram) -> None:
         """Something has come in over the wire."""
-        port, packet = self._port, flight.packet
+        port, packet = self._port, datagram.packet
         if not port.alive():
             if packet is not None:
-                self._came(flight)
-                port.hand_on(packet, flight.lane)
+                self._came(datagram)
+                port.hand_on(packet, datagram.lane)
             return
         if packet is None:
-            self._heard(flight)
+            self._heard(datagram)
             return
-        self._know(flight.epoch)
+        self._know(datagram.epoch)
         now, new = self._engine.now, True
-        if flight.number < 0:
-            for repair, tail in zip(self.channels.values(), flight.tails, strict=False):
+        if datagram.number < 0:
+            for repair, tail in zip(self.channels.values(), datagram.tails, strict=False):
                 if tail is not None:
                     repair.heard(tail, now)
                     self._arm(repair.receiving.due)
-        elif flight.epoch == self._heard_epoch:
-            repair = self.channels[flight.channel]
-            new = repair.arrived(flight.number, now, stamp=flight.stamp, repeated=flight.repeated)
+        elif datagram.epoch == self._heard_epoch:
+            repair = self.channels[datagram.channel]
+            new = repair.arrived(datagram.number, now, stamp=datagram.stamp, repeated=datagram.repeated)
             self._arm(repair.receiving.due)
-            self._came(flight)
+            self._came(datagram)
         if new:
-            port.hand_on(packet, flight.lane)
+            port.hand_on(packet, datagram.lane)
 
-    def _heard(self, flight: Flight) -> None:
+    def _heard(self, datagram: SimulatedDatagram) -> None:
         """Link control: of the sender's epoch if it tells the last number, of ours if it asks."""
-        control = flight.control
+        control = datagram.control
         assert control is not None
         if isinstance(control, LinkTail):
-            self._know(flight.epoch)
-        elif flight.epoch != self._epoch:
+            self._know(datagram.epoch)
+        elif datagram.epoch != self._epoch:
             return
-        for number, (packet, lane) in self.channels[flight.channel].heard(control, self._engine.now):
+        for number, (packet, lane) in self.channels[datagram.channel].heard(control, self._engine.now):
             stamp = stamp_of(self._engine.now)
-            again = Flight(self._epoch, packet, lane, flight.channel, number, stamp, True)
+            again = SimulatedDatagram(self._epoch, packet, lane, datagram.channel, number, stamp, True)
             self._out.send(again, packet.size_bytes(), True)
-        self._arm(self.channels[flight.channel].deadline())
+        self._arm(self.channels[datagram.channel].deadline())
 
-    def _came(self, flight: Flight) -> None:
+    def _came(self, datagram: SimulatedDatagram) -> None:
         """A copy has come: its sender's record of a loss is void."""
         other = self._other
         if other._awaited:
-            key = (flight.epoch, flight.channel, flight.number)
+            key = (datagram.epoch, datagram.channel, datagram.number)
             other.recovered += other._awaited.pop(key, None) is not None
 
     def _know(self, epoch: int) -> None:

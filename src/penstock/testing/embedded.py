@@ -57,6 +57,7 @@ def embedded_network(
     jitter: float | None = None,
     rate_bits_per_s: float | None = None,
     queue_packets: int | None = None,
+    repair: bool = False,
     seed: int = SEED,
     config: ServerConfig | None = None,
     node: NodeConfig | None = None,
@@ -66,7 +67,8 @@ def embedded_network(
     `brokers` are names of brokers in a line, or a network file, or a Scenario; one broker if left out. `links` joins
     them otherwise: pairs of names, or a dict from pairs to settings of that link. The other words are settings of all
     links: the probability that a message is lost (`loss`, drawn from `seed`), seconds (`delay`, and `jitter` up and
-    down from it, by which messages overtake each other), `rate_bits_per_s` and what may wait for it. Raises
+    down from it, by which messages overtake each other), `rate_bits_per_s` and what may wait for it. What these links
+    lose is lost, unless you say `repair`; those of a file or a Scenario say themselves whether they repair. Raises
     InvalidScenario. `config` and `node` are bounds and settings of the brokers themselves.
     """
     settings: dict[str, Any] = {
@@ -78,6 +80,7 @@ def embedded_network(
         "queue_packets": queue_packets,
     }
     given = {name: value for name, value in settings.items() if value is not None}
+    given |= {"repair": True} if repair else {}
     return EmbeddedNetwork(shape_of(brokers, links, given), seed=seed, config=config, node=node)
 
 

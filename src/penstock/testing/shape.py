@@ -9,7 +9,7 @@
 Links are reliable unless something asks for another kind: only datagram links can lose messages or let one overtake
 another, so `loss` and `jitter` make them that. A datagram link without a rate puts several messages into one datagram,
 which are then lost together; to make `loss` the loss of messages, a link that loses has a rate, an ample one if none
-was given.
+was given, and it does not repair itself unless that is asked for.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def _link(pair: tuple[str, str], given: Mapping[str, Any]) -> LinkSpec:
     settings = {"kind": "datagram" if loses or jitter else "reliable", "delay": jitter, **given}
     if loses:
         settings.setdefault("rate_bits_per_s", AMPLE_RATE_BITS_PER_S)
+    settings.setdefault("repair", False)
     try:
         return msgspec.convert({**settings, "between": pair}, LinkSpec)
     except msgspec.ValidationError as error:

@@ -24,12 +24,13 @@ from penstock.errors import NotPossibleHere
 from penstock.kernel.link import Link, LinkKind
 from penstock.kernel.packet import Packet
 from penstock.kernel.randomness import generator
-from penstock.kernel.trace import Counted, InputRefused, Record
+from penstock.kernel.trace import InputRefused, Record
 from penstock.live.broker.admission import Admission
 from penstock.live.broker.dialer import Dialer
 from penstock.live.broker.newcomers import Newcomers
 from penstock.live.broker.passed_on import ROUND_EVERY, PassedOn
 from penstock.live.broker.plan import BrokerPlan, Neighbour
+from penstock.live.broker.repair_offers import RepairOffers
 from penstock.live.broker.status import broker_status
 from penstock.live.host import LiveHost
 from penstock.live.quiet_log import QuietLog, left_out_text
@@ -94,6 +95,7 @@ class BrokerServer:
         self._tokens: dict[Link, int] = {  # what datagrams from a neighbour must carry
             link: 0 for link, neighbour in self.neighbours.items() if neighbour.kind is LinkKind.DATAGRAM
         }
+        self._offers = RepairOffers(self.neighbours)
         self._data = data
         self._store: GroupCommit | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -251,6 +253,8 @@ class BrokerServer:
         if connection.violation and not self._stopping:
             self.host.note(InputRefused(name, problem))
         if link is None:
+            if connection.dialled is not None and connection.refused:
+                self._offers.refused(connection.dialled, self.neighbours, problem)
             self._newcomers.closed(connection)
             return
         log.info("%s: %s is gone: %s", self.plan.name, name, problem)
@@ -296,7 +300,7 @@ class BrokerServer:
         self.host.link_down(link)  # if it is up, its connection is closing
         connection.leave_shared_bounds()
         if connection.dialled is None:
-            connection.send_handshake(self._handshake(link))
+            connection.send_handshake(self._handshake(link, connection.peer))
         self._connected(connection, link, self._broker_port(link, self.neighbours[link], connection))
 
     def _ended(self, link: Link) -> bool:
@@ -333,6 +337,7 @@ class BrokerServer:
             queue_packets=spec.queue_packets,
             rate_bits_per_s=spec.rate_bits_per_s,
             delay=neighbour.delay,
+            repairs=self._offers.agreed(link, connection.peer),
             on_arrival=lambda: self._passed_on.came(connection),
         )
         self.endpoint.ports[port.own_token] = port
@@ -345,8 +350,8 @@ class BrokerServer:
         if isinstance(port, TcpPort):
             port.offer_room()
 
-    def _handshake(self, link: Link = -1) -> Handshake:
-        """What we send to the peer at this link; a datagram link gets a new token with every connection."""
+    def _handshake(self, link: Link = -1, peer: Handshake | None = None) -> Handshake:
+        """What we send to the peer at this link, in answer to its own or first; with a new token on a datagram link."""
         token = 0
         if link in self._tokens:
             token = self._tokens[link] = int.from_bytes(os.urandom(8), "big")
@@ -357,6 +362,7 @@ class BrokerServer:
             incarnation=self.incarnation,
             datagram_port=self.address.port if token else 0,
             datagram_token=token,
+            repairs=self._offers.say(link, peer),
         )
 
     def _refuse(self, connection: Connection, problem: str) -> None:
@@ -402,15 +408,10 @@ class BrokerServer:
                 connection.check_liveness(now)
             if self.trace is not None:
                 self.host.count()
-                self._count_missing()
+                for port in self.host.ports.values():
+                    if isinstance(port, DatagramPort):
+                        port.count()
                 self.trace.tick()
-
-    def _count_missing(self) -> None:
-        """What the network lost of our neighbours' datagrams is known from their numbers."""
-        for port in self.host.ports.values():
-            if isinstance(port, DatagramPort) and port.missing > port.missing_reported:
-                self.host.note(Counted("datagrams missing", port.peer, port.missing - port.missing_reported))
-                port.missing_reported = port.missing
 
 
 def _cannot_listen(address: Address, error: OSError) -> NotPossibleHere:

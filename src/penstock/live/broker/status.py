@@ -95,11 +95,12 @@ def drops_status(host: LiveHost) -> list[dict[str, Any]]:
 def _port_status(server: StatusSource, link: Link) -> dict[str, Any]:
     port = server.host.ports.get(link)
     queued, received, missing = server.node.egress.waiting_packets(link), 0, None
+    repair: dict[str, int] = {}
     address = ""
     if isinstance(port, TcpPort | DatagramPort):
         received, address = port.connection.packets_in, port.connection.address
     if isinstance(port, DatagramPort):
-        queued, missing = port.queued_packets(), port.missing
+        queued, missing, repair = port.queued_packets(), port.missing, port.repair_counts()
         received += port.packets_received
     return {
         "address": address,
@@ -108,4 +109,7 @@ def _port_status(server: StatusSource, link: Link) -> dict[str, Any]:
         "sent_bytes": port.bytes_sent if port is not None else 0,
         "received_packets": received,
         "missing_datagrams": missing,
+        "repaired_datagrams": repair.get("datagrams repaired"),
+        "given_up_datagrams": repair.get("datagrams given up"),
+        "repair_bytes": repair.get("repair bytes"),
     }

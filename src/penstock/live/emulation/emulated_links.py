@@ -7,13 +7,14 @@ and overtaking happens on the link. An emulator can only add to a delay, so the 
 jitter, and the emulator up to twice the jitter; TCP gets the brokers' part alone.
 
 What a link loses is counted and written to the trace packet by packet, as the simulator does it, in the name of the
-broker that sent it: no broker sees it.
+broker that sent it: no broker sees it. On links that repair themselves a loss is written when no copy has got through
+in time (`AwaitedCopies`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -22,10 +23,11 @@ from msgspec.structs import replace
 
 from penstock.errors import InvalidPacket
 from penstock.kernel.trace import Dropped, Trace, dropped_record
-from penstock.live.emulation.link_emulator import Impairment, LinkEmulator
+from penstock.live.emulation.awaited_copies import AwaitedCopies
+from penstock.live.emulation.link_emulator import EmulatedPath, Impairment, LinkEmulator
 from penstock.live.host import node_time
 from penstock.live.wire.addresses import Address
-from penstock.live.wire.udp import HEAD_BYTES
+from penstock.live.wire.udp import CONTROL_BIT, HEAD_BYTES
 from penstock.overlay.egress import dropped
 from penstock.scenario.spec import LinkSpec, Scenario
 from penstock.services import codec
@@ -57,9 +59,11 @@ class EmulatedLinks:
             for link in scenario.link
             if needs_emulator(link)
         }
+        self._awaited: list[AwaitedCopies] = []
+        repaired = {link.between: link.repair for link in scenario.link}
         for (dialer, dialled), emulator in self.emulators.items():
-            emulator.forth.on_drop = partial(self._dropped, dialer, dialled)
-            emulator.back.on_drop = partial(self._dropped, dialled, dialer)
+            self._watch(emulator.forth, partial(self._dropped, dialer, dialled), repaired[dialer, dialled])
+            self._watch(emulator.back, partial(self._dropped, dialled, dialer), repaired[dialer, dialled])
         self._drops: Counter[tuple[str, str, str, str]] = Counter()
         self._trace = trace
         self._stack = AsyncExitStack()
@@ -75,21 +79,35 @@ class EmulatedLinks:
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+        for awaited in self._awaited:
+            awaited.close()
 
     def drops(self) -> dict[tuple[str, str, str, str], int]:
         """(sender, receiver, place, cause) -> packets that did not get through."""
         return dict(self._drops)
 
+    def _watch(self, path: EmulatedPath, dropped: Callable[[str, bytes], None], repaired: bool) -> None:
+        """Hear what does not get through."""
+        if repaired:
+            awaited = AwaitedCopies(dropped)
+            self._awaited.append(awaited)
+            path.on_drop, path.on_pass = awaited.dropped, awaited.passed
+        else:
+            path.on_drop = dropped
+
     def _dropped(self, sender: str, receiver: str, cause: str, data: bytes) -> None:
         """A datagram that this broker sent ended on the wire."""
         for record in _records(receiver, cause, data):
-            self._drops[sender, record.peer, record.place, record.cause] += 1
+            self._drops[sender, record.peer, record.place, record.cause] += record.destinations > 0
             if self._trace is not None:
                 self._trace.write(node_time(), sender, record)
 
 
 def _records(receiver: str, cause: str, data: bytes) -> list[Dropped]:
     """A record for each packet in a datagram."""
+    head = int.from_bytes(data[8:HEAD_BYTES], "big")
+    if head & CONTROL_BIT:
+        return [dropped_record("pipe", cause, receiver, 0, "LinkControl", None, 0)]
     try:
         packets = codec().decode_batch(memoryview(data)[HEAD_BYTES:])
     except InvalidPacket:

@@ -84,6 +84,7 @@ class EmulatedPath(asyncio.DatagramProtocol):
 
     def __init__(self, fates: Fates) -> None:
         self.on_drop: Callable[[str, bytes], None] = lambda cause, data: None
+        self.on_pass: Callable[[bytes], None] = lambda data: None
         self.port = 0
         self.severed = False
         self.leads_to: tuple[str, int] | None = None
@@ -156,6 +157,7 @@ class EmulatedPath(asyncio.DatagramProtocol):
         if self._transport is None or self._transport.is_closing() or self.leads_to is None:
             return
         self.passed += 1
+        self.on_pass(data)
         self.overtaken += number < self._newest
         self._newest = max(self._newest, number)
         self._transport.sendto(data, self.leads_to)

@@ -40,6 +40,7 @@ CREDENTIALS_BYTES_MAX = 4096
 HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
 CLOSE_BYTES_MAX = 1024
 KEEPALIVE = b"\x00\x00\x00\x01\x90"
+HANDSHAKE_UNREADABLE = "a handshake that cannot be read"
 
 _UINT64 = 0xCF  # MessagePack's mark of an integer of eight bytes
 _TWO_COUNTS = struct.Struct(">BQBQ")
@@ -48,7 +49,9 @@ _STRING_MARKS = frozenset([*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])  # first bytes
 
 
 class Handshake(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who sends this. The last two fields are for datagram links: where datagrams go, and the token they must carry."""
+    """Who sends this. The last three fields are for datagram links: where datagrams go, the token they must carry, and
+    whether lost ones are repaired, if both ends want it. Peers that know nothing of repair leave the last field out.
+    """
 
     role: Literal["broker", "client"]
     name: str
@@ -57,6 +60,7 @@ class Handshake(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     credentials: bytes = b""
     datagram_port: int = 0
     datagram_token: int = 0
+    repairs: bool = False
 
 
 class Close(Struct, frozen=True):
@@ -88,7 +92,9 @@ def framed(payload: bytes) -> bytes:
 
 def encode_handshake(handshake: Handshake) -> bytes:
     """The frame that a connection begins with."""
-    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(handshake))
+    fields = msgspec.structs.astuple(handshake)
+    said = fields if handshake.repairs else fields[:-1]
+    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(said))
 
 
 def encode_frame(packets: Sequence[Packet]) -> bytes:
@@ -174,7 +180,7 @@ def decode_handshake(payload: bytes) -> Handshake:
     try:
         handshake = _handshake_decoder.decode(payload[start:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidPacket(f"a handshake that cannot be read: {error}") from None
+        raise InvalidPacket(f"{HANDSHAKE_UNREADABLE}: {error}") from None
     name = handshake.name
     if not name.isprintable() or not 0 < len(name.encode()) <= CLIENT_NAME_BYTES_MAX:
         raise InvalidPacket(

@@ -40,6 +40,11 @@ class RepairConfig:
     burst_bytes: int = 1 << 18
     burst_min_bytes: int = 1 << 12
 
+    @property
+    def settled_after(self) -> float:
+        """Seconds after its departure in which no copy of a datagram leaves any more, or arrives on a short way."""
+        return self.keep_for + 0.05
+
     def __post_init__(self) -> None:
         if not 0.0 < self.late_min <= self.late_max < self.answer_within_max < self.keep_for:
             raise ValueError("times must grow: 0 < late_min <= late_max < answer_within_max < keep_for")

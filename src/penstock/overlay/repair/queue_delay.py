@@ -47,14 +47,11 @@ class QueueDelay:
         difference = int(now * 1e3) - stamp
         if self._reference is None:
             self._reference, self._at = difference, now
-        waited = (difference - self._reference) & STAMP_MASK
-        if waited > STAMP_MASK >> 1:
-            waited -= STAMP_MASK + 1
+        shift = (difference - self._reference) & STAMP_MASK
+        waited = float(shift if shift <= STAMP_MASK >> 1 else shift - STAMP_MASK - 1)
         passed, self._at = now - self._at, now
         least = self._least + LEAST_RISE * passed
-        if waited < least:
-            least = waited
-        self._least = least
+        self._least = least = least if least < waited else waited
         self._waited = waited = waited - least
         longest = self._longest * (1.0 - LONGEST_FALL * passed) if passed < 1.0 else self._longest * 0.95
         self._longest = longest if longest > waited else waited
