@@ -78,11 +78,11 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
         a, b = random.sample(names, 2)
         if (a, b) not in pairs and (b, a) not in pairs:
             pairs[a, b] = None
-    for a, b in pairs:
-        yield _link(random, a, b)
+    for number, (a, b) in enumerate(pairs):
+        yield _link(random, a, b, repair=number % 2 == 0)
 
 
-def _link(random: Random, a: str, b: str) -> LinkSpec:
+def _link(random: Random, a: str, b: str, *, repair: bool) -> LinkSpec:
     delay = random.uniform(0.0, 0.03)
     return LinkSpec(
         between=(a, b),
@@ -93,6 +93,7 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
         loss=random.choice((0.0, 0.01, 0.2)),
         queue_packets=random.choice((100, 1_000)),
         cost=random.randint(1, 4),
+        repair=repair,
     )
 
 

@@ -115,11 +115,11 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
         a, b = random.sample(names, 2)
         if (a, b) not in pairs and (b, a) not in pairs:
             pairs[a, b] = None
-    for a, b in pairs:
-        yield _link(random, a, b)
+    for number, (a, b) in enumerate(pairs):
+        yield _link(random, a, b, repair=number % 2 == 0)
 
 
-def _link(random: Random, a: str, b: str) -> LinkSpec:
+def _link(random: Random, a: str, b: str, *, repair: bool) -> LinkSpec:
     kind: Literal["datagram", "shaped", "reliable"] = random.choice(("datagram", "datagram", "shaped", "reliable"))
     delay = random.uniform(0.0, 0.03)
     astray = kind != "reliable"
@@ -134,6 +134,7 @@ def _link(random: Random, a: str, b: str) -> LinkSpec:
         reorder=random.choice((0.0, 0.2)) if astray else 0.0,
         queue_packets=random.choice((20, 1_000)),
         cost=random.randint(1, 3),
+        repair=repair,
     )
 
 

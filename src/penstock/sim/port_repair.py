@@ -200,6 +200,8 @@ class PortRepair:
             new = repair.arrived(datagram.number, now, stamp=datagram.stamp, repeated=datagram.repeated)
             self._arm(repair.receiving.due)
             self._came(datagram)
+        else:
+            new = not datagram.repeated  # of an earlier life; whether its first copy came nobody knows
         if new:
             port.hand_on(packet, datagram.lane)
 

@@ -24,6 +24,8 @@ NACKS_MAX = 4  # at one time; the rest follows at once
 LATER = 1.25  # times the lateness seen
 LATE_DECAY = 0.98  # with each loss that was none of lateness
 TOGETHER = 0.001  # seconds: what is due within this is asked for in one go
+BEFORE = 256  # numbers before the first one that may still come
+BEFORE_US = -1.0
 NEVER = float("inf")
 
 
@@ -57,7 +59,8 @@ class GapDetector:
     def arrived(self, number: int, now: float, *, stamp: int, repeated: bool) -> bool:
         """A datagram has come; whether for the first time."""
         if self.expected is None:
-            self.expected = number
+            self._begin(number)
+        assert self.expected is not None
         self._delay.arrived(stamp, now)
         if number == self.expected:
             self.expected = number + 1
@@ -73,8 +76,8 @@ class GapDetector:
             return True
         asked_at = self._given_up.pop(number, None)
         if asked_at is not None:
-            self.given_up -= 1
-            if repeated:
+            self.given_up -= asked_at > BEFORE_US
+            if repeated and asked_at > BEFORE_US:
                 self.repaired += 1
                 self._answered(now - asked_at, 2)
             return True
@@ -84,7 +87,7 @@ class GapDetector:
     def told(self, last: int, now: float) -> None:
         """The last number that was sent so far."""
         if self.expected is None:
-            self.expected = last + 1
+            self._begin(last + 1)
         elif last >= self.expected:
             self._pass_over(last + 1, now)
             self.expected = last + 1
@@ -120,6 +123,11 @@ class GapDetector:
     def missing(self) -> int:
         """How many numbers are awaited."""
         return len(self._missing)
+
+    def _begin(self, number: int) -> None:
+        """We know nothing of what came before: some that others have overtaken may still come."""
+        self.expected = number
+        self._given_up = dict.fromkeys(range(max(0, number - BEFORE), number), BEFORE_US)
 
     def _pass_over(self, number: int, now: float) -> None:
         """All from the expected one up to this one are missing."""
