@@ -119,7 +119,7 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
         yield _link(random, a, b, repair=number % 2 == 0)
 
 
-def _link(random: Random, a: str, b: str, *, repair: bool) -> LinkSpec:
+def _link(random: Random, a: str, b: str, *, repair: bool = True) -> LinkSpec:
     kind: Literal["datagram", "shaped", "reliable"] = random.choice(("datagram", "datagram", "shaped", "reliable"))
     delay = random.uniform(0.0, 0.03)
     astray = kind != "reliable"
