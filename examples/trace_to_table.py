@@ -26,6 +26,7 @@ delay = 0.010
 between = ["ferry", "island"]
 delay = 0.040
 loss = 0.03
+repair = false
 
 [[client]]
 name = "shop"

@@ -151,10 +151,7 @@ class EmbeddedNetwork:
     @property
     def lost_on_links(self) -> dict[tuple[str, str], int]:
         """(sender, receiver) -> messages that the links between brokers have lost so far, on purpose."""
-        found: dict[tuple[str, str], int] = {}
-        for (sender, receiver, _, _), count in self.emulated.drops().items():
-            found[sender, receiver] = found.get((sender, receiver), 0) + count
-        return found
+        return dict(self.emulated.messages_lost)
 
     # Life.
 

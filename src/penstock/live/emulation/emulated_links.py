@@ -64,6 +64,7 @@ class EmulatedLinks:
         for (dialer, dialled), emulator in self.emulators.items():
             self._watch(emulator.forth, partial(self._dropped, dialer, dialled), repaired[dialer, dialled])
             self._watch(emulator.back, partial(self._dropped, dialled, dialer), repaired[dialer, dialled])
+        self.messages_lost: Counter[tuple[str, str]] = Counter()  # by sender and receiver
         self._drops: Counter[tuple[str, str, str, str]] = Counter()
         self._trace = trace
         self._stack = AsyncExitStack()
@@ -98,7 +99,9 @@ class EmulatedLinks:
     def _dropped(self, sender: str, receiver: str, cause: str, data: bytes) -> None:
         """A datagram that this broker sent ended on the wire."""
         for record in _records(receiver, cause, data):
-            self._drops[sender, record.peer, record.place, record.cause] += record.destinations > 0
+            self._drops[sender, record.peer, record.place, record.cause] += 1
+            if record.destinations:  # and not link control, which nobody misses
+                self.messages_lost[sender, receiver] += 1
             if self._trace is not None:
                 self._trace.write(node_time(), sender, record)
 
