@@ -24,6 +24,7 @@ NACKS_MAX = 4  # at one time; the rest follows at once
 LATER = 1.25  # times the lateness seen
 LATE_DECAY = 0.98  # with each loss that was none of lateness
 TOGETHER = 0.001  # seconds: what is due within this is asked for in one go
+TOO_SOON = 1.5  # times longer from then on
 BEFORE = 256  # numbers before the first one that may still come
 BEFORE_US = -1.0
 NEVER = float("inf")
@@ -34,7 +35,7 @@ class _Missing:
 
     def __init__(self, now: float, due: float) -> None:
         self.noticed_at = now
-        self.asked_at = 0.0  # for the first time
+        self.asked_at = 0.0  # for the last time
         self.due = due
         self.tries = 0
 
@@ -50,7 +51,7 @@ class GapDetector:
         self.due = NEVER
         self._config = config
         self._missing: dict[int, _Missing] = {}  # increasing
-        self._given_up: dict[int, float] = {}  # when each was first asked for; 0: never
+        self._given_up: dict[int, float] = {}  # when each was last asked for; 0: never
         self._late = config.late_min
         self._answer_mean = 0.0
         self._answer_deviation = 0.0
@@ -79,9 +80,11 @@ class GapDetector:
             self.given_up -= asked_at > BEFORE_US
             if repeated and asked_at > BEFORE_US:
                 self.repaired += 1
-                self._answered(now - asked_at, 2)
+                self._answered(now - asked_at)
             return True
         self.doubles += 1
+        if repeated:  # two answers: we had asked again too soon
+            self._answer_mean *= TOO_SOON
         return False
 
     def told(self, last: int, now: float) -> None:
@@ -105,8 +108,7 @@ class GapDetector:
                 continue
             if missing.due <= soon and len(wanted) < NACKS_MAX * RANGES_MAX:
                 missing.tries += 1
-                if missing.tries == 1:
-                    missing.asked_at = now
+                missing.asked_at = now
                 missing.due = now + self._answer_within() * missing.tries
                 wanted.append(number)
             due = min(due, missing.due)
@@ -149,15 +151,10 @@ class GapDetector:
             return
         self.repaired += 1
         self._late = max(config.late_min, LATE_DECAY * self._late)
-        self._answered(now - missing.asked_at, missing.tries)
+        self._answered(now - missing.asked_at)
 
-    def _answered(self, seconds: float, tries: int) -> None:
-        """An answer took so long since the first request; which one it answers nobody knows, so others only lengthen.
-
-        Without those a wait that is too short would never be found out (Karn's rule alone takes no sample then).
-        """
-        if tries > 1 and seconds < self._answer_mean:
-            return
+    def _answered(self, seconds: float) -> None:
+        """An answer came so long after the last request. If it answers the one before, another follows: a double."""
         seconds = min(seconds, self._config.keep_for)
         if not self._answer_mean:
             self._answer_mean, self._answer_deviation = seconds, seconds / 2.0
