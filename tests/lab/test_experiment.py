@@ -120,6 +120,7 @@ def test_every_experiment_of_the_issue_is_registered_and_every_criterion_is_meas
         "recovery-cache-size",
         "recovery-digest",
         "recovery-beyond",
+        "transport-any-content",
         "tcp-response-curves",
         "loss-estimator-record-size",
         "cacc-variable-load",

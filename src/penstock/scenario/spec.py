@@ -51,6 +51,7 @@ class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay: float = 0.001
     jitter: float = 0.0  # the delay wanders slowly within plus and minus this
     loss: float = 0.0
+    loss_burst: float = 1.0  # packets lost in a row, on average (Gilbert's model); 1: each is lost by itself
     duplicate: float = 0.0  # share of packets that arrive twice; not on reliable links
     reorder: float = 0.0  # share of packets that are held up, so that later ones overtake them; not on reliable links
     queue_packets: int = 1_000

@@ -145,6 +145,11 @@ def _validate_link(
     _number(f"{where}.delay", link.delay, low=0.0, high=3600.0)
     _number(f"{where}.jitter", link.jitter, low=0.0, high=link.delay)
     _number(f"{where}.loss", link.loss, low=0.0, high=1.0)
+    _number(f"{where}.loss_burst", link.loss_burst, low=1.0, high=1e6)
+    if link.loss_burst > 1.0 and link.loss > link.loss_burst / (1.0 + link.loss_burst):
+        raise InvalidScenario(
+            f"{where}.loss", f"with bursts of {link.loss_burst:g} no more than that share can be lost"
+        )
     for key in ("duplicate", "reorder"):
         share: float = getattr(link, key)
         _number(f"{where}.{key}", share, low=0.0, high=1.0)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
+from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Message
 from penstock.kernel.driver import Driver
 from penstock.kernel.link import Link, LinkKind
@@ -28,7 +29,7 @@ from penstock.kernel.storage import Ask, Operation, StorageResult, Ticket
 from penstock.kernel.trace import Delivered, NodeStarted, NodeStopped, Record
 from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
-from penstock.overlay.packets import Delivery
+from penstock.overlay.packets import Delivery, Publication
 from penstock.retrieval.message import RetrievedMessage
 from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
@@ -86,6 +87,8 @@ class SimulatedPort:
         self.limited = True  # whether room must be asked for; set when the pipe is joined
         self.out: Pipe | TcpPipe | None = None
         self.control_bytes = 0  # sent in a lane of control
+        # Messages sent, packets and bytes: those of applications, and those that services send each other.
+        self.data_packets = self.data_bytes = self.service_packets = self.service_bytes = 0
         self.ready_scheduled = False
         self.connection = 0  # how often the link has come up; an event of an earlier time means nothing
         self.repair: PortRepair | None = None  # of a datagram link that repairs itself
@@ -103,6 +106,13 @@ class SimulatedPort:
         size_bytes = packet.size_bytes()
         if lane in CONTROL_LANES:
             self.control_bytes += size_bytes
+        if type(packet) is Publication:
+            if packet.message.attributes.get(FLAG, DATA) == DATA:
+                self.data_packets += 1
+                self.data_bytes += size_bytes
+            else:
+                self.service_packets += 1
+                self.service_bytes += size_bytes
         if self.repair is not None:
             self.repair.send(packet, lane, size_bytes)
             return

@@ -401,6 +401,7 @@ class SimulatedNetwork:
             reliable=spec.kind == "reliable",
             duplicate=spec.duplicate,
             reorder=spec.reorder,
+            loss_burst=spec.loss_burst,
         )
 
 

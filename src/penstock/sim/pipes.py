@@ -4,7 +4,8 @@ A pipe carries packets one way. A packet waits until those before it are on the 
 and arrives one delay later. The delay may wander: every second a new offset within ± jitter is drawn, and the delay
 moves there in a straight line, so by itself the pipe never puts packets out of order. With `reorder` it does: a share
 of them takes up to HELD_UP times the delay longer, and others overtake them. With `duplicate` a share of them arrives
-twice. One event per packet: the queue is a list of the times at which packets leave it.
+twice. With `loss_burst` losses come in bursts (`kernel.gilbert`). One event per packet: the queue is a list of the
+times at which packets leave it.
 
 Control on a datagram link does not wait behind data and does not take its places in the queue: it has a turn and a
 bound of its own (`URGENT_PACKETS_MAX`), as live, where it has a connection. What it takes of the rate is not there for
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from penstock.kernel.gilbert import GilbertLoss
 from penstock.sim.engine import Engine
 
 SOCKET_BYTES = 16_384  # what a live reliable link keeps in the socket at most
@@ -50,6 +52,7 @@ class Pipe:
         reliable: bool,
         duplicate: float = 0.0,
         reorder: float = 0.0,
+        loss_burst: float = 1.0,
     ) -> None:
         self.loss = loss
         self.duplicate = duplicate
@@ -57,6 +60,7 @@ class Pipe:
         self.up = True
         self.carried_packets = 0
         self.carried_bytes = 0
+        self._bursts = GilbertLoss(loss, loss_burst) if loss_burst > 1.0 else None
         self._engine = engine
         self._random = random
         self._arrive = arrive
@@ -100,7 +104,7 @@ class Pipe:
             arrival = self._free_at + self._delay
         else:
             arrival = now + self._delay
-        if self.loss and self._random.random() < self.loss:
+        if self.loss and self._loses():
             if not self._reliable:
                 self._lost(item, "lost on the wire")
                 return
@@ -133,7 +137,7 @@ class Pipe:
         self._free_at = max(self._free_at, now) + seconds
         leaving.append(self._urgent_free_at)
         arrival = self._urgent_free_at + self._delay
-        if self.loss and self._random.random() < self.loss:
+        if self.loss and self._loses():
             self._lost(item, "lost on the wire")
             return
         if self._jitter:
@@ -145,6 +149,10 @@ class Pipe:
             return
         self._urgent_last_arrival = arrival
         self._engine.at(arrival, self._land, (self._life, item))
+
+    def _loses(self) -> bool:
+        draw = self._random.random()
+        return draw < self.loss if self._bursts is None else self._bursts.loses(draw)
 
     def _astray(self, item: Any, arrival: float) -> bool:
         """Let a second copy come later, or the packet itself; says whether it is the packet itself."""

@@ -21,6 +21,7 @@ from penstock.scenario.stream_facts import ClockStepped
 from penstock.scenario.validate import validate
 from penstock.sim.application import Application
 from penstock.sim.engine import Engine
+from penstock.sim.host import SimulatedPort
 from penstock.sim.network import SimulatedNetwork
 from penstock.sim.stream_application import Notebook
 from penstock.sim.watch import ClientTally, Watch
@@ -198,12 +199,13 @@ def _bytes_carried(network: SimulatedNetwork) -> dict[tuple[str, str], int]:
 def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Callable[[], None]:
     """Once per interval, record what each direction of each wire has carried, and what waits at each node.
 
-    Of what brokers send each other, that in the lanes of control is counted by itself, and what link repair does.
+    Of what brokers send each other, that in the lanes of control is counted by itself, and so are applications'
+    messages, those between services, also what is lost on the way, and what link repair does.
 
-    What is returned records what the wires have carried since.
+    What is returned records what has been sent and carried since.
     """
     counted: dict[tuple[str, str], tuple[int, int]] = {}
-    port_counted: dict[tuple[str, str, str], int] = {}
+    sent_counted: dict[tuple[str, str, str], int] = {}
     tcp_counted: dict[tuple[str, str], int] = {}
 
     def ends() -> Iterable[tuple[str, str, int, int]]:
@@ -220,21 +222,19 @@ def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Cal
                 watch.record(sender, Counted("link bytes", receiver, size_bytes - bytes_before))
                 counted[sender, receiver] = (packets, size_bytes)
 
-    def count_ports() -> None:
-        for port in (port for wire in network.wires.values() for port in (wire.near, wire.far)):
-            name, peer = port.host.name, port.peer
-            if name not in network.broker_ids or peer not in network.broker_ids:
-                continue
-            repair = port.repair.counts() if port.repair is not None else {}
-            for what, total in {"control bytes": port.control_bytes, **repair}.items():
-                before = port_counted.get((name, peer, what), 0)
-                if total > before:
-                    watch.record(name, Counted(what, peer, total - before))
-                    port_counted[name, peer, what] = total
+    def count_sent() -> None:
+        for pair, wire in network.wires.items():
+            if pair[0] in network.broker_ids and pair[1] in network.broker_ids:
+                for port in (wire.near, wire.far):
+                    for what, value in _sent(port).items():
+                        before = sent_counted.get((what, port.host.name, port.peer), 0)
+                        if value > before:
+                            watch.record(port.host.name, Counted(what, port.peer, value - before))
+                            sent_counted[what, port.host.name, port.peer] = value
 
     def count(_: None) -> None:
         count_wires()
-        count_ports()
+        count_sent()
         for name, flow in network.tcp.items():
             total = flow.counts()
             for what, value in total.items():
@@ -249,5 +249,22 @@ def _count_links(engine: Engine, network: SimulatedNetwork, watch: Watch) -> Cal
                     watch.record(host.name, Counted("queue bytes", peer, size_bytes))
         engine.at(engine.now + COUNT_INTERVAL, count, None)
 
+    def count_last() -> None:
+        count_wires()
+        count_sent()
+
     engine.at(COUNT_INTERVAL, count, None)
-    return count_wires
+    return count_last
+
+
+def _sent(port: SimulatedPort) -> dict[str, int]:
+    """What this end of a wire has sent and repaired so far, by the names of the trace."""
+    repair = port.repair.counts() if port.repair is not None else {}
+    return {
+        "control bytes": port.control_bytes,
+        "data packets": port.data_packets,
+        "data bytes": port.data_bytes,
+        "service packets": port.service_packets,
+        "service bytes": port.service_bytes,
+        **repair,
+    }

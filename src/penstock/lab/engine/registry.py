@@ -20,6 +20,7 @@ def families() -> dict[str, list[str]]:
 
 def _families() -> dict[str, Sequence[Experiment]]:
     from penstock.lab.papers import (
+        any_content,
         compared,
         congestion,
         delays,
@@ -32,7 +33,10 @@ def _families() -> dict[str, Sequence[Experiment]]:
         throughput,
     )
 
-    found = (throughput, delays, ordering, detection, recovery, congestion, gryphon, spread, retrieval, compared)
+    found = (
+        *(throughput, delays, ordering, detection, recovery, any_content, congestion),
+        *(gryphon, spread, retrieval, compared),
+    )
     return {family.__name__.rpartition(".")[2]: family.EXPERIMENTS for family in found}
 
 

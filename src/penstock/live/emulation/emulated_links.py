@@ -52,7 +52,7 @@ class EmulatedLinks:
         self.emulators = {
             link.between: LinkEmulator(
                 addresses[link.between[1]],
-                Impairment(loss=link.loss, jitter=2.0 * link.jitter),
+                Impairment(loss=link.loss, loss_burst=link.loss_burst, jitter=2.0 * link.jitter),
                 seed=seed,
                 name=f"{link.between[0]} {link.between[1]}",
             )

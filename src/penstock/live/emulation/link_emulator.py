@@ -38,6 +38,7 @@ from typing import cast
 import msgspec
 
 from penstock.errors import InvalidPacket
+from penstock.kernel.gilbert import GilbertLoss
 from penstock.kernel.randomness import generator
 from penstock.live.wire.addresses import LOOPBACK, Address
 from penstock.live.wire.frames import HANDSHAKE_BYTES_MAX, HEAD_BYTES, decode_handshake, encode_handshake
@@ -54,6 +55,7 @@ class Impairment:
     """What a link emulator does to datagrams, the same in both directions."""
 
     loss: float = 0.0  # probability
+    loss_burst: float = 1.0  # datagrams lost in a row, on average; 1: each is lost by itself
     delay: float = 0.0  # seconds, for all
     jitter: float = 0.0  # seconds: each datagram waits a uniform part of this longer
     reorder: float = 0.0  # probability of waiting REORDER_WAIT longer
@@ -61,6 +63,8 @@ class Impairment:
     def __post_init__(self) -> None:
         if not 0.0 <= self.loss <= 1.0 or not 0.0 <= self.reorder <= 1.0:
             raise ValueError("loss and reorder are probabilities, between 0 and 1")
+        if not 1.0 <= self.loss_burst <= 1e6 or (self.loss_burst > 1.0 and self.loss > 0.5):
+            raise ValueError("loss_burst is at least 1; with bursts loss is at most a half")
         if not 0.0 <= self.delay < 3600.0 or not 0.0 <= self.jitter < 3600.0:
             raise ValueError("delay and jitter are seconds, at least 0 and less than an hour")
 
@@ -71,11 +75,13 @@ class Fates:
     def __init__(self, impairment: Impairment, random: Random) -> None:
         self._impairment = impairment
         self._random = random
+        self._bursts = GilbertLoss(impairment.loss, impairment.loss_burst) if impairment.loss_burst > 1.0 else None
 
     def next(self) -> float | None:
         """How long the next one waits, in seconds; None if it is lost."""
         what, random = self._impairment, self._random.random
-        lost, part, aside = random() < what.loss, random(), random() < what.reorder
+        draw, part, aside = random(), random(), random() < what.reorder
+        lost = draw < what.loss if self._bursts is None else self._bursts.loses(draw)
         return None if lost else what.delay + part * what.jitter + aside * REORDER_WAIT
 
 

@@ -6,6 +6,7 @@ the node that a message was delivered to. Seconds are whole seconds of the run's
 
 from penstock.pipeline.metrics.delay import delay_histogram, delay_percentiles, delays
 from penstock.pipeline.metrics.fairness import jain_index
+from penstock.pipeline.metrics.fates import fates, twin_delays
 from penstock.pipeline.metrics.flow import flow_limits, withheld
 from penstock.pipeline.metrics.losses import (
     drops,
@@ -47,6 +48,7 @@ __all__ = [
     "duplicates",
     "false_negatives",
     "false_positives",
+    "fates",
     "fifo_violations",
     "fifo_violations_per_second",
     "flow_limits",
@@ -66,6 +68,7 @@ __all__ = [
     "recovery_totals",
     "repair_totals",
     "rounds",
+    "twin_delays",
     "withheld",
     "withheld_per_second",
 ]

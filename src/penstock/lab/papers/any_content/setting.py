@@ -1,0 +1,58 @@
+"""The runs: networks of `lab/setups/any_content.py`, each with one kind of filters and one kind of trouble.
+
+Every run has the product's defaults. Networks are drawn from numbers; those of the last judgement must be numbers that
+nobody has looked at before, so they stand here, in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.lab.engine.experiment import Plan, Scale
+from penstock.lab.setups.any_content import any_content_network
+from penstock.transport.config import TransportConfig
+
+NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (1, 2, 3), "smoke": (1,)}
+LOSSES = (0.01, 0.05, 0.15)
+BURST = 8.0  # packets
+RECOVERED: Mapping[str, Mapping[str, Any]] = {  # the runs in which messages are lost
+    "equality, 1 %": {"filters": "equality", "loss": 0.01},
+    "equality, 5 %": {"filters": "equality", "loss": 0.05},
+    "equality, 15 %": {"filters": "equality", "loss": 0.15},
+    "rare, 5 %": {"filters": "rare", "loss": 0.05},
+    "ranges, 5 %": {"filters": "ranges", "loss": 0.05},
+    "mixed, 5 %": {"filters": "mixed", "loss": 0.05},
+    "bursts": {"filters": "equality", "loss": 0.05, "burst": BURST},
+    "outages": {"filters": "equality", "outages": True},
+}
+LOSSLESS: Mapping[str, Mapping[str, Any]] = {
+    "lossless, ranges and LIKE": {"filters": "ranges and LIKE"},
+    "lossless, mixed": {"filters": "mixed"},
+}
+PLAIN = "plain, mixed"
+ORDER = "order"
+SMOKE = ("equality, 5 %", "ranges, 5 %", "bursts", "outages", "lossless, mixed")
+
+
+def plans(scale: Scale) -> Mapping[str, Plan]:
+    """Every run on every network."""
+    chosen = {name: run for name, run in {**RECOVERED, **LOSSLESS}.items() if scale == "paper" or name in SMOKE}
+    found = {}
+    for number in NETWORKS[scale]:
+        for name, run in chosen.items():
+            found[run_name(number, name)] = _plan(number, scale, transport=TransportConfig(), recover=True, **run)
+        found[run_name(number, PLAIN)] = _plan(number, scale, filters="mixed")
+        found[run_name(number, ORDER)] = _plan(
+            number, scale, filters="mixed", spikes=True, twins=True, transport=TransportConfig(), ordered=True
+        )
+    return found
+
+
+def run_name(number: int, name: str) -> str:
+    """What a run is called."""
+    return f"network {number}: {name}"
+
+
+def _plan(number: int, scale: Scale, *, filters: str, **more: Any) -> Plan:
+    return Plan(scenario=any_content_network(number, filters, scale=scale, **more))

@@ -1,0 +1,80 @@
+"""The networks for any content, and what the truth about a message is; `make lab-smoke` runs the experiment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.content.language.parser import parse_predicate
+from penstock.kernel.randomness import generator
+from penstock.lab.engine.experiment import SCALES
+from penstock.lab.papers.any_content import EXPERIMENTS, setting
+from penstock.lab.papers.any_content.fates import MessageFates, first_hops
+from penstock.lab.setups.any_content import ATTRIBUTES, FILTERS, any_content_network
+from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario
+from penstock.scenario.validate import validate
+from penstock.scenario.workload import PublisherSpec, attribute_source
+from penstock.transport.config import TransportConfig
+
+NAN = float("nan")
+
+
+def test_every_run_can_be_made_and_no_two_are_one():
+    for scale in SCALES:
+        scenarios = [plan.scenario for plan in EXPERIMENTS[0].plans(scale).values()]
+        for scenario in scenarios:
+            validate(scenario)
+        assert len({scenario.name for scenario in scenarios}) == len(scenarios)
+
+
+def test_all_runs_on_a_network_have_the_same_tree_and_publishers():
+    plans = [plan.scenario for name, plan in setting.plans("paper").items() if name.startswith("network 2: ")]
+    assert len({tuple(link.between for link in scenario.link) for scenario in plans}) == 1
+    assert len({tuple((c.name, c.broker) for c in scenario.client if c.publish) for scenario in plans}) == 1
+
+
+def test_filters_match_as_much_as_their_names_say():
+    draw = attribute_source(PublisherSpec(rate_messages_per_s=1.0, attributes=ATTRIBUTES), generator(1, "messages"))
+    messages = [draw() for _ in range(600)]
+    shares = {}
+    for name, drawn in FILTERS.items():
+        random = generator(1, name)
+        predicates = [parse_predicate(drawn(random)) for _ in range(60)]
+        matches = [sum(predicate.matches(message) for message in messages) for predicate in predicates]
+        shares[name] = sum(matches) / len(matches) / len(messages)
+    assert 0.05 < shares["equality"] < 0.085
+    assert shares["rare"] < 0.006
+    for name in ("ranges", "ranges and LIKE", "mixed"):
+        assert 0.02 < shares[name] < 0.3
+
+
+def test_order_is_judged_on_twins():
+    scenario = any_content_network(1, "mixed", scale="smoke", twins=True, transport=TransportConfig(), ordered=True)
+    pairs = [client.subscribe for client in scenario.client if client.subscribe]
+    assert all(plain.where == ordered.where for plain, ordered in pairs)
+    assert all((plain.options, ordered.options) == ({}, {"ordered": True}) for plain, ordered in pairs)
+
+
+def test_what_ends_on_a_link_was_meant_for_those_behind_it():
+    scenario = Scenario(
+        name="three",
+        broker=tuple(BrokerSpec(name=name) for name in "abc"),
+        link=(LinkSpec(between=("a", "b")), LinkSpec(between=("b", "c"))),
+        client=(ClientSpec(name="x", broker="c"), ClientSpec(name="y", broker="a")),
+    )
+    assert first_hops(scenario) == [("b", "c", "x"), ("a", "b", "x"), ("b", "a", "y"), ("c", "b", "y")]
+
+
+def test_a_lost_message_comes_back_or_is_declared_or_is_lost_in_silence():
+    found = MessageFates(
+        published_at=np.array([1.0, 2.0, 3.0, 4.0]),
+        lost_at=np.array([NAN, 2.5, 3.5, 4.5]),
+        delivered_at=np.array([1.1, 3.0, NAN, NAN]),
+        declared_at=np.array([NAN, 2.7, 5.5, NAN]),
+        last=np.array([False, False, True, True]),
+        end=20.0,
+    )
+    assert found.lost.tolist() == [False, True, True, True]
+    assert found.recovered.tolist() == [False, True, False, False]
+    assert found.silent.tolist() == [False, False, False, True]
+    assert found.recovery_times().tolist() == [0.5]
+    assert found.notice_times().tolist() == [2.0, 15.5], "what is never noticed counts until the end"
