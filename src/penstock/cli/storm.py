@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from penstock.cli.progress import progress_bar
 
-Kind = Literal["", "streams", "priced", "retrieval"]
+if TYPE_CHECKING:
+    from penstock.scenario.spec import Scenario
+
+Kind = Literal["", "streams", "priced", "retrieval", "transport"]
 
 
 def storm_command(
@@ -26,6 +30,9 @@ def storm_command(
     retrieval: Annotated[
         bool, typer.Option("--retrieval", help="Storms of retrieval, where nobody gets an item twice.")
     ] = False,
+    transport: Annotated[
+        bool, typer.Option("--transport", help="Storms of order and recovery, where nothing is lost in silence.")
+    ] = False,
     kills: Annotated[
         int | None,
         typer.Option(help="In real time: kill so many broker processes under a stream that is in use.", min=1),
@@ -36,17 +43,19 @@ def storm_command(
 
     Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2;
     penstock storm --streams --seeds 100000 --workers 2; penstock storm --priced --seeds 2000;
-    penstock storm --retrieval --seeds 2000; penstock storm --kills 1000
+    penstock storm --retrieval --seeds 2000; penstock storm --transport --seeds 2000;
+    penstock storm --kills 1000
     """
     seeds_wanted = range(seed, seed + seeds)
     if kills is not None:
-        if streams or priced or retrieval or workers > 1:
+        if streams or priced or retrieval or transport or workers > 1:
             problem = "goes without other kinds of storms and --workers: it is one run in real time"
             raise typer.BadParameter(problem, param_hint="--kills")
         failed = sum(_told(run_kills(one, kills=kills), as_json) for one in seeds_wanted)
     else:
         failed = 0
-        run_one = partial(run_storm, kind=_kind(streams=streams, priced=priced, retrieval=retrieval))
+        chosen = _kind(streams=streams, priced=priced, retrieval=retrieval, transport=transport)
+        run_one = partial(run_storm, kind=chosen)
         with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
             runs = map(run_one, seeds_wanted) if workers == 1 else pool.map(run_one, seeds_wanted, chunksize=4)
             for done, run in enumerate(runs, start=1):
@@ -78,21 +87,22 @@ def _kind(**asked: bool) -> Kind:
     chosen = [name for name, wanted in asked.items() if wanted]
     if len(chosen) > 1:
         raise typer.BadParameter(f"goes without --{chosen[0]}: these are two kinds of storms", param_hint=chosen[1])
-    kinds: dict[str, Kind] = {"streams": "streams", "priced": "priced", "retrieval": "retrieval"}
-    return kinds[chosen[0]] if chosen else ""
+    return cast("Kind", chosen[0]) if chosen else ""
 
 
 def run_storm(seed: int, *, kind: Kind = "") -> dict[str, Any]:
     """One storm as plain data."""
-    from penstock.scenario import priced_storm, retrieval_storm, storm, stream_storm
+    from penstock.scenario import priced_storm, retrieval_storm, storm, stream_storm, transport_storm
     from penstock.sim.run import simulate
 
-    make, events_max = {
+    makers: dict[Kind, tuple[Callable[[int], Scenario], int | None]] = {
         "": (storm.storm, None),
         "streams": (stream_storm.stream_storm, stream_storm.EVENTS_MAX),
         "priced": (priced_storm.priced_storm, priced_storm.EVENTS_MAX),
         "retrieval": (retrieval_storm.retrieval_storm, retrieval_storm.EVENTS_MAX),
-    }[kind]
+        "transport": (transport_storm.transport_storm, transport_storm.EVENTS_MAX),
+    }
+    make, events_max = makers[kind]
     result = simulate(make(seed), seed, events_max=events_max)
     unfinished = [] if result.complete else [f"it has more than {events_max} events"]
     return {

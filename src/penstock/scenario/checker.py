@@ -6,6 +6,8 @@ another, for the hooks that it can serve.
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.content.message import Identity, Message
 from penstock.kernel.trace import Dropped, Record
 from penstock.overlay.packets import BrokerId, Publication
@@ -14,6 +16,7 @@ from penstock.pricing.records import MessageBought
 from penstock.retrieval.packets import CarriedPublication
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_facts import StreamFact
+from penstock.transport.records import LossDetected
 
 PROBLEMS_MAX = 20  # enough to see what is wrong
 
@@ -56,6 +59,12 @@ class Checker:
 
     def dropped(self, time: float, record: Dropped) -> None:
         """A packet ended somewhere on the way."""
+
+    def declared_lost(self, time: float, client: str, record: LossDetected) -> None:
+        """A client's transport has named a message as lost."""
+
+    def reported(self, time: float, client: str, subscription: int, service: str, report: Any) -> None:
+        """What a service reports of a subscription when the run is over."""
 
     def bought(self, time: float, broker: str, record: MessageBought) -> None:
         """A home broker bought a message its way."""

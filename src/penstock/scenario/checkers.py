@@ -11,7 +11,7 @@ invariants are those of B-DRP (002 section 2.7):
                     holds only where nothing is overloaded or lossy
 
 Those of streams stand in `stream_checkers`, those of priced sending in `priced_checkers`, those of retrieval in
-`retrieval_checkers`.
+`retrieval_checkers`, those of order and recovery in `transport_checkers`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from penstock.scenario.retrieval_checkers import RETRIEVAL_CHECKERS, retrieves
 from penstock.scenario.shared_checkers import SHARED_CHECKERS
 from penstock.scenario.spec import DEFAULT_CHECKS, PRICED_CHECKS, RETRIEVAL_CHECKS, STREAM_CHECKS, Scenario
 from penstock.scenario.stream_checkers import STREAM_CHECKERS
+from penstock.scenario.transport_checkers import TRANSPORT_CHECKERS
 
 UNDER_WAY = 1.0  # seconds before the end of a run; what is sent later may not arrive in time
 
@@ -193,9 +194,9 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 
 
 def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
-    """The checkers of the network, of streams, priced sending and retrieval, and those that services bring along."""
-    own = {**CHECKERS, **STREAM_CHECKERS, **SHARED_CHECKERS, **PRICED_CHECKERS, **RETRIEVAL_CHECKERS}
-    return {**own, **services.checkers()}
+    """The checkers of the network and of the services that come with it, and those that other services bring."""
+    own = (CHECKERS, STREAM_CHECKERS, SHARED_CHECKERS, PRICED_CHECKERS, RETRIEVAL_CHECKERS, TRANSPORT_CHECKERS)
+    return {name: make for some in (*own, services.checkers()) for name, make in some.items()}
 
 
 def check_names(scenario: Scenario) -> tuple[str, ...]:

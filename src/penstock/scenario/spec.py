@@ -128,7 +128,8 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that goes wrong, or right again, at a moment.
 
     crash, leave, restart: `broker`. What a crash leaves of changes to the disk that were not answered yet is in `tail`:
-    nothing (lost), everything (kept), or the first ones (torn). client_crash: `client`, which does not come back.
+    nothing (lost), everything (kept), or the first ones (torn). client_crash: `client`, which does not come back but by
+    client_restart: then it lives its next life, subscribes again and publishes what is due from then on.
 
     link_down, link_up: `link`, in both directions, or only `towards` one of its ends; a reliable link needs both. A
     client and its broker are a link too. move: `client` connects to `broker` instead of the one it had. link_rate:
@@ -149,6 +150,7 @@ class FaultSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "restart",
         "client_crash",
         "move",
+        "client_restart",
         "link_down",
         "link_up",
         "link_rate",

@@ -22,7 +22,7 @@ SAFETY = 14.0  # seconds of trouble
 CONVERGENCE = 5.0  # the time within which a healed network must miss nothing any more
 LIVENESS = 6.0
 
-_ATTRIBUTES: dict[str, Recipe] = {
+ATTRIBUTES: dict[str, Recipe] = {
     "symbol": Recipe(choose=("IBM", "AMD", "SAP", "ARM"), zipf=1.0),
     "price": Recipe(uniform=(80.0, 140.0)),
     "volume": Recipe(integer=(0, 100), missing=0.3),
@@ -103,12 +103,12 @@ def _client(random: Random, number: int, broker: str, rate_messages_per_s: float
     for _ in range(random.randint(1, 3)):
         start = random.choice((0.0, random.uniform(0.0, end)))
         stop = random.choice((None, random.uniform(start, end)))
-        subscriptions.append(SubscriptionSpec(where=_where(random), start=start, stop=stop))
+        subscriptions.append(SubscriptionSpec(where=random_filter(random), start=start, stop=stop))
     publishers = (
         PublisherSpec(
             rate_messages_per_s=rate_messages_per_s * random.uniform(0.5, 1.5),
             arrivals=random.choice(("constant", "poisson")),
-            attributes=dict(_ATTRIBUTES),
+            attributes=dict(ATTRIBUTES),
             body_bytes=random.randint(0, 300),
         ),
     )
@@ -122,7 +122,8 @@ def _client(random: Random, number: int, broker: str, rate_messages_per_s: float
     )
 
 
-def _where(random: Random) -> str:
+def random_filter(random: Random) -> str:
+    """What somebody may want of messages with these attributes."""
     symbol = random.choice(("IBM", "AMD", "SAP", "ARM"))
     low = random.randint(80, 130)
     return random.choice(

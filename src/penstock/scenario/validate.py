@@ -46,6 +46,7 @@ BROKER_FAULTS = (
     *("crash", "leave", "restart", "clock_step", "move"),
     *("disk_full", "disk_freed", "disk_slow", "disk_flip", "disk_roll_back", "disk_restore"),
 )
+CLIENT_FAULTS = ("client_crash", "client_restart", "move")
 LINK_FAULTS = ("link_down", "link_up", "link_rate")
 
 
@@ -344,7 +345,7 @@ def _validate_fault(
         if fault.broker is None:
             raise InvalidScenario(f"{where}.broker", f"a {fault.kind} needs the name of a broker")
         _known(f"{where}.broker", fault.broker, brokers)
-    if fault.kind in ("client_crash", "move"):
+    if fault.kind in CLIENT_FAULTS:
         clients = [client.name for client in scenario.client]
         if fault.client not in clients:
             advice = choose_one(fault.client or "", clients)

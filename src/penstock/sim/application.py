@@ -58,6 +58,7 @@ class Application:
         ]
         self._left: dict[int, tuple[_WaitingFlow, Identity]] = {}  # ticket -> who waits for it
         self._readers: dict[int, _Reader] = {}
+        self._life = 1
         self._count = 0
         self._ticket = 0
         self._refused_now = False
@@ -79,6 +80,28 @@ class Application:
         self._schedule(self._script)
         for flow in self._waiting:
             flow.go_on()
+
+    def restarted(self) -> None:
+        """The client lives again: it counts anew, and wants what it wanted."""
+        if self._host.incarnation == self._life:
+            return  # it had not died
+        self._life = self._host.incarnation
+        self._count = 0
+        for number, subscription in enumerate(self._spec.subscribe):
+            ended = subscription.stop is not None and subscription.stop <= self._engine.now
+            if subscription.start <= self._engine.now and not ended:
+                self._subscribe(number)
+
+    def report(self) -> None:
+        """Tell the checkers what the client's services report of its subscriptions."""
+        if self._host.machine is None:
+            return
+        for number in range(len(self._spec.subscribe)):
+            for service, report in self._verbs().reports(number).items():
+                self._tell_report(number, service, report)
+
+    def _tell_report(self, number: int, service: str, report: Any) -> None:
+        self._tell(lambda c: c.reported(self._engine.now, self._spec.name, number, service, report))
 
     def publish(
         self,
@@ -119,10 +142,10 @@ class Application:
             self._engine.at(line.time, self._publish_line, line)
 
     def _publish_line(self, line: Line) -> None:
-        if self._host.machine is not None:
-            if line.unanswered_max is None or self.streams.unanswered < line.unanswered_max:
-                self.publish(line.attributes, line.body, line.options, line.repeats)
-            self._schedule(self._script)
+        free = line.unanswered_max is None or self.streams.unanswered < line.unanswered_max
+        if self._host.machine is not None and free:
+            self.publish(line.attributes, line.body, line.options, line.repeats)
+        self._schedule(self._script)
 
     def _subscribe(self, number: int) -> None:
         if self._host.machine is None:

@@ -94,7 +94,7 @@ class SimulatedNetwork:
         for broker in scenario.broker:
             if broker.joins_at > 0.0:
                 self._gone[broker.name] = None
-                self._engine.at(broker.joins_at, self._start_broker, broker.name)
+                self._engine.at(broker.joins_at, self._start, broker.name)
         for name, host in self.hosts.items():
             if name not in self._gone:
                 host.start()
@@ -111,7 +111,7 @@ class SimulatedNetwork:
                 self._stop(fault.broker, fault.kind, fault.tail)
             case "restart":
                 assert fault.broker is not None
-                self._start_broker(fault.broker)
+                self._start(fault.broker)
             case "client_crash":
                 assert fault.client is not None
                 self._stop(fault.client, "crash", "lost")
@@ -119,6 +119,9 @@ class SimulatedNetwork:
                 assert fault.client is not None
                 assert fault.broker is not None
                 self._move(fault.client, fault.broker)
+            case "client_restart":
+                assert fault.client is not None
+                self._start(fault.client)
             case "link_down" | "link_up":
                 assert fault.link is not None
                 wire = self._wire(fault.link)
@@ -168,7 +171,7 @@ class SimulatedNetwork:
                 self._stop(name, "crash", "lost")
                 self._damage(name, "disk_restore")
             if name not in self._gone:
-                self._start_broker(name)
+                self._start(name)
 
     def _damage(self, broker: str, kind: str) -> None:
         """Change what a disk has stored, or mend it."""
@@ -184,7 +187,7 @@ class SimulatedNetwork:
         assert disk is not None, "every broker has one"
         return disk
 
-    def _start_broker(self, name: str) -> None:
+    def _start(self, name: str) -> None:
         self._gone.pop(name, None)
         host = self.hosts[name]
         if host.machine is not None:

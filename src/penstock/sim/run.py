@@ -96,6 +96,7 @@ def simulate(
     if complete:
         for application in applications.values():
             application.streams.finish()
+            application.report()
         for checker in checkers:
             checker.finish()
     for name, application in applications.items():
@@ -145,6 +146,9 @@ def _strike(network: SimulatedNetwork, watch: Watch, applications: dict[str, App
     if fault.kind == "client_crash":
         assert fault.client is not None
         applications[fault.client].streams.crashed()
+    elif fault.kind == "client_restart":
+        assert fault.client is not None
+        applications[fault.client].restarted()
     elif fault.kind == "clock_step":
         assert fault.broker is not None
         watch.fact(ClockStepped(fault.broker, fault.seconds))

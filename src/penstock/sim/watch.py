@@ -33,6 +33,7 @@ from penstock.streams.log_codec import GONE, NAME_PREFIX, NameRecord, TickMark, 
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge
 from penstock.streams.records import DurableStopped, GapNoticed, PubendCommitted
+from penstock.transport.records import LossDetected
 
 
 @dataclass
@@ -64,6 +65,7 @@ class Watch:
         self._on_sent = _listeners(checkers, "sent")
         self._on_arrived = _listeners(checkers, "arrived")
         self._on_dropped = _listeners(checkers, "dropped")
+        self._on_declared_lost = _listeners(checkers, "declared_lost")
         self._on_bought = _listeners(checkers, "bought")
         self._on_copy_sent = _listeners(checkers, "copy_sent")
         self._on_copy_arrived = _listeners(checkers, "copy_arrived")
@@ -84,6 +86,9 @@ class Watch:
             self.drops[node, record.peer, record.place, record.cause] += 1
             for listener in self._on_dropped:
                 listener(now, record)
+        elif type(record) is LossDetected:
+            for listener in self._on_declared_lost:
+                listener(now, node, record)
         elif type(record) is MessageBought:
             for listener in self._on_bought:
                 listener(now, node, record)

@@ -1,0 +1,139 @@
+"""Order and recovery over many seeds: whatever was due was delivered, or is reported as lost.
+
+`penstock storm --transport --seeds 2000 --workers 2` runs many more.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.content.message import Identity, make_message
+from penstock.errors import CheckFailed
+from penstock.kernel.trace import Delivered, NodeStarted, Published
+from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, Scenario, SubscriptionSpec
+from penstock.scenario.transport_checkers import Accounted
+from penstock.scenario.transport_storm import EVENTS_MAX, transport_storm
+from penstock.scenario.workload import PublisherSpec
+from penstock.sim.run import simulate
+from penstock.transport.records import LossDetected
+
+SEEDS = 200
+PER_TEST = 20
+# The scheme of 002 does not notice bursts, tails and first messages: these hold with sketches and ledgers.
+ACCOUNTS_FOR_ALL = False
+
+
+@pytest.mark.skipif(not ACCOUNTS_FOR_ALL, reason="002's scheme loses bursts, tails and first messages in silence")
+@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
+def test_nothing_is_lost_in_silence(first):
+    for seed in range(first, first + PER_TEST):
+        result = simulate(transport_storm(seed), seed, events_max=EVENTS_MAX)
+        if result.problems:
+            raise CheckFailed("\n".join(result.problems), replay=f".venv/bin/penstock storm --transport --seed {seed}")
+        assert result.complete, f"seed {seed} has more than {EVENTS_MAX} events"
+
+
+def test_a_storm_replays_from_its_seed():
+    assert simulate(transport_storm(11), 11).digest == simulate(transport_storm(11), 11).digest
+
+
+# What the checker means.
+
+
+def a_checker(faults=()):
+    wanted = SubscriptionSpec(where="price < 5", options={"recover": True})
+    scenario = Scenario(
+        name="account",
+        settle=1.0,
+        broker=(BrokerSpec(name="b"),),
+        client=(ClientSpec(name="p", broker="b"), ClientSpec(name="c", broker="b", subscribe=(wanted,))),
+        fault=faults,
+    )
+    checker = Accounted(scenario)
+    checker.subscribed(0.0, "c", 0, "price < 5")
+    return checker
+
+
+def a_message(count, price=1, incarnation=1):
+    return make_message(Identity("p", incarnation, count), {"price": price})
+
+
+def told(checker, lost):
+    checker.reported(40.0, "c", 0, "transport", SimpleNamespace(known_lost=lost, pending=0))
+    checker.finish()
+    return checker.problems
+
+
+def test_what_came_and_what_was_not_wanted_are_accounted_for():
+    checker = a_checker()
+    checker.published(20.0, "p", a_message(1))
+    checker.published(21.0, "p", a_message(2, price=9))
+    checker.delivered(20.1, "c", 0, a_message(1))
+    assert told(checker, 0) == []
+
+
+def test_a_loss_must_be_named_and_counted():
+    checker = a_checker()
+    checker.published(20.0, "p", a_message(1))
+    assert len(told(checker, 0)) == 2, "by its number, and in the report"
+
+
+def test_a_loss_is_named_by_its_number_which_is_not_its_count():
+    checker = a_checker()
+    checker.published(20.0, "p", a_message(7))
+    checker.declared_lost(22.0, "c", LossDetected("p", 1, 1))
+    assert told(checker, 1) == []
+
+
+def test_what_was_not_lost_must_not_be_reported():
+    checker = a_checker()
+    checker.published(20.0, "p", a_message(1))
+    checker.delivered(20.1, "c", 0, a_message(1))
+    assert told(checker, 1) == ["c reports 1 as lost; missing are 0: price < 5"]
+
+
+def test_what_a_publisher_took_with_it_when_it_died_may_be_unknown():
+    checker = a_checker((FaultSpec(at=25.0, kind="client_crash", client="p"),))
+    checker.published(10.0, "p", a_message(1))
+    checker.published(24.0, "p", a_message(2))
+    checker.published(26.0, "p", a_message(1, incarnation=2))
+    checker.declared_lost(27.0, "c", LossDetected("p", 1, 1))
+    checker.declared_lost(28.0, "c", LossDetected("p", 2, 1))
+    assert told(checker, 2) == []
+
+
+# Clients that come back.
+
+
+def test_a_publisher_that_restarts_counts_anew_and_goes_on():
+    flow = PublisherSpec(rate_messages_per_s=10.0, start=0.5, attributes={"price": 1})
+    scenario = Scenario(
+        name="restart",
+        duration=3.0,
+        broker=(BrokerSpec(name="b"),),
+        client=(
+            ClientSpec(name="p", broker="b", publish=(flow,)),
+            ClientSpec(name="c", broker="b", subscribe=(SubscriptionSpec(where="TRUE"),)),
+        ),
+        fault=(
+            FaultSpec(at=1.0, kind="client_crash", client="p"),
+            FaultSpec(at=2.0, kind="client_restart", client="p"),
+            FaultSpec(at=2.1, kind="client_restart", client="p"),
+        ),
+    )
+    trace = _Kept()
+    assert simulate(scenario, 1, trace=trace).problems == []
+    lives = [record.incarnation for node, record in trace.records if node == "p" and isinstance(record, NodeStarted)]
+    sent = [(r.incarnation, r.count) for _, r in trace.records if isinstance(r, Published)]
+    came = [(r.incarnation, r.count) for _, r in trace.records if isinstance(r, Delivered)]
+    assert lives == [1, 2]
+    assert [count for life, count in sent if life == 2] == list(range(1, 11))
+    assert [one for one in came if one[0] == 2] == [one for one in sent if one[0] == 2]
+
+
+class _Kept:
+    def __init__(self):
+        self.records = []
+
+    def write(self, time, node, record):
+        self.records.append((node, record))
