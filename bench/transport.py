@@ -1,6 +1,6 @@
 """What does the transport cost? Run: `python bench/transport.py [--quick] [--json FILE]`.
 
-Three questions, a table each:
+Five questions, a table each:
 
     publisher    microseconds of the processor and bytes that the header adds to a message, for each size and form of
                  the record; 10 attributes, of which half change from message to message
@@ -9,9 +9,14 @@ Three questions, a table each:
                  takes the header off
     sessions     10,000 publishers heard by one client, 20 messages each: memory per session, and what is kept when all
                  caches are full
+    in order     the product's defaults, messages of six attributes of all types, nothing lost and nothing overtaken:
+                 microseconds per message at the publisher and at a subscriber with a range, order and recovery; and at
+                 a subscriber with 10,000 sessions, which the messages come from in turn; bytes that the header adds
+    one process  publisher, broker and subscriber in one process, over loopback: messages per second of the processor,
+                 from the first publish() to the last message read, with the transport (`ordered`, `recover`) and without
 
-Everything is one thread, without any network: the machines are called directly, so this is what the protocol itself
-costs and nothing else. Contenders take turns; the median of the rounds counts.
+All but the last is one thread, without any network: the machines are called directly, so this is what the protocol
+itself costs and nothing else. Contenders take turns; the median of the rounds counts.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +40,9 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.randomness import generator
 from penstock.kernel.timers import ServiceTimers, Timers
+from penstock.live.client.network import connect
+from penstock.live.event_loop import run
+from penstock.testing import embedded_network
 from penstock.transport.bearer import BearerPublish
 from penstock.transport.config import TransportConfig
 from penstock.transport.transport import Transport
@@ -156,6 +165,113 @@ def session_rows(sessions: int) -> list[Row]:
     }]  # fmt: skip
 
 
+def six_attributes(publisher: str, count: int) -> list[Message]:
+    """Text, numbers and a boolean, as in a quote."""
+    source = random.Random(3)
+    symbols = [f"symbol{number}" for number in range(15)]
+    return [
+        make_message(
+            Identity(publisher, 1, number),
+            {
+                "symbol": source.choice(symbols),
+                "price": source.uniform(0.0, 1_000.0),
+                "volume": source.randrange(10_000),
+                "place": f"place-{source.randrange(20)}",
+                "urgent": source.random() < 0.2,
+                "kind": "tick",
+            },
+            bytes(64),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def in_order_rows(count: int, rounds: int, sessions: int) -> list[Row]:
+    plain = six_attributes("publisher", count)
+    arriving = sent(TransportConfig(), plain)
+    publisher, subscriber = [], []
+    for _ in range(rounds):
+        began = time.process_time()
+        sent(TransportConfig(), plain)
+        publisher.append((time.process_time() - began) / count)
+        subscriber.append(take_in_order(arriving) / count)
+    header = statistics.fmean(w.size_bytes - p.size_bytes for w, p in zip(arriving[50:], plain[50:], strict=True))
+    return [
+        {"part": "publisher", "us_per_message": round(statistics.median(publisher) * 1e6, 2)},
+        {"part": "subscriber", "us_per_message": round(statistics.median(subscriber) * 1e6, 2)},
+        {
+            "part": f"subscriber, {sessions:,} sessions",
+            "us_per_message": round(_with_sessions(sessions) * 1e6, 2),
+        },
+        {"part": "header, bytes", "us_per_message": round(header, 1)},
+    ]
+
+
+def take_in_order(arriving: list[Message]) -> float:
+    """A subscriber with a range that wants all of them."""
+    transport, timers = make_transport("subscriber", TransportConfig(), publishes=False)
+    transport.subscribe(0, parse_predicate("price >= 0"), ordered=True, recover=True, now=0.0)
+    began = time.process_time()
+    for place, message in enumerate(arriving):
+        _arrive(transport, timers, message, place / RATE + 0.05)
+    return time.process_time() - began
+
+
+def _arrive(transport: Transport, timers: Timers, message: Message, now: float) -> None:
+    while (timer := timers.pop_due(now)) is not None:
+        transport.expired(int(timer[1]), timer[2:], now=now)
+    transport.arrived((0,), message, now=now)
+
+
+def _with_sessions(sessions: int) -> float:
+    """Seconds per message when so many publishers speak in turn, 10,000 messages/s in all, sessions made before."""
+    each = 6
+    template = six_attributes("template", each)
+    streams = []
+    for number in range(sessions):
+        name = f"publisher-{number}"
+        own = [Message(Identity(name, 1, m.identity.count), m.attributes, m.body, m.size_bytes) for m in template]
+        streams.append(sent(TransportConfig(), own))
+    transport, timers = make_transport("subscriber", TransportConfig(), publishes=False)
+    transport.subscribe(0, parse_predicate("price >= 0"), ordered=True, recover=True, now=0.0)
+    now, gap, began = 0.0, 1.0 / 10_000.0, 0.0
+    for turn in range(each):
+        if turn == 1:
+            began = time.process_time()
+        for stream in streams:
+            now += gap
+            _arrive(transport, timers, stream[turn], now)
+    return (time.process_time() - began) / (sessions * (each - 1))
+
+
+def one_process_rows(count: int, rounds: int) -> list[Row]:
+    times: dict[str, list[float]] = {"with the transport": [], "without": []}
+    for _ in range(rounds):
+        for name, found in times.items():
+            found.append(run(_through_one_process(count, transported=name != "without")))
+    return [{"case": name, "messages_per_s": round(count / statistics.median(found))} for name, found in times.items()]
+
+
+async def _through_one_process(count: int, *, transported: bool) -> float:
+    """Seconds for so many messages, 1,000 under way at most."""
+    settings = {"transport": TransportConfig()} if transported else {}
+    plain = six_attributes("publisher", 1_000)
+    async with embedded_network(("a",)) as brokers, AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(connect(brokers.urls["a"], name="publisher", **settings))
+        subscriber = await stack.enter_async_context(connect(brokers.urls["a"], name="subscriber", **settings))
+        options = {"ordered": True, "recover": True} if transported else {}
+        messages_read = await subscriber.subscribe("price >= 0", queue_max=count, **options).open()
+        read, began = 0, time.process_time()
+        for number in range(count):
+            await publisher.publish(plain[number % 1_000].attributes, plain[0].body)
+            if number % 500 == 499:
+                while read < number - 500:
+                    read += len(await messages_read.take(10_000))
+        while read < count:
+            read += len(await messages_read.take(10_000))
+        return time.process_time() - began
+
+
 def table(title: str, rows: list[Row]) -> str:
     names = list(rows[0])
     lines = [f"### {title}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
@@ -172,6 +288,8 @@ def main() -> None:
         "publisher": publisher_rows(count, rounds),
         "subscriber": subscriber_rows(count, rounds),
         "sessions": session_rows(sessions),
+        "in order": in_order_rows(count, rounds, sessions),
+        "one process": one_process_rows(count, rounds),
     }
     print(f"Python {platform.python_version()}, {count} messages, median of {rounds} rounds\n")
     for title, rows in found.items():
