@@ -29,7 +29,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -113,10 +113,8 @@ class LossyWire:
 
 
 def _put(device: int, packet: bytes) -> None:
-    try:
+    with suppress(OSError):  # the measurement is over
         os.write(device, packet)
-    except OSError:
-        pass  # the measurement is over
 
 
 def _tun(namespace: str) -> int:
