@@ -11,7 +11,6 @@ import penstock
 from penstock.testing import embedded_network
 
 COUNT = 300
-PUBLISHER = penstock.TransportConfig(heartbeat_interval=0.1)  # tells of the last messages, which none follows
 CAREFUL = penstock.TransportConfig(late="hold")  # wait for what is being recovered, two seconds at most
 
 
@@ -37,7 +36,7 @@ async def main(here: str, there: str) -> None:
         careful.subscribe("number > 0", ordered=True, recover=True) as repaired,
         penstock.connect(there, name="plain") as plain,
         plain.subscribe("number > 0") as bare,
-        penstock.connect(here, name="exchange", transport=PUBLISHER) as exchange,
+        penstock.connect(here, name="exchange", transport=True) as exchange,
         asyncio.TaskGroup() as group,
     ):
         reading = {"careful": group.create_task(read(repaired)), "plain": group.create_task(read(bare))}

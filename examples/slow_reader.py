@@ -11,7 +11,7 @@ from collections import Counter
 import penstock
 from penstock.testing import embedded_network
 
-CONTROL = penstock.TransportConfig(congestion=True, record_entries=2)  # the same on both sides
+CONTROL = penstock.TransportConfig(congestion=True)  # the same on both sides
 PRICES = 800
 
 

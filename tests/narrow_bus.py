@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from foreign_bus import Bus, Carried, Member
 from penstock.content.envelope import DATA, kind_of
 from penstock.content.message import Message, Value
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.sender.rate_limiter import FlowReport
 
 DELAY = 0.02
-CONFIG = TransportConfig(congestion=True, record_entries=2, when_full="drop", publisher_answers=False)
+CONFIG = papers_config(congestion=True, record_entries=2, when_full="drop", publisher_answers=False)
 
 
 @dataclass

@@ -37,7 +37,8 @@ from penstock.overlay.packets import (
 )
 from penstock.pricing.packets import Bought, PricedPublication, PricedPublish
 from penstock.testing import ClientMachine, Flight, Pump
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
+from penstock.transport.ledgers.record import VERSION, decode_data_header
 from penstock.transport.wire import control_messages as control
 from penstock.transport.wire.header import decode_header
 
@@ -239,7 +240,8 @@ def message_text(message: Message) -> str:
         return _content(message)
     header, inside = opened(message)
     if kind == DATA:
-        read = decode_header(header, 0, entry_bits=TransportConfig().record_bits)
+        ours = header[:1] == bytes([VERSION])
+        read = decode_data_header(header) if ours else decode_header(header, 0, entry_bits=papers_config().record_bits)
         return f"{_content(inside)} [sequence {read.sequence}, record of {read.record_size}]"
     if kind == control.REQUEST:
         key = control.decode_control(header, control.Request).key

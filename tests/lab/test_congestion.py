@@ -24,7 +24,8 @@ from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, DumbbellPair,
 from penstock.overlay.packets import Publication
 from penstock.scenario.validate import validate
 from penstock.sim.run import simulate
-from penstock.transport.wire.header import Control, encode_header
+from penstock.transport.wire.flow_fields import Control
+from penstock.transport.wire.header import encode_header
 
 END_TO_END = ("cacc-variable-load", "cacc-covered-receiver")
 

@@ -19,7 +19,7 @@ from penstock.lab.setups.subscriptions import HEAVY_MATCH, HEAVY_SUBSCRIPTION
 from penstock.overlay.topology import Topology
 from penstock.scenario.validate import validate
 from penstock.scenario.workload import attribute_source
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_set_ups_are_the_same_each_time_they_are_made():
 
 
 def test_a_transport_can_be_put_on_all_clients(scenario):
-    config = TransportConfig(record_entries=25)
+    config = papers_config(record_entries=25)
     made = with_transport(scenario, config, ordered=True)
     validate(made)
     assert all(client.services == {"transport": config} for client in made.client)

@@ -12,7 +12,7 @@ from penstock.lab.setups import recovery_network
 from penstock.lab.setups.recovery import match_probabilities, receivers_of_classes
 from penstock.scenario.validate import validate
 from penstock.scenario.workload import attribute_source, publication_times
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 
 SAMPLES = 4_000
 
@@ -124,7 +124,7 @@ def asked_for(scenario):
 
 
 def test_all_clients_get_the_transport_and_subscriptions_recover(brokers):
-    config = TransportConfig(record_entries=10)
+    config = papers_config(record_entries=10)
     made = recovery_network(brokers, scale="smoke", transport=config)
     validate(made)
     assert all(client.services == {"transport": config} for client in made.client)

@@ -32,13 +32,13 @@ from penstock.lab.engine.view import View
 from penstock.lab.setups import chain
 from penstock.scenario.spec import SubscriptionSpec
 from penstock.sim.run import simulate
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.ordering.latch import make_latch
 from penstock.transport.ordering.reorder_buffer import ReorderBuffer
 from penstock.transport.wire.header import Header
 
-RECORDED = TransportConfig(record_entries=8, record_bits=128)
-BASIC = TransportConfig(record_entries=0)
+RECORDED = papers_config(record_entries=8, record_bits=128)
+BASIC = papers_config(record_entries=0)
 
 
 @st.composite
@@ -58,7 +58,7 @@ def pair_of(case, relevant=None):
 
 
 def static(latch):
-    return TransportConfig(latch="static", static_latch=latch, record_entries=0)
+    return papers_config(latch="static", static_latch=latch, record_entries=0)
 
 
 @given(arrivals())
@@ -91,7 +91,7 @@ def test_a_replayed_header_means_what_a_real_one_means(case, seed):
     """The same machine is fed with headers that hold real encodings, and asked about them as a client would be."""
     random = Random(seed)
     departures = case[0]
-    scheme = RECORDED.scheme
+    scheme = RECORDED.encoding
     subscription = parse_predicate("topic = 'a' OR topic = 'b'")
     wanted = scheme.routing_encodings(subscription)
     encodings = [scheme.encode_message({"topic": random.choice("abcde")}) for _ in departures]
@@ -205,7 +205,7 @@ def test_a_run_on_spark_gives_what_a_plain_loop_gives(view, scenario):
 
 
 def relevant_bytes(subscription, attributes):
-    scheme = RECORDED.scheme
+    scheme = RECORDED.encoding
     wanted = scheme.routing_encodings(subscription)
     encodings = [scheme.encode_message(msgspec.json.decode(text)) for text in attributes]
     return bytes(any(bloom.matches(one, message) for one in wanted) for message in encodings)

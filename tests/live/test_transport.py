@@ -35,16 +35,15 @@ from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, S
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
 from penstock.testing import embedded_network
+from penstock.transport.config import papers_config
 from penstock.transport.wire.header import encode_header
 
 SEED = 7
 MESSAGES = 1500
 LOSS = 0.06
 TICKS = "topic = 'tick'"
-SENDS = penstock.TransportConfig(heartbeat_interval=0.2)
-CAREFUL = penstock.TransportConfig(
-    late="hold", violation_probability=0.01, requests_max=6, distance_first=0.02, heartbeat_below=1.0
-)
+SENDS = penstock.TransportConfig()
+CAREFUL = penstock.TransportConfig(late="hold", violation_probability=0.01)
 
 
 def lossy() -> Scenario:
@@ -233,9 +232,9 @@ def test_forged_headers_are_refused_and_counted_and_good_messages_come_as_before
     async def forging() -> None:
         async with (
             a_broker() as broker,
-            penstock.connect(url(broker)) as there,
+            penstock.connect(url(broker), transport=papers_config()) as there,
             there.subscribe("n >= -1", ordered=True, recover=True) as messages,
-            penstock.connect(url(broker), name="good", transport=True) as good,
+            penstock.connect(url(broker), name="good", transport=papers_config()) as good,
         ):
             for n in range(20):
                 await good.publish({"n": n})
@@ -307,7 +306,7 @@ def test_what_the_transport_needs_and_the_broker_refused_is_asked_for_again(
         async with a_broker() as broker:
             machine = broker.node.machine(Broker)
             machine._config = BrokerConfig(subscriptions_per_client_max=1)
-            async with penstock.connect(url(broker), name="full", transport=True):  # an inbox and requests
+            async with penstock.connect(url(broker), name="full", transport=papers_config()):  # an inbox and requests
                 await until(lambda: "full: the broker refuses a subscription that a service needs" in caplog.text)
                 machine._config = BrokerConfig()
                 await until(lambda: subscriptions(broker) == 2)

@@ -13,11 +13,12 @@ import pytest
 
 from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
 from penstock.content.envelope import DATA, kind_of, opened
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.receiver.rate_controller import RateController, receiver_hash
 from penstock.transport.records import FlowLimited
 from penstock.transport.wire.control_messages import ECHO, FEEDBACK, TO, Feedback, decode_control
-from penstock.transport.wire.header import Control, Header, decode_header, encode_header, whole_entry
+from penstock.transport.wire.flow_fields import Control
+from penstock.transport.wire.header import Header, decode_header, encode_header, whole_entry
 
 
 def headers(bus: NarrowBus) -> list[tuple[float, Header]]:
@@ -33,7 +34,7 @@ def headers(bus: NarrowBus) -> list[tuple[float, Header]]:
 def controller_of(bus: NarrowBus, name: str) -> RateController:
     transport = bus.members[name].transport
     assert transport is not None
-    (session,) = transport._sessions.values()
+    (session,) = transport.scheme._sessions.values()
     assert session.rate_controller is not None
     return session.rate_controller
 
@@ -209,7 +210,7 @@ def test_stale_entries_are_discarded() -> None:
 
 def test_exact_filters_may_stand_in_for_encodings() -> None:
     """Section III-B2: the encoding is an optimisation, and can be removed."""
-    exact = TransportConfig(
+    exact = papers_config(
         congestion=True, record_entries=2, when_full="drop", publisher_answers=False, feedback_exact=True
     )
     bus = a_bus(9, exact)

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from narrow_bus import NarrowBus, Path, a_bus
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.records import RepairSent
 from penstock.transport.wire.control_messages import FEEDBACK
 
@@ -53,7 +53,7 @@ def test_a_covered_subscriber_needs_no_control_of_its_own() -> None:
 
 def test_recovery_and_congestion_control_work_together() -> None:
     """Sections 1.2 and 5.3.6: repairs take tokens, so asking for what was lost does not keep the way full."""
-    both = TransportConfig(congestion=True, record_entries=2, when_full="drop")
+    both = papers_config(congestion=True, record_entries=2, when_full="drop")
     bus, path = a_bus(5, both), Path(100.0)
     bus.add("B", both)
     bus.subscribe("B", 1, "kind = 'bulk'", recover=True)

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from penstock.kernel import delay_laws as laws
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.ordering.latch import make_latch
 from penstock.transport.ordering.reorder_buffer import OrderingStep, ReorderBuffer
 from penstock.transport.wire.header import Header
@@ -87,7 +87,7 @@ class RequestOutcome:
 def ordered(
     pair: Pair, record: int, *, kind: type[ReorderBuffer[int]] = ReorderBuffer, hops: int = 2, **how: Any
 ) -> RequestOutcome:
-    config = TransportConfig(record_entries=record, **how)
+    config = papers_config(record_entries=record, **how)
     order = kind(config, make_latch(config, hops))
     released: list[int] = []
     lost: list[int] = []
@@ -286,7 +286,7 @@ def test_3_2_2_a_clock_s_offset_and_drift_hardly_matter() -> None:
     order = pair.in_order_of_arrival()
     waits = []
     for offset, drift in ((0.0, 0.0), (1e4, 0.0), (0.0, 5e-5)):
-        config = TransportConfig()
+        config = papers_config()
         latch = make_latch(config, 3)
         departures, arrivals = pair.departures * (1.0 + drift) + offset, pair.arrivals
         base = order[0]

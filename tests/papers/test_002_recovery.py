@@ -24,7 +24,7 @@ from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import Record
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.records import GaveUp, RepairSent, RequestReceived, RequestSent
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
 from penstock.transport.recovery.repair_cache import RepairCache, RequestMeans, needed_size, next_size
@@ -59,7 +59,7 @@ class Client:
     def __init__(self, group: Group, name: str, where: str, config: TransportConfig, seed: int) -> None:
         self.group, self.name = group, name
         self.predicate = parse_predicate(where)
-        encodings = config.scheme.routing_encodings(self.predicate)
+        encodings = config.encoding.routing_encodings(self.predicate)
         self.wants_requests = parse_predicate(requests_where(encodings, config.domain))
         self.timers, identities = Timers(), ControlIdentities(name, 1)
         self.distances = DistanceEstimator(name, config, identities)
@@ -115,7 +115,7 @@ class Group:
 
     def __init__(self, *, loss: float = 0.0, delay: float = 0.05, seed: int = 1, **config: Any) -> None:
         config.setdefault("echo_interval", 0.0)
-        self.config = TransportConfig(**config)
+        self.config = papers_config(**config)
         self.loss, self.delay, self.seed = loss, delay, seed
         self.delays: dict[tuple[str, str], float] = {}
         self.random = Random(seed)
@@ -145,7 +145,7 @@ class Group:
 
     def lost(self, key: Key, attributes: Attributes, *names: str) -> None:
         for name in names:
-            encoding = self.config.scheme.encode_message(attributes)
+            encoding = self.config.encoding.encode_message(attributes)
             self.apply(self.clients[name], self.clients[name].requests.lost(key, encoding, self.now))
 
     def run(self, until: float = float("inf")) -> None:
@@ -292,20 +292,20 @@ def test_4_2_2_every_request_reaches_everybody_whose_filter_the_message_matches(
 ) -> None:
     """4.2.2: bits(B_F) is a subset of bits(B_m), so the request matches the subscription for requests: no false
     negatives."""
-    config = TransportConfig()
+    config = papers_config()
     names = data.draw(st.lists(st.sampled_from(sorted(attributes)), min_size=1, unique=True))
     where = " AND ".join(f"{name} = {attributes[name]!r}" for name in names)
-    wants = parse_predicate(requests_where(config.scheme.routing_encodings(parse_predicate(where)), config.domain))
+    wants = parse_predicate(requests_where(config.encoding.routing_encodings(parse_predicate(where)), config.domain))
     request = Request(M5, "B", 0.0, 0.1, 2.0, 2.0, 1)
     asked = request_to_peers(
-        ControlIdentities("B", 1), request, config.scheme.encode_message(attributes), config.domain
+        ControlIdentities("B", 1), request, config.encoding.encode_message(attributes), config.domain
     )
     assert wants.matches(asked.attributes)
 
 
 def test_4_2_2_requests_can_stay_within_a_domain() -> None:
     """4.2.2: policies such as restricting requests to one administrative domain are a matter of one attribute."""
-    scheme = TransportConfig().scheme
+    scheme = papers_config().encoding
     encodings = scheme.routing_encodings(parse_predicate("news = 'sport'"))
     request = Request(M5, "B", 0.0, 0.1, 2.0, 2.0, 1)
     asked = request_to_peers(ControlIdentities("B", 1), request, scheme.encode_message(SPORT), "north")
@@ -317,7 +317,7 @@ def test_4_2_2_a_designated_cache_answers_for_those_that_keep_nothing() -> None:
     """4.2.2: it is easy to use designated cache nodes; the others only ask."""
     group, receivers = Group(answers=False), []
     receivers = [group.add(f"r{number}") for number in range(4)]
-    group.config = TransportConfig(echo_interval=0.0)
+    group.config = papers_config(echo_interval=0.0)
     cache = group.add("cache", "news = 'sport'")
     for client in (cache, receivers[0], receivers[1]):
         client.has(M5, message(5), 0.0)
@@ -395,7 +395,7 @@ def race(distance: str, seed: int) -> str:
         group.delays[pair] = 0.01
     for name in ("near", "far", "P", "B"):
         group.add(name)
-    group.config = TransportConfig()
+    group.config = papers_config()
     for name, others in {"near": ("B", "P"), "far": ("B", "P")}.items():
         for other in others:
             group.apply(group.clients[name], group.clients[name].distances.ask(other, 0.0))
@@ -459,7 +459,7 @@ def test_r1_a_ring_of_the_needed_size_has_the_message_when_the_average_request_c
     rate = random.uniform(5.0, 200.0)
     asked = RequestMeans(random.uniform(0.05, 0.5), 2.0, 2.0, random.uniform(0.05, 0.5))
     for places, found in ((ceil(needed_size(asked, rate)) + 1, True), (int(needed_size(asked, rate)) - 1, False)):
-        cache = RepairCache(TransportConfig(cache_min=places, cache_max=places))
+        cache = RepairCache(papers_config(cache_min=places, cache_max=places))
         wait = asked.to_publisher + 1 / rate + 3.0 * asked.to_publisher + asked.to_requester
         for number in range(int(wait * rate) + 1):  # the lost message, and what came after it, until the request comes
             cache.put(Key("P", 1, number), message(1), 0.0, number / rate)

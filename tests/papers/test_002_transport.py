@@ -11,13 +11,13 @@ import pytest
 from foreign_bus import Bus
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.content.message import Message
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.records import LossDetected, Recovered, RepairSent, RequestSent
 from penstock.transport.session import detection_probability
 from penstock.transport.wire.control_messages import HEARTBEAT, REPAIR, REQUEST, Request, decode_control
 from penstock.transport.wire.header import decode_header
 
-PEERS = TransportConfig(publisher_answers=False, cache_min=50)
+PEERS = papers_config(publisher_answers=False, cache_min=50)
 SPORT = "news = 'sport'"
 
 
@@ -61,11 +61,11 @@ def test_4_1_2_a_reader_tells_a_lost_message_from_one_that_it_never_wanted() -> 
 
 def test_3_2_6_the_record_lists_the_latest_publications_of_the_sender() -> None:
     """3.2.6 and erratum B5: entry i of the record on message k is the encoding of message k - i."""
-    bus = a_bus(TransportConfig(record_entries=3), {"a": "TRUE"})
+    bus = a_bus(papers_config(record_entries=3), {"a": "TRUE"})
     for number in range(1, 8):
         bus.publish("p", {"n": number}, at=0.1 * number)
     bus.run(2.0)
-    scheme = TransportConfig().scheme
+    scheme = papers_config().encoding
     for carried in bus.control_messages(DATA):
         header = decode_header(opened(carried.message)[0], 0, entry_bits=256)
         before = range(header.sequence - 1, max(0, header.sequence - 4), -1)
@@ -75,7 +75,7 @@ def test_3_2_6_the_record_lists_the_latest_publications_of_the_sender() -> None:
 @pytest.mark.parametrize(("gap", "found"), [(1, True), (3, True), (4, False)])
 def test_3_3_a_loss_is_found_if_one_of_the_next_k_publications_comes(gap: int, found: bool) -> None:
     """3.3 and 4.3: with a record of three entries, the third message after it still tells, the fourth does not."""
-    bus = a_bus(TransportConfig(record_entries=3, publisher_answers=False), {"a": SPORT})
+    bus = a_bus(papers_config(record_entries=3, publisher_answers=False), {"a": SPORT})
     lose(bus, ("a", 2))
     wanted = {1, 2, 2 + gap}
     for number in range(1, 9):
@@ -87,7 +87,7 @@ def test_3_3_a_loss_is_found_if_one_of_the_next_k_publications_comes(gap: int, f
 def test_4_2_5_recovery_begins_when_the_latch_has_expired() -> None:
     """4.2.5: if the missing message arrives within the latch "the delivery proceeds as usual"."""
     for arrives_after, expected_requests in ((0.3, False), (30.0, True)):
-        bus = a_bus(TransportConfig(latch="static", static_latch=0.5, publisher_answers=False), {"a": "TRUE"})
+        bus = a_bus(papers_config(latch="static", static_latch=0.5, publisher_answers=False), {"a": "TRUE"})
         lose(bus, ("a", 3))
         for number in range(1, 6):
             bus.publish("p", {"n": number}, at=0.1 * number)
@@ -116,7 +116,7 @@ def test_4_2_2_a_request_reaches_who_cached_the_message_under_another_filter() -
 def test_4_2_2_figure_4_1() -> None:
     """A, B and C want m5; B and C lose it; m9 reveals it; one asks, the other receives it; A repairs; each has it
     once."""
-    config = TransportConfig(publisher_answers=False, cache_min=50, request_spread=20.0, distance_first=0.01)
+    config = papers_config(publisher_answers=False, cache_min=50, request_spread=20.0, distance_first=0.01)
     bus = a_bus(config, {"a": SPORT, "b": SPORT, "c": SPORT})
     lose(bus, ("b", 5), ("c", 5))
     for number in range(1, 10):
@@ -144,7 +144,7 @@ def test_4_2_2_a_request_says_which_message_and_not_what_is_in_it() -> None:
     sent = decode_control(opened(request)[0], Request)
     assert (sent.key.publisher, sent.key.sequence, sent.requester) == ("p", 2, "a")
     bits = {name for name in request.attributes if name.startswith("_b")}
-    encoding = TransportConfig().scheme.encode_message({"news": "sport", "team": "t2"})
+    encoding = papers_config().encoding.encode_message({"news": "sport", "team": "t2"})
     assert len(bits) == encoding.bit_count()
     assert not {"news", "team"} & set(request.attributes)
 
@@ -154,7 +154,7 @@ def test_4_2_2_requests_can_be_kept_within_one_domain() -> None:
     bus = Bus(11, stage=0.0)
     bus.add("p", PEERS, publishes=True)
     for name, domain in (("a", "east"), ("b", "west"), ("c", "east")):
-        bus.add(name, TransportConfig(publisher_answers=False, cache_min=50, domain=domain))
+        bus.add(name, papers_config(publisher_answers=False, cache_min=50, domain=domain))
         bus.subscribe(name, 1, SPORT, ordered=True, recover=True)
     lose(bus, ("a", 2), ("c", 3))
     for number in range(1, 6):
@@ -166,7 +166,7 @@ def test_4_2_2_requests_can_be_kept_within_one_domain() -> None:
 
 def test_4_2_2_designated_nodes_can_keep_messages_for_all_others() -> None:
     """4.2.2: "designated cache nodes" answer; the others need keep nothing."""
-    reader = TransportConfig(publisher_answers=False, answers=False)
+    reader = papers_config(publisher_answers=False, answers=False)
     bus = a_bus(reader, {"a": SPORT, "b": SPORT})
     bus.add("cache", PEERS)
     bus.subscribe("cache", 1, "EXISTS news", recover=True)
@@ -193,7 +193,7 @@ def test_4_2_3_a_repair_for_one_disturbs_nobody_else() -> None:
     """4.2.3: a unicast reply, when a republished message "would reach many receivers that already received" it."""
     received = {}
     for repair_to in ("all", "requester"):
-        config = TransportConfig(publisher_answers=False, cache_min=50, repair_to=repair_to)
+        config = papers_config(publisher_answers=False, cache_min=50, repair_to=repair_to)
         bus = a_bus(config, {"a": SPORT, "b": SPORT, "c": SPORT})
         lose(bus, ("a", 2))
         for number in range(1, 6):
@@ -208,7 +208,7 @@ def test_4_2_3_a_repair_for_one_disturbs_nobody_else() -> None:
 @pytest.mark.parametrize(("matched", "loss", "entries"), [(0.05, 0.1, 10), (0.2, 0.05, 5), (0.5, 0.3, 2)])
 def test_4_3_equation_4_1_is_what_happens(matched: float, loss: float, entries: int) -> None:
     """Equation (4.1): 1 - (1 - P_match + P_match P_loss)^R of the losses are noticed."""
-    config = TransportConfig(record_entries=entries, record_bits=1024, publisher_answers=False, answers=False)
+    config = papers_config(record_entries=entries, record_bits=1024, publisher_answers=False, answers=False)
     bus = Bus(1, loss=loss, stage=0.0)
     bus.add("p", config, publishes=True)
     bus.add("a", config)
@@ -226,7 +226,7 @@ def test_4_3_heartbeats_help_those_who_receive_too_little() -> None:
     """4.3: soft-state messages that carry a record find what the next publication would be too late to tell."""
     found = {}
     for interval in (0.0, 0.5):
-        config = TransportConfig(record_entries=3, heartbeat_interval=interval)
+        config = papers_config(record_entries=3, heartbeat_interval=interval)
         bus = Bus(3, loss=0.1, stage=0.0)
         bus.add("p", config, publishes=True)
         bus.add("a", config)

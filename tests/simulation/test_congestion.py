@@ -21,7 +21,7 @@ from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, S
 from penstock.scenario.storm import storm
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import simulate
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.records import FlowLimited, MessageWithheld
 
 SECONDS = 15.0
@@ -82,9 +82,7 @@ def dumbbell(config: TransportConfig | None) -> Scenario:
 
 
 def a_config(control: Literal["equation", "window"]) -> TransportConfig:
-    return TransportConfig(
-        record_entries=2, congestion=True, when_full="drop", publisher_answers=False, control=control
-    )
+    return papers_config(record_entries=2, congestion=True, when_full="drop", publisher_answers=False, control=control)
 
 
 @cache
@@ -135,16 +133,19 @@ def with_control(scenario: Scenario, seed: int) -> Scenario:
         return replace(
             client,
             subscribe=subscriptions,
-            services={"transport": _drawn(random)},
+            services={"transport": _drawn(random, "papers" if seed % 2 else "ledgers")},
             clock_offset=random.uniform(-1e6, 1e6),
             clock_drift=random.uniform(-1e-4, 1e-4),
         )
 
-    return replace(scenario, name=f"control-{scenario.name}", client=tuple(map(changed, scenario.client)))
+    checks = tuple(name for name in scenario.check if name != "transport-accounted")  # that has storms of its own
+    clients = tuple(map(changed, scenario.client))
+    return replace(scenario, name=f"control-{scenario.name}", client=clients, check=checks)
 
 
-def _drawn(random: Random) -> TransportConfig:
+def _drawn(random: Random, scheme: Literal["ledgers", "papers"]) -> TransportConfig:
     return TransportConfig(
+        scheme=scheme,
         record_entries=random.choice((2, 10)),
         congestion=random.random() < 0.9,
         control=random.choice(("equation", "window")),

@@ -132,7 +132,7 @@ def a_loss_is_repaired() -> Transcript:
     )
     brokers(transcript, (0, 1))
     client(transcript, "reader", "b1")
-    client(transcript, "writer", "b0", transport=TransportConfig(record_entries=2))
+    client(transcript, "writer", "b0", transport=TransportConfig())
     transcript.advance(1.0)
     subscribe(transcript, "reader", "symbol = 'IBM'", ordered=True, recover=True)
     transcript.advance(1.0)

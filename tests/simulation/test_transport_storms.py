@@ -19,11 +19,8 @@ from penstock.transport.records import LossDetected
 
 SEEDS = 200
 PER_TEST = 20
-# The scheme of 002 does not notice bursts, tails and first messages: these hold with sketches and ledgers.
-ACCOUNTS_FOR_ALL = False
 
 
-@pytest.mark.skipif(not ACCOUNTS_FOR_ALL, reason="002's scheme loses bursts, tails and first messages in silence")
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
 def test_nothing_is_lost_in_silence(first):
     for seed in range(first, first + PER_TEST):

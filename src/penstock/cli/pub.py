@@ -42,7 +42,6 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.-]*=.+")
 
 Message = tuple[dict[str, "Value"], bytes]
 UNDER_WAY_MAX = 200  # messages that wait for the disk of a stream
-HEARTBEAT_INTERVAL = 0.2  # seconds: the last messages are announced several times while the command lingers
 
 
 def pub_command(
@@ -170,7 +169,7 @@ async def _publish(
 
     transport = None
     if settings is not None:
-        transport = TransportConfig(heartbeat_interval=HEARTBEAT_INTERVAL, congestion=settings.congestion)
+        transport = TransportConfig(congestion=settings.congestion)
     async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
         done.broker = str(network.address)
         try:

@@ -6,9 +6,10 @@ It is checked twice. By number: of every message that was due and did not come, 
 is lost. By count, for clients with a single subscription that is in force at the end: what the report has for lost is
 what is missing, neither less nor more.
 
-Due is what matches and was published while the subscription was in force, `settle` after it began and before it ended.
-What was published nearer to these ends may come, or be reported, or neither. The same holds for what a publisher said
-in the last TOLD seconds before it crashed: nobody who has not received it can know that it was ever there.
+Due is what matches and was published while the subscription was in force, `settle` after it began and TOLD before it
+ended: whoever unsubscribes sooner than publishers tell of all their messages is not there to be told. What was
+published nearer to these ends may come, or be reported, or neither. The same holds for what a publisher said in the
+last TOLD seconds before it crashed: nobody who has not received it can know that it was ever there.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Accounted(Checker):
                 continue
             if not span.predicate.matches(sent.message.attributes):
                 continue
-            within = span.begun + settle <= sent.time and (end is None or sent.time + settle <= end)
+            within = span.begun + settle <= sent.time and (end is None or sent.time + TOLD <= end)
             (due if within and not self._untold(sent) else may).append(sent)
         return due, may
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -45,6 +45,11 @@ class TransportOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """Settings of one client's transport. Times are in seconds."""
 
+    # Which scheme. Both ends must have the same.
+    scheme: Literal["ledgers", "papers"] = (
+        "ledgers"  # papers: that of 002; settings marked (papers) have no effect else
+    )
+
     # The publication record (002 sections 3.2.6 and 3.3).
     record_entries: int = 10  # k: 25 and 5 in chapter 3, 10 in chapter 4, 2 in chapter 5
     record_bits: int = 256  # of one entry: 128 in chapter 3, 256 in chapters 4 and 5 (erratum B3)
@@ -55,7 +60,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # Ordering (002 sections 3.2.5 and 3.4).
     latch: LatchName = "two-laplace"
     quantile: Literal["exact", "appendix"] = "exact"  # erratum O1
-    violation_probability: float = 0.05  # P_t
+    violation_probability: float = 0.0  # P_t; 0: none stated, see `latch_probability`
     delay_samples: int = 25  # q
     static_latch: float = 0.030  # CST-30 of Figure 3.11
     hops: int = 0  # brokers on the way, for the latches that ask; 0: as the header says, 2 if it does not
@@ -81,7 +86,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     repair_to: Literal["all", "requester"] = "all"  # republished, or sent to the requester alone (4.2.3)
     answers: bool = True  # this client keeps messages and sends repairs
     publisher_answers: bool = True  # so it does for what it published itself, from a ring of its own
-    published_kept: int = 2_000  # the size of that ring
+    published_kept: int = 4_096  # the size of that ring
     kept_bytes_max: int = 64 << 20  # of all messages in it, and of those kept from any one other publisher
     domain: str = ""  # requests stay among clients that name the same domain, or none (4.2.2)
     adaptive_suppression: bool = False  # tune C1, C2, D1, D2 as SRM does
@@ -154,7 +159,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             <= RECORD_ENTRIES_TAKEN_MAX,
             "record_bits must be a multiple of 64 from 64 to 1024": self.record_bits in range(64, 1025, 64),
             "record_hashes must be from 1 to 16": 1 <= self.record_hashes <= 16,
-            "violation_probability must be above 0 and at most 0.5": 0.0 < self.violation_probability <= 0.5,
+            "violation_probability must be from 0 to 0.5": 0.0 <= self.violation_probability <= 0.5,
             "delay_samples must be from 1 to 10000": 1 <= self.delay_samples <= 10_000,
             "hops must be from 0 to 255": 0 <= self.hops <= 255,
             "window must be at least 64, and larger than the record": self.window >= max(64, self.record_entries),
@@ -186,9 +191,14 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         }
         return [problem for problem, holds in rules.items() if not holds]
 
+    @property
+    def latch_probability(self) -> float:
+        """What a latch goes by: 002's choice, if no probability was stated."""
+        return self.violation_probability or 0.05
+
     @cached_property
-    def scheme(self) -> EncodingScheme:
-        """How a message becomes an entry of the record; publisher and subscribers must have the same."""
+    def encoding(self) -> EncodingScheme:
+        """How a message becomes an entry of the papers' record, or bits that stand for a flow."""
         return EncodingScheme(
             bits=self.record_bits,
             hashes=self.record_hashes,
@@ -197,3 +207,8 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             fill_limit=1.0,
             wide_tags=False,
         )
+
+
+def papers_config(**settings: Any) -> TransportConfig:
+    """The papers' scheme with its own defaults, for the papers' experiments and for who wants it."""
+    return TransportConfig(**{"scheme": "papers", "violation_probability": 0.05, "published_kept": 2_000, **settings})

@@ -28,6 +28,7 @@ class TransportSubscription:
     delivered: int = 0
     late: int = 0
     recovered: int = 0
+    known_lost: int = 0  # for good
     without_header: int = 0
     assigned: float = 0.0
     held: float = 0.0
@@ -67,6 +68,15 @@ class TransportSubscriptions:
         subscription = self._subscriptions.pop(number, None)
         self._sum_up()
         return subscription
+
+    def numbers(self) -> list[int]:
+        """Of all."""
+        return list(self._subscriptions)
+
+    @property
+    def ordered_any(self) -> bool:
+        """Whether any wants order."""
+        return any(subscription.ordered for subscription in self._subscriptions.values())
 
     @property
     def recover_any(self) -> bool:

@@ -16,3 +16,5 @@ class TransportTimer(IntEnum):
     PROACTIVE_REPAIR = 5  # send a second copy of what was published
     FEEDBACK = 6  # (publisher, incarnation): send feedback about its flows
     TICK = 7  # once per interval: caches, sessions that have ended, distances, records
+    LEDGER = 8  # see whether a ledger is due
+    ASK = 9  # (publisher, incarnation): ask for what is missed, first or again

@@ -1,23 +1,22 @@
-"""The transport of one client: follow a message from here.
+"""The transport of one client: what both schemes share, and where their ways part.
 
-Receiving: a message comes from the network (`arrived`), its header is decoded, its publisher's session puts it in order
-(`reorder_buffer`), and it is delivered to the application. What the header's record shows to be missing is declared
-lost when its latch expires, and goes to `requests`, which asks for it; the repair comes the same way, past the delay
-samples. Sending: a message is numbered and gets its header (`publication_record`), and is kept for repairs (`repairs`).
+A message comes from the network (`arrived`). A plain one is delivered; one with a header goes to the scheme, which puts
+it in order, finds out what is lost and recovers it. Control messages of congestion control (feedback, echoes, questions
+who is slowed down) are dealt with here, all others by the scheme. A published message takes the `send_path`, where it
+may wait for tokens, and the scheme gives it its number and header.
 
-The network below is known by three verbs and a callback (`bearer`). Everything about one publisher is in its
-`session`; the parts know nothing of each other, this file joins them by plain calls.
+The network below is known by three verbs and a callback (`bearer`). `scheme` says what a scheme is; which one is a
+setting, and both ends must have the same.
 
-State: the subscriptions that asked for order or recovery, and sessions in the order of their last message. Own
-subscriptions: the inbox; requests for what our subscriptions match, or for what we published; heartbeats of publishers
-from which we receive too little. Timers: `timers` has all; TICK runs while there are sessions or limited
-flows. Bounds: `TransportConfig`, and a record when one is hit.
+State: the subscriptions that asked for order, recovery or congestion control. Own subscriptions: the inbox, and those
+of the scheme. Timers: `timers` has all; TICK runs while there are sessions or limited flows. Bounds: `TransportConfig`,
+and a record when one is hit.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from penstock.content.envelope import DATA, FLAG, control_name, kind_of, opened
@@ -28,33 +27,26 @@ from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused, LimitReached
-from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
+from penstock.kernel.trace import InputRefused
+from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.flow_query import FlowQuery
-from penstock.transport.ordering.reorder_buffer import OrderingStep, Verdict
+from penstock.transport.ledgers.scheme import LedgerScheme
 from penstock.transport.own_subscriptions import OwnSubscriptions
+from penstock.transport.papers_scheme import PapersScheme
+from penstock.transport.receiver.controlled_session import ControlledSession
 from penstock.transport.receiver.feedback_scheduler import ControlReport, FeedbackScheduler
-from penstock.transport.records import GaveUp, LossDetected
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
-from penstock.transport.recovery.proactive_repair import EVERYBODY, ProactiveRepair
-from penstock.transport.recovery.repairs import Repairs
-from penstock.transport.recovery.requests import Requests, recovered_record
-from penstock.transport.report import TransportReport, make_report
-from penstock.transport.sender.publication_record import PublicationRecord
+from penstock.transport.report import TransportReport
+from penstock.transport.scheme import Scheme
 from penstock.transport.sender.send_path import SendPath
-from penstock.transport.session import Session
-from penstock.transport.subscriptions import HeldDelivery, TransportSubscription, TransportSubscriptions
+from penstock.transport.subscriptions import TransportSubscription, TransportSubscriptions
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire import control_messages as control
-from penstock.transport.wire.header import Header, decode_header, needs_own_bits
-
-ASKED_WHILE_RECEIVED = 2.0  # ticks since its last message; a publisher that is gone gets no more echo requests
-ORDER_REPORTED_EVERY = 5  # ticks between two records of how order fares
 
 
 class Transport:
-    """Order, loss detection and recovery for one client."""
+    """Order, loss detection, recovery and congestion control for one client."""
 
     def __init__(
         self,
@@ -74,33 +66,25 @@ class Transport:
         identities = control.ControlIdentities(name, incarnation)
         self._timers = timers
         self._distances = DistanceEstimator(name, config, identities)
-        self._publication_record = PublicationRecord(name, incarnation, config, timers, identities)
-        self._requests = Requests(name, config, timers, random("requests"), self._distances, identities)
-        self._repairs = Repairs(name, config, timers, random("repairs"), self._distances, identities)
         self._subscriptions = TransportSubscriptions()
-        self._proactive_repair = ProactiveRepair(config, timers, identities)
-        self._send_path = SendPath(
-            config,
-            self._publication_record,
-            self._repairs,
-            self._distances,
-            timers,
-            self._proactive_repair,
-            traced=traced,
-        )
+        self._own_subscriptions = OwnSubscriptions(name, config.domain, first_number)
         self._feedback_scheduler = FeedbackScheduler(
             name, config, timers, random("feedback"), self._distances, identities
         )
-        self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
-        self._own_subscriptions = OwnSubscriptions(name, config.domain, first_number)
+        shared = (name, incarnation, config, timers, random, identities)
+        served = (self._subscriptions, self._own_subscriptions, self._feedback_scheduler)
+        self.scheme: Scheme = (
+            LedgerScheme(*shared, *served, self._keep_ticking)
+            if config.scheme == "ledgers"
+            else PapersScheme(*shared, *served, self._distances, self._keep_ticking)
+        )
+        self._send_path = SendPath(config, self.scheme.outgoing, self._distances, timers, traced=traced)
         self.flow_query = FlowQuery(name, identities, random("flow query"), self._send_path, self._own_subscriptions)
         self.withdraw = self._send_path.withdraw  # by its ticket, what waits for tokens: it does not leave
         self.left_behind = self._send_path.left_behind  # messages that wait for tokens, and nobody for them
         self.flows = self._send_path.flows  # that subscribers limit, and who slows whom
         self._ticking = False
-        self._ticks = self._not_asked = 0
-        self._refused = self._heartbeats_received = self._dropped_late = 0
-        self._lost = self._duplicates_before = 0  # of all publishers, also those that are forgotten by now
+        self._refused = 0
 
     # Verbs.
 
@@ -108,8 +92,7 @@ class Transport:
         """What a publisher needs from the network before its first message: an inbox, and requests about it."""
         if not self.publishes:
             return []
-        about_us = self._own_subscriptions.about_us() if self.config.publisher_answers else []
-        return self._own_subscriptions.inbox() + about_us
+        return self._own_subscriptions.inbox() + self.scheme.start()
 
     def publish(
         self, message: Message, *, now: float, ticket: Ticket | None = None, began: float | None = None
@@ -131,27 +114,17 @@ class Transport:
         self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float, priority: float = 1.0
     ) -> list[TransportEffect]:
         """Look after this subscription, which the network has been asked for already."""
-        encodings = self.config.scheme.routing_encodings(predicate)
+        encodings = self.config.encoding.routing_encodings(predicate)
         subscription = TransportSubscription(predicate, encodings, ordered, recover, priority)
         self._subscriptions.add(number, subscription)
         effects = self._own_subscriptions.inbox() + self._feedback_scheduler.subscribed(number, subscription)
-        if recover:
-            subscription.requests = self._own_subscriptions.number()
-            effects.append(
-                BearerSubscribe(subscription.requests, control.requests_where(encodings, self.config.domain))
-            )
-        return effects
+        return effects + self.scheme.subscribed(number, subscription, now=now)
 
     def unsubscribe(self, number: int, *, now: float) -> list[TransportEffect]:
         """Serve it no longer; what was held for it is not delivered any more."""
         subscription = self._subscriptions.remove(number)
         self._feedback_scheduler.unsubscribed(number)
-        effects: list[TransportEffect] = []
-        if not self._subscriptions.recover_any:
-            for session in self._sessions.values():
-                effects += self._own_subscriptions.no_heartbeats_of(session)
-        requests = None if subscription is None else subscription.requests
-        return effects if requests is None else [*effects, BearerUnsubscribe(requests)]
+        return self.scheme.unsubscribed(subscription, now=now)
 
     def serves(self, number: int) -> bool:
         """Whether this subscription asked for more than best effort."""
@@ -163,19 +136,9 @@ class Transport:
         return 0 if subscription is None else subscription.without_header
 
     def report(self, number: int) -> TransportReport:
-        """How this subscription fares; losses and probabilities are those of all publishers together."""
-        return make_report(
-            self._subscriptions.get(number),
-            list(self._sessions.values()),
-            known_lost=self._requests.given_up - self._requests.came_after_all,
-            pending=len(self._requests),
-            refused=self._refused,
-            dropped_late=self._dropped_late,
-            lost=self._lost,
-            duplicates_before=self._duplicates_before,
-            heartbeats=self._heartbeats_received,
-            not_asked=self._not_asked,
-        )
+        """How this subscription fares."""
+        report = self.scheme.report(number)
+        return replace(report, refused=report.refused + self._refused) if self._refused else report
 
     # The callback.
 
@@ -190,7 +153,7 @@ class Transport:
             header, inside = opened(message)
             if kind == DATA:
                 return self._data(numbers, header, inside, now)
-            return self._control_message(kind, header, inside, now) if _meant_for_us(kind, numbers, message) else []
+            return self._control_message(numbers, kind, header, inside, now)
         except (InvalidHeader, InvalidMessage) as error:
             return self._refuse(message, str(error))
 
@@ -207,42 +170,21 @@ class Transport:
         return effects
 
     def _data(self, numbers: tuple[int, ...], data: bytes, message: Message, now: float) -> list[TransportEffect]:
-        """An application's message: at once for those who want nothing more, through its session for the others."""
+        """An application's message: at once for those who want nothing more, by the scheme for the others."""
         subscriptions = self._subscriptions
-        plain = [number for number in numbers if number not in subscriptions and number < SERVICE_SUBSCRIPTIONS]
-        effects: list[TransportEffect] = [Deliver(number, message) for number in plain]
-        ordered, unordered = subscriptions.split([number for number in numbers if number in subscriptions])
-        if not ordered and not unordered:
+        wanted = tuple([number for number in numbers if number in subscriptions])
+        effects: list[TransportEffect] = []
+        if len(wanted) < len(numbers):
+            plain = [number for number in numbers if number not in subscriptions and number < SERVICE_SUBSCRIPTIONS]
+            effects = [Deliver(number, message) for number in plain]
+        if not wanted:
             return effects
         try:
-            header = self._header(data, message)
+            return effects + self.scheme.data(wanted, data, message, now=now)
         except ForeignScheme as error:  # neither order nor recovery is possible, but it is a good message
-            wanted = tuple([number for number in numbers if number in subscriptions])
             return [*effects, InputRefused(message.identity.publisher, str(error)), *self._plain(wanted, message)]
         except InvalidHeader as error:
             return effects + self._refuse(message, str(error))
-        session, begun = self._session(message, header, now)
-        held, late = HeldDelivery(message, ordered), header.sequence < session.reorder_buffer.newest
-        step = session.reorder_buffer.arrived(header, subscriptions.relevant, held, hold=bool(ordered), now=now)
-        if step.verdict is Verdict.REFUSED:
-            return effects + self._refuse(message, step.problem)
-        session.record_entries, session.sends_heartbeats = header.record_size, header.heartbeats
-        self._received_from(session, now)
-        effects += begun
-        if step.verdict is Verdict.NEW:
-            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered), late)
-            lost = [one.encoding for one in step.lost]
-            effects += self._feedback_scheduler.arrived(session, header, message, ordered + unordered, lost, now=now)
-            if subscriptions.recover_any:
-                key = control.Key(session.publisher, session.incarnation, header.sequence)
-                self._requests.received(key, now)
-                effects += self._repairs.keep(key, message, header.departure, now)
-        return effects + self._after(session, step, now)
-
-    def _header(self, data: bytes, message: Message) -> Header:
-        scheme = self.config.scheme
-        own_bits = scheme.encode_message(message.attributes) if needs_own_bits(data) else 0
-        return decode_header(data, own_bits, entry_bits=scheme.bits)
 
     def _refuse(self, message: Message, problem: str) -> list[TransportEffect]:
         self._refused += 1
@@ -250,17 +192,12 @@ class Transport:
 
     # Control messages.
 
-    def _control_message(self, kind: str, data: bytes, message: Message, now: float) -> list[TransportEffect]:
-        if kind == control.REQUEST:
-            request = control.decode_control(data, control.Request)
-            if request.requester == self.name:
-                return []
-            effects = self._requests.request_received(request, now)
-            return effects + self._repairs.request_received(request, now, direct=control.TO in message.attributes)
-        if kind == control.REPAIR:
-            return self._repaired(control.decode_control(data, control.Repair), message, now)
-        if kind == control.HEARTBEAT:
-            return self._heartbeat(data, message, now)
+    def _control_message(
+        self, numbers: tuple[int, ...], kind: str, data: bytes, message: Message, now: float
+    ) -> list[TransportEffect]:
+        """An application that wants everything also gets what is meant for others' inboxes; that is not for us."""
+        if not any(number >= SERVICE_SUBSCRIPTIONS for number in numbers) and not self.scheme.public(kind, message):
+            return []
         if kind == control.ECHO:
             return self._distances.echo_request_received(control.decode_control(data, control.EchoRequest), now)
         if kind == control.ANSWER:
@@ -269,48 +206,14 @@ class Transport:
             return self._feedback_received(control.decode_control(data, control.Feedback), message, now)
         if kind in (control.QUESTION, control.SLOWED):
             return self.flow_query.received(kind, data, message.identity.publisher, now)
-        return self._refuse(message, f"a control message of an unknown kind, '{kind[:40]}'")
-
-    def _repaired(self, repair: control.Repair, inside: Message, now: float) -> list[TransportEffect]:
-        """A repair: of a message that we miss, or one that suppresses our own."""
-        key = repair.key
-        message = control.repaired_message(repair, inside)
-        awaited = self._requests.encoding(key)
-        if awaited is not None and self.config.scheme.encode_message(message.attributes) != awaited:
-            return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we miss")
-        kept = self._repairs.kept(key)
-        if kept is not None and (kept.message.attributes != message.attributes or kept.message.body != message.body):
-            return self._refuse(inside, f"a repair of message {key.sequence} that is not the one we have")
-        effects = self._repairs.repair_received(key, now, sender=inside.identity.publisher)
-        asked = self._requests.received(key, now)
-        session = self._sessions.get((key.publisher, key.incarnation))
-        ordered, unordered = self._subscriptions.split(self._subscriptions.wanting(message.attributes))
-        wanted = bool(ordered or unordered)
-        first_hand = repair.requester == EVERYBODY and inside.identity.publisher == control_name(key.publisher)
-        if session is None and wanted and first_hand:
-            # The second copy of a message that was the first we should have had of this publisher.
-            session, begun = self._session(message, Header(key.sequence, repair.departure), now)
-            self._received_from(session, now)
-            effects += begun
-        # What we asked for and do not want after all was a false positive of its encoding: nobody waits for it now.
-        if session is None or session.reorder_buffer.has(key.sequence) or not (wanted or asked):
-            return effects
-        held = HeldDelivery(message, ordered, repaired=True)
-        if awaited is not None and self._subscriptions.recoverable(awaited):
-            session.answered(wanted=wanted)
-        late = key.sequence < session.reorder_buffer.newest
-        step = session.reorder_buffer.repaired(key.sequence, held, hold=bool(ordered), now=now, first_hand=first_hand)
-        if step.verdict is Verdict.REFUSED:
-            return effects + self._refuse(inside, step.problem)
-        if wanted and step.verdict is Verdict.NEW:
-            effects.append(recovered_record(repair, asked, now))
-            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired=True), late)
-            effects += self._repairs.keep(key, message, repair.departure, now)
-        return effects + self._after(session, step, now)
+        effects = self.scheme.control_message(kind, data, message, now=now)
+        if effects is None:
+            return self._refuse(message, f"a control message of an unknown kind, '{kind[:40]}'")
+        return effects
 
     def _echo_reply(self, answer: control.EchoReply, now: float) -> list[TransportEffect]:
         effects = self._distances.echo_reply_received(answer, now)
-        for session in self._sessions.values():
+        for session in self.scheme.sessions():
             if session.rate_controller is not None and session.publisher == answer.sender:
                 self._feedback_scheduler.echoed(session)
         return effects
@@ -326,80 +229,42 @@ class Transport:
     def dropped_here(self, message: Message, *, now: float) -> None:
         """The application was too slow for a message that we handed over: a loss as any other."""
         identity = message.identity
-        session = self._sessions.get((identity.publisher, identity.incarnation))
+        session = self.scheme.session(identity.publisher, identity.incarnation)
         if session is not None:
             self._feedback_scheduler.dropped_here(session, now=now)
 
     def control(self, number: int | None = None) -> ControlReport:
         """What congestion control knows of those who publish to us, and of this subscription's application or all."""
-        return self._feedback_scheduler.report(list(self._sessions.values()), number)
+        return self._feedback_scheduler.report(self.scheme.sessions(), number)
 
     def reader_takes(self, number: int, rate: float, *, now: float) -> None:
         """A subscription's application is behind and takes so many messages/s; infinity: it keeps up again."""
-        self._feedback_scheduler.reader_pace(list(self._sessions.values()), number, rate, now=now)
-
-    def _heartbeat(self, data: bytes, message: Message, now: float) -> list[TransportEffect]:
-        """A publication record without a message, of a publisher that we know."""
-        publisher, identity = message.attributes.get(control.FROM), message.identity
-        session = self._sessions.get((str(publisher), identity.incarnation))
-        if session is None or identity.publisher != control_name(str(publisher)):
-            return []
-        header = decode_header(data, 0, entry_bits=self.config.scheme.bits)
-        step = session.reorder_buffer.noticed(header, self._subscriptions.relevant, now=now)
-        if step.verdict is Verdict.REFUSED:
-            return self._refuse(message, step.problem)
-        self._heartbeats_received += 1
-        self._received_from(session, now)
-        return self._after(session, step, now, later=True)
+        self._feedback_scheduler.reader_pace(self.scheme.sessions(), number, rate, now=now)
 
     # Time.
 
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of ours has come."""
         match timer:
-            case TransportTimer.ORDER:
-                session = self._session_of(key)
-                session.armed_for = None
-                return self._after(session, session.reorder_buffer.expired(now=now), now, later=True)
-            case TransportTimer.REQUEST:
-                return self._asked_again(key, now)
-            case TransportTimer.REPAIR:
-                return self._repairs.expired(key, now)
-            case TransportTimer.HEARTBEAT:
-                return self._send_path.heartbeat(now=now)
             case TransportTimer.RATE_LIMITER:
                 return self._send_path.expired(now=now)
-            case TransportTimer.PROACTIVE_REPAIR:
-                return self._proactive_repair.expired(now=now)
             case TransportTimer.FEEDBACK:
                 return self._feedback_scheduler.expired(self._session_of(key), now=now)
-            case _:
+            case TransportTimer.TICK:
                 return self._tick(now)
+            case _:
+                return self.scheme.expired(timer, key, now=now)
 
-    def _session_of(self, key: TimerKey) -> Session:
-        return self._sessions[str(key[0]), int(key[1])]
-
-    def _asked_again(self, key: TimerKey, now: float) -> list[TransportEffect]:
-        effects = self._requests.expired(key, now)
-        session = self._sessions.get((str(key[0]), int(key[1])))
-        if session is not None and any(isinstance(effect, GaveUp) for effect in effects):
-            session.reorder_buffer.dismiss(int(key[2]))
-            effects += self._after(session, session.reorder_buffer.expired(now=now), now, later=True)
-        return effects
+    def _session_of(self, key: TimerKey) -> ControlledSession:
+        session = self.scheme.session(str(key[0]), int(key[1]))
+        assert session is not None, f"no session with {key[0]}"
+        return session
 
     def _tick(self, now: float) -> list[TransportEffect]:
-        """Once per interval: sizes of caches, sessions that have ended, heartbeats that are needed, records."""
-        self._ticks += 1
+        """Once per interval."""
         self._ticking = False
-        effects = [*self._repairs.tune(now), *self._send_path.tick(now=now)]
-        while self._sessions:
-            oldest = next(iter(self._sessions.values()))
-            if now - oldest.received_at < self.config.session_idle:
-                break
-            effects += self._end(oldest, now)
-        for session in self._sessions.values():
-            effects += self._maintain(session, now)
-        if self._sessions or self._send_path.controlled:
+        effects = [*self._send_path.tick(now=now), *self.scheme.tick(now=now)]
+        if self.scheme.sessions() or self._send_path.controlled:
             self._keep_ticking(now)
         return effects
 
@@ -407,91 +272,3 @@ class Transport:
         if not self._ticking:
             self._ticking = True
             self._timers.set(TransportTimer.TICK, now + self.config.cache_interval)
-
-    def _maintain(self, session: Session, now: float) -> list[TransportEffect]:
-        effects: list[TransportEffect] = []
-        session.fade()
-        if self._subscriptions.recover_any:
-            if now - session.received_at <= ASKED_WHILE_RECEIVED * self.config.cache_interval:
-                effects += self._distances.ask(session.publisher, now)
-            if session.needs_heartbeats(self.config.heartbeat_below):
-                effects += self._own_subscriptions.heartbeats_of(session)
-        if session.spilled():
-            effects.append(LimitReached("ordering", self.config.queue_max))
-        if self._ticks % ORDER_REPORTED_EVERY == 0:
-            effects += session.order_report()
-        return effects
-
-    # Sessions.
-
-    def _session(self, message: Message, header: Header, now: float) -> tuple[Session, list[TransportEffect]]:
-        """The session of this publisher's life, begun if there is none."""
-        known = (message.identity.publisher, message.identity.incarnation)
-        session = self._sessions.get(known)
-        if session is not None:
-            return session, []
-        effects: list[TransportEffect] = []
-        if len(self._sessions) >= self.config.sessions_max:
-            effects.append(LimitReached("sessions", self.config.sessions_max))
-            effects += self._end(next(iter(self._sessions.values())), now)
-        session = self._sessions[known] = Session(*known, self.config, header)
-        self._keep_ticking(now)
-        return session, effects + self._maintain(session, now)
-
-    def _received_from(self, session: Session, now: float) -> None:
-        """Its publisher lives; sessions stand in the order of their last message."""
-        session.received_at = now
-        self._sessions.move_to_end((session.publisher, session.incarnation))
-
-    def _end(self, session: Session, now: float) -> list[TransportEffect]:
-        """Forget a publisher; what it left in the queue goes out first, and it is asked for nothing more."""
-        effects = self._after(session, session.reorder_buffer.close(now=now), now)
-        effects += session.order_report()
-        self._timers.cancel(TransportTimer.ORDER, session.publisher, session.incarnation)
-        self._feedback_scheduler.end(session)
-        pending = len(self._requests)
-        self._requests.forget(session.publisher, session.incarnation)
-        self._not_asked += pending - len(self._requests)
-        effects += self._own_subscriptions.no_heartbeats_of(session)
-        self._duplicates_before += session.reorder_buffer.duplicates
-        del self._sessions[session.publisher, session.incarnation]
-        return effects
-
-    def _after(
-        self, session: Session, step: OrderingStep[HeldDelivery], now: float, *, later: bool = False
-    ) -> list[TransportEffect]:
-        """Deliver what the reorder buffer releases, request what it found lost (`later`: by no message), set its
-        timer."""
-        if later and step.lost:
-            self._feedback_scheduler.missed(session, [one.encoding for one in step.lost], now=now)
-        effects: list[TransportEffect] = []
-        self._dropped_late += step.late_dropped
-        self._lost += len(step.lost)
-        for let_go in step.released:
-            effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
-        for lost in step.lost:
-            key = control.Key(session.publisher, session.incarnation, lost.sequence)
-            effects.append(LossDetected(key.publisher, key.incarnation, key.sequence))
-            if self._subscriptions.recoverable(lost.encoding) and not session.doubtful():
-                effects += self._requests.lost(key, lost.encoding, now)
-            if not self._requests.pending(key):
-                self._not_asked += 1
-                session.reorder_buffer.dismiss(lost.sequence)
-        if step.lost and self.config.late == "hold":  # some may be held for a repair that nobody will send
-            for let_go in session.reorder_buffer.expired(now=now).released:
-                effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
-        deadline = session.reorder_buffer.deadline()
-        if deadline != session.armed_for:
-            session.armed_for = deadline
-            if deadline is None:
-                self._timers.cancel(TransportTimer.ORDER, session.publisher, session.incarnation)
-            else:
-                self._timers.set(TransportTimer.ORDER, deadline, session.publisher, session.incarnation)
-        return effects
-
-
-def _meant_for_us(kind: str, numbers: tuple[int, ...], message: Message) -> bool:
-    """Whether a control message came because the transport subscribed to it. An application that wants everything also
-    gets what is meant for others' inboxes and domains; only repairs take the way of the message they repair."""
-    ours = any(number >= SERVICE_SUBSCRIPTIONS for number in numbers)
-    return ours or (kind == control.REPAIR and control.TO not in message.attributes)

@@ -39,7 +39,9 @@ def test_every_packet_timer_and_control_message_is_in_a_page(name: str) -> None:
 
 
 def test_there_is_something_to_name() -> None:
-    assert {"request", "repair", "heartbeat", "echo", "answer", "feedback", "slow?", "slowed"} == set(control_kinds())
+    assert {"request", "ask", "repair", "heartbeat", "echo", "answer", "feedback", "slow?", "slowed"} == set(
+        control_kinds()
+    )
     assert len(list(names())) > 30
 
 

@@ -19,7 +19,7 @@ from penstock.overlay.packets import Answer, Delivery, Publication, Publish, Sub
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.testing import ClientMachine, Flight, Pump, a_client, a_message, broker_network
 from penstock.transport.client_service import TransportClient
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.report import TransportReport
 from penstock.transport.sender.flow_table import flow_of
 from penstock.transport.sender.publication_record import LIMITS
@@ -28,7 +28,7 @@ from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import ControlIdentities, Feedback, FlowQuota, feedback_message
 from penstock.transport.wire.header import decode_header
 
-CONFIG = TransportConfig(heartbeat_interval=0.5)
+CONFIG = papers_config(heartbeat_interval=0.5)
 FIRST = SERVICE_SUBSCRIPTIONS + services.services().index(TRANSPORT) * NUMBERS_PER_SERVICE  # of the transport's own
 ORDERED = services.options({"ordered": True})
 BOTH = services.options({"ordered": True, "recover": True})
@@ -67,7 +67,7 @@ def report_of(node: ClientMachine, number: int) -> TransportReport | None:
 
 def limited(node: ClientMachine, where: str, quota: float, *, by: str = "s", now: float) -> None:
     """Let a subscriber ask for no more than this."""
-    scheme = transport_of(node).config.scheme
+    scheme = transport_of(node).config.encoding
     flow = FlowQuota(quota, scheme.to_bytes(flow_of(parse_predicate(where), scheme, exact=False).encoding))
     message = feedback_message(ControlIdentities(by, 1), "c", Feedback(by, now, (flow,)))
     node.receive([Delivery((FIRST,), message, Lane.TRANSPORT)], sender=0, now=now)
@@ -180,7 +180,7 @@ def test_an_application_is_told_the_limits_of_who_sends_its_messages() -> None:
 
 @pytest.mark.parametrize(("when_full", "waits"), [("wait", True), ("drop", False)])
 def test_a_publisher_may_have_to_wait_while_a_flow_of_its_is_limited(when_full: Any, waits: bool) -> None:
-    _, node = connected(transport=TransportConfig(congestion=True, when_full=when_full))
+    _, node = connected(transport=papers_config(congestion=True, when_full=when_full))
     carrier = node._verbs.carrier()
     assert isinstance(carrier, TransportClient)
     assert not carrier.may_wait()
@@ -244,7 +244,7 @@ def test_both_kinds_of_subscription_get_the_same_message() -> None:
 
 def test_a_reader_without_settings_may_ask_for_order_and_recovery() -> None:
     pump, reader = connected("a", transport=None)
-    writer = also(pump, "p")
+    writer = also(pump, "p", transport=TransportConfig())
     pump.apply("a", reader.subscribe(1, "EXISTS n", BOTH, ticket=1, now=0.0))
     pump.advance(0.1)
     lost: list[int] = []
@@ -309,7 +309,7 @@ def test_a_subscription_that_the_broker_refuses_is_none_of_the_transport() -> No
 
 
 def test_a_priority_goes_down_to_the_transport_subscription() -> None:
-    _, node = connected(transport=TransportConfig(congestion=True))
+    _, node = connected(transport=papers_config(congestion=True))
     node.subscribe(1, "a", services.options({"priority": 2.0}), ticket=1, now=0.0)
     node.subscribe(2, "b", ticket=2, now=0.0)
     assert [flow.priority for flow in transport_of(node)._feedback_scheduler._receiver_flows.kept] == [2.0, 1.0]
@@ -318,7 +318,7 @@ def test_a_priority_goes_down_to_the_transport_subscription() -> None:
 @pytest.mark.parametrize("began", [-5000.0, 0.0, 5000.0])
 def test_a_reader_that_is_behind_is_followed_by_the_transport_whatever_the_clock_says(began: float) -> None:
     """A machine's time may be anything: the node's clock, wrong by as much as it likes."""
-    config = TransportConfig(congestion=True)
+    config = papers_config(congestion=True)
     _, writer = connected("p", transport=config)
     reader = a_node(transport=config)
     reader.link_changed(0, up=True, now=began)
@@ -338,7 +338,7 @@ def test_a_reader_that_is_behind_is_followed_by_the_transport_whatever_the_clock
 
 
 def test_what_a_reader_was_too_slow_for_is_a_loss_and_other_subscriptions_are_none_of_its_business() -> None:
-    config = TransportConfig(congestion=True)
+    config = papers_config(congestion=True)
     _, writer = connected("p", transport=config)
     reader = a_node(transport=config)
     reader.link_changed(0, up=True, now=0.0)
@@ -354,7 +354,7 @@ def test_what_a_reader_was_too_slow_for_is_a_loss_and_other_subscriptions_are_no
 
 
 def test_a_publication_that_waits_can_be_withdrawn_by_its_ticket() -> None:
-    _, node = connected(transport=TransportConfig(congestion=True, record_entries=2))
+    _, node = connected(transport=papers_config(congestion=True, record_entries=2))
     limited(node, "EXISTS n", 1.0, now=0.0)
     tickets = range(1, 5)
     effects = [one for ticket in tickets for one in node.publish(a_message(ticket), ticket=ticket, now=0.0)]

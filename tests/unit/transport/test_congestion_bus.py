@@ -13,7 +13,7 @@ from penstock.content.envelope import control_message
 from penstock.content.message import Identity, Value
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.trace import InputRefused
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.records import FlowLimited, MessageWithheld
 from penstock.transport.wire.control_messages import FEEDBACK, TO, Feedback, FlowQuota
 
@@ -212,7 +212,7 @@ def test_forged_feedback_is_refused_with_a_record_and_changes_nothing(sender: st
 def equal_subscribers(count: int, patience: float, seconds: float = 8.0) -> tuple[float, float, int]:
     """FeedbackScheduler per second at the publisher, rate of one receiver, losses on the path; all after the first 2
     s."""
-    config = TransportConfig(
+    config = papers_config(
         congestion=True, record_entries=2, when_full="drop", publisher_answers=False, feedback_patience=patience
     )
     bus, path = a_bus(3, config), Path(100.0, 10)

@@ -17,7 +17,7 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import DEFAULT_LIMITS, Attributes, Identity, Message, Value, make_message
 from penstock.errors import InvalidHeader
 from penstock.testing import a_message
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.wire.control_messages import (
     ANSWER,
     ANY,
@@ -48,7 +48,7 @@ from penstock.transport.wire.control_messages import (
     requests_where,
 )
 
-SCHEME = TransportConfig().scheme
+SCHEME = papers_config().encoding
 KEY = Key("p", 1, 7)
 encode = msgspec.msgpack.encode
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.content.envelope import kind_of, opened
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.recovery.distance_estimator import DISTANCE_MIN, ROUND_TRIP_MAX, DistanceEstimator
 from penstock.transport.wire.control_messages import (
     ANSWER,
@@ -25,7 +25,7 @@ from penstock.transport.wire.control_messages import (
 
 
 def made(**settings: Any) -> DistanceEstimator:
-    return DistanceEstimator("me", TransportConfig(**settings), ControlIdentities("me", 1))
+    return DistanceEstimator("me", papers_config(**settings), ControlIdentities("me", 1))
 
 
 def measure(distances: DistanceEstimator, node: str, start: float, round_trip: float) -> None:

@@ -19,7 +19,7 @@ from penstock.kernel.randomness import generator
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.receiver.feedback_suppression import GROWS, FeedbackSuppression
 from penstock.transport.receiver.rate_controller import receiver_hash
 from penstock.transport.receiver.receiver_flows import RECEIVER_FLOWS_MAX
@@ -36,9 +36,10 @@ from penstock.transport.wire.control_messages import (
     decode_control,
     echo_reply_message,
 )
-from penstock.transport.wire.header import Control, encode_header
+from penstock.transport.wire.flow_fields import Control
+from penstock.transport.wire.header import encode_header
 
-CONFIG = TransportConfig(congestion=True, record_entries=0, publisher_answers=False)
+CONFIG = papers_config(congestion=True, record_entries=0, publisher_answers=False)
 TRIP = 0.08
 INBOX = SERVICE_SUBSCRIPTIONS  # the first of the transport's own
 
@@ -184,7 +185,7 @@ def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
     subscriber = Subscriber("a")
     for place in range(1, 200):
         subscriber.get(limiting="s", place=place)
-    (session,) = subscriber.transport._sessions.values()
+    (session,) = subscriber.transport.scheme._sessions.values()
     assert session.rate_controller is not None
     (before,) = session.rate_controller.flows.values()
     subscriber.transport.subscribe(2, parse_predicate("b"), ordered=False, recover=False, now=subscriber.now)
@@ -195,7 +196,7 @@ def test_another_subscription_leaves_what_is_known_of_the_first() -> None:
 
 
 def test_the_timer_of_a_session_goes_with_it() -> None:
-    subscriber = Subscriber("a", config=TransportConfig(congestion=True, record_entries=0, session_idle=5.0))
+    subscriber = Subscriber("a", config=papers_config(congestion=True, record_entries=0, session_idle=5.0))
     for _ in range(100):
         subscriber.get()
     subscriber.lose()

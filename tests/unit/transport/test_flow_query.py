@@ -19,7 +19,7 @@ from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.live.wire.udp import DATAGRAM_BYTES_MAX
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.flow_query import (
     ANSWER_EVERY,
     ANSWERS_AT_ONCE,
@@ -317,7 +317,7 @@ def congested() -> NarrowBus:
     bus = a_bus()
     for name in ("q", "free"):
         bus.add(name, CONFIG, publishes=True)
-    bus.add("asker", TransportConfig(publisher_answers=False), publishes=True)
+    bus.add("asker", papers_config(publisher_answers=False), publishes=True)
     bus.subscriber("slow", "kind = 'bulk'", Path(100.0))
     bus.subscriber("snail", "price < 10", Path(40.0))
     bus.subscriber("nosy", "TRUE")

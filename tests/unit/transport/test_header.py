@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 from penstock.content.bloom import positions
 from penstock.content.message import Value
 from penstock.errors import InvalidHeader
-from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
+from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, papers_config
+from penstock.transport.wire.flow_fields import FURTHER_MAX, Control, Followed
 from penstock.transport.wire.header import (
     AGE_MAX,
-    FURTHER_MAX,
     HEARTBEATS,
     SEQUENCE_MAX,
     SHARED,
     VERSION,
-    Control,
-    Followed,
     Header,
     decode_header,
     encode_header,
@@ -125,7 +123,7 @@ def test_the_sizes_are_those_of_the_papers() -> None:
 )
 def test_neighbours_that_share_values_make_short_entries(attributes: dict[str, Value], most: int) -> None:
     """One attribute of several changes from message to message: a few bits go, a few come."""
-    scheme = TransportConfig().scheme
+    scheme = papers_config().encoding
     lengths = []
     for price in range(50):
         one = scheme.encode_message({**attributes, "price": float(price)})

@@ -27,7 +27,7 @@ from penstock.kernel.randomness import generator
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.records import GaveUp, LossDetected, RequestSent
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import (
@@ -43,7 +43,7 @@ from penstock.transport.wire.control_messages import (
 )
 from penstock.transport.wire.header import encode_header, whole_entry
 
-CONFIG = TransportConfig(heartbeat_interval=0.2)
+CONFIG = papers_config(heartbeat_interval=0.2)
 INBOX = SERVICE_SUBSCRIPTIONS  # the first of the transport's own
 COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_heartbeats_received", "duplicates", "_quiet")
 
@@ -214,7 +214,7 @@ def test_a_heartbeat_in_anothers_name_is_ignored() -> None:
 def test_what_is_meant_for_others_is_not_taken_for_ours() -> None:
     """An application that subscribes to everything gets inboxes and domains of others; its transport does not care."""
     bus = Bus(1, stage=0.0)
-    config = TransportConfig(request_to="publisher", cache_min=100)
+    config = papers_config(request_to="publisher", cache_min=100)
     bus.add("p", config, publishes=True)
     bus.add("a", config)
     bus.add("nosy", config)
@@ -246,7 +246,7 @@ def test_a_flag_that_is_no_text_is_delivered_to_nobody() -> None:
 
 def test_every_table_stays_within_its_bounds() -> None:
     """50,000 messages of 40 publishers, a tenth of them lost, some late, nobody who answers."""
-    config = TransportConfig(
+    config = papers_config(
         record_entries=3,
         sessions_max=10,
         window=64,
@@ -299,23 +299,23 @@ def test_every_table_stays_within_its_bounds() -> None:
 
 
 def check_bounds(client: Transport, timers: Timers, config: TransportConfig) -> None:
-    assert len(client._sessions) <= config.sessions_max
-    for session in client._sessions.values():
+    assert len(client.scheme._sessions) <= config.sessions_max
+    for session in client.scheme._sessions.values():
         assert session.reorder_buffer.queued <= config.queue_max + 1
-    assert len(client._requests) <= config.requests_pending_max
-    assert len(client._requests._given_up_at) <= config.requests_pending_max
+    assert len(client.scheme._requests) <= config.requests_pending_max
+    assert len(client.scheme._requests._given_up_at) <= config.requests_pending_max
     assert len(client._distances) <= config.distances_max
-    assert len(client._repairs.cache) <= config.sessions_max * config.cache_max
-    assert len(client._repairs._published) <= config.published_kept
+    assert len(client.scheme._repairs.cache) <= config.sessions_max * config.cache_max
+    assert len(client.scheme._repairs._published) <= config.published_kept
     assert len(timers) <= config.sessions_max + 2 * config.requests_pending_max + 3
 
 
 def test_a_publishers_memory_is_bounded() -> None:
-    config = TransportConfig(published_kept=30, heartbeat_interval=1.0)
+    config = papers_config(published_kept=30, heartbeat_interval=1.0)
     publisher, _ = a_transport("p", config, publishes=True)
     for count in range(1, 2_000):
         publisher.publish(make_message(Identity("p", 1, count), {"n": count}), now=0.01 * count)
-    assert len(publisher._repairs._published) == 30
+    assert len(publisher.scheme._repairs._published) == 30
 
 
 @pytest.mark.parametrize("where", ["n > 0.5", "n < 0.1 OR n > 0.9"])
@@ -324,8 +324,8 @@ def test_what_a_record_cannot_tell_apart_costs_requests_but_no_wrong_delivery(wh
     phantoms = asked = 0
     for seed in range(4):
         bus = Bus(seed, loss=0.0, stage=0.0)
-        bus.add("p", TransportConfig(), publishes=True)
-        bus.add("a", TransportConfig())
+        bus.add("p", papers_config(), publishes=True)
+        bus.add("a", papers_config())
         bus.subscribe("a", 1, where, ordered=True, recover=True)
         for number in range(200):
             bus.publish("p", {"n": bus.random.random()}, at=0.02 * number)

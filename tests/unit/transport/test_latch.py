@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel import delay_laws as laws
-from penstock.transport.config import LatchName, TransportConfig
+from penstock.transport.config import LatchName, papers_config
 from penstock.transport.ordering.delay_differences import DelayDifferences
 from penstock.transport.ordering.latch import Latch, make_latch, two_ways
 
@@ -20,7 +20,7 @@ ADAPTIVE = [name for name in NAMES if name != "static"]
 
 
 def a_latch(name: LatchName, *, hops: int = 2, differences: list[float] | None = None, **settings: object) -> Latch:
-    latch = make_latch(TransportConfig(latch=name, **settings), hops)  # type: ignore[arg-type]
+    latch = make_latch(papers_config(latch=name, **settings), hops)  # type: ignore[arg-type]
     for difference in differences or []:
         latch.observe(difference)
     return latch

@@ -11,7 +11,7 @@ from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import LimitReached
 from penstock.testing import a_message
 from penstock.transport.bearer import BearerPublish
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.records import Recovered, RequestSent
 from penstock.transport.recovery.proactive_repair import EVERYBODY, ProactiveRepair
 from penstock.transport.sender.publication_record import PublicationRecord
@@ -19,7 +19,7 @@ from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import REPAIR, ControlIdentities, Key, Repair, decode_control
 from penstock.transport.wire.header import decode_header
 
-TWICE = TransportConfig(record_entries=0, proactive_repair_after=0.05)
+TWICE = papers_config(record_entries=0, proactive_repair_after=0.05)
 
 
 def copies(proactive_repair: ProactiveRepair, now: float) -> list[Repair]:
@@ -45,14 +45,14 @@ def test_the_copy_follows_in_its_time_and_in_order() -> None:
 
 def test_without_a_time_there_are_no_copies() -> None:
     timers = Timers()
-    proactive_repair = ProactiveRepair(TransportConfig(), ServiceTimers("transport", timers), ControlIdentities("p", 1))
+    proactive_repair = ProactiveRepair(papers_config(), ServiceTimers("transport", timers), ControlIdentities("p", 1))
     assert proactive_repair.left(Key("p", 1, 1), a_message(1), 1.0) == []
     assert timers.deadline() is None
 
 
 def test_a_queue_of_copies_is_bounded_and_says_so() -> None:
     timers = Timers()
-    config = TransportConfig(proactive_repair_after=1.0, published_kept=2)
+    config = papers_config(proactive_repair_after=1.0, published_kept=2)
     proactive_repair = ProactiveRepair(config, ServiceTimers("transport", timers), ControlIdentities("p", 1))
     reported = [proactive_repair.left(Key("p", 1, n), a_message(n), float(n) / 10) for n in (1, 2, 3)]
     assert reported == [[], [], [LimitReached("copies", 2)]]
@@ -95,7 +95,7 @@ def test_the_copy_of_the_first_message_begins_a_session() -> None:
 def test_a_heartbeat_of_one_span_covers_only_what_is_new() -> None:
     reported = {}
     for spans in (1, 2):
-        config = TransportConfig(record_entries=0, heartbeat_interval=0.5, heartbeat_spans=spans)
+        config = papers_config(record_entries=0, heartbeat_interval=0.5, heartbeat_spans=spans)
         outgoing = PublicationRecord("p", 1, config, ServiceTimers("transport", Timers()), ControlIdentities("p", 1))
         sizes = []
         for burst in (4, 3, 0):
@@ -110,4 +110,4 @@ def test_a_heartbeat_of_one_span_covers_only_what_is_new() -> None:
 
 def test_a_heartbeat_has_one_span_or_two() -> None:
     with pytest.raises(ValueError, match="heartbeat_spans"):
-        TransportConfig(heartbeat_spans=3)
+        papers_config(heartbeat_spans=3)

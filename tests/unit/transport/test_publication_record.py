@@ -12,7 +12,7 @@ from penstock.errors import InvalidMessage
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.testing import a_message
 from penstock.transport.bearer import BearerPublish
-from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
+from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig, papers_config
 from penstock.transport.sender.publication_record import HEARTBEAT_NEW, LIMITS, PublicationRecord
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import FROM, ControlIdentities, Key
@@ -24,11 +24,11 @@ HEARTBEAT_TIMER = ("transport", TransportTimer.HEARTBEAT)
 def a_publisher(config: TransportConfig | None = None) -> tuple[PublicationRecord, Timers]:
     timers, identities = Timers(), ControlIdentities("p", 1)
     service_timers = ServiceTimers("transport", timers)
-    return PublicationRecord("p", 1, config or TransportConfig(), service_timers, identities), timers
+    return PublicationRecord("p", 1, config or papers_config(), service_timers, identities), timers
 
 
 def header_of(config: TransportConfig, data: bytes, attributes: dict[str, Value] | None = None) -> Header:
-    own = config.scheme.encode_message(attributes) if attributes is not None else 0
+    own = config.encoding.encode_message(attributes) if attributes is not None else 0
     return decode_header(data, own, entry_bits=config.record_bits)
 
 
@@ -54,21 +54,21 @@ def heartbeated(record: PublicationRecord, config: TransportConfig, now: float) 
 @given(values=st.lists(st.integers(0, 5), max_size=30), entries=st.integers(0, 12))
 def test_the_record_is_that_of_the_messages_before_newest_first(form: str, values: list[int], entries: int) -> None:
     """The i-th entry is that of message n - i (erratum B5)."""
-    config = TransportConfig(record_entries=entries, record_form=form)  # type: ignore[arg-type]
+    config = papers_config(record_entries=entries, record_form=form)  # type: ignore[arg-type]
     record, _ = a_publisher(config)
     for place, value in enumerate(values):
         header = sent(record, config, {"n": value, "s": "x"}, 10.0 + place)
         before = values[max(0, place - entries) : place][::-1]
         assert header.sequence == place + 1
         assert header.departure == 10.0 + place
-        assert header.entries() == tuple(config.scheme.encode_message({"n": old, "s": "x"}) for old in before)
+        assert header.entries() == tuple(config.encoding.encode_message({"n": old, "s": "x"}) for old in before)
         assert header.ages == pytest.approx([1.0 + i for i in range(min(place, max(1, entries)))])
 
 
 def test_both_forms_say_the_same_and_the_shared_one_is_shorter() -> None:
     sizes = {}
     for form in ("whole", "shared"):
-        config = TransportConfig(record_form=form)
+        config = papers_config(record_form=form)
         record, _ = a_publisher(config)
         total = 0
         for number in range(100):
@@ -80,7 +80,7 @@ def test_both_forms_say_the_same_and_the_shared_one_is_shorter() -> None:
 
 
 def test_a_clock_that_was_set_back_does_not_make_the_record_run_backwards() -> None:
-    config = TransportConfig()
+    config = papers_config()
     record, _ = a_publisher(config)
     departures = []
     for now in (10.0, 11.0, 4.0, 4.5, 12.0):
@@ -91,7 +91,7 @@ def test_a_clock_that_was_set_back_does_not_make_the_record_run_backwards() -> N
 
 
 def test_after_a_clock_was_set_back_heartbeats_come_in_time_by_the_clock_as_it_is() -> None:
-    config = TransportConfig(heartbeat_interval=1.0)
+    config = papers_config(heartbeat_interval=1.0)
     record, timers = a_publisher(config)
     sent(record, config, {"n": 1}, 1000.0)
     timers.pop_due(1001.0)
@@ -106,7 +106,7 @@ def test_after_a_clock_was_set_back_heartbeats_come_in_time_by_the_clock_as_it_i
 
 
 def test_a_message_without_room_for_a_header_is_refused_and_changes_nothing() -> None:
-    config = TransportConfig(heartbeat_interval=1.0)
+    config = papers_config(heartbeat_interval=1.0)
     record, timers = a_publisher(config)
     full = a_message(1, {f"a{n}": n for n in range(DEFAULT_LIMITS.attributes_max)})
     with pytest.raises(InvalidMessage):
@@ -117,7 +117,7 @@ def test_a_message_without_room_for_a_header_is_refused_and_changes_nothing() ->
 
 @pytest.mark.parametrize("form", ["whole", "shared"])
 def test_whatever_is_within_the_limits_has_room_for_the_largest_header(form: str) -> None:
-    config = TransportConfig(
+    config = papers_config(
         record_entries=RECORD_ENTRIES_TAKEN_MAX,
         record_bits=1024,
         record_form=form,  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_whatever_is_within_the_limits_has_room_for_the_largest_header(form: str
 
 def test_with_a_span_the_record_is_as_long_as_the_publisher_is_fast() -> None:
     """002 section 3.2.6: a fast publisher needs a longer record."""
-    config = TransportConfig(record_entries=50, record_span=1.0)
+    config = papers_config(record_entries=50, record_span=1.0)
     record, _ = a_publisher(config)
     now, sizes = 0.0, {}
     for gap in (0.1, 0.025, 0.5, 3.0, 0.001):
@@ -152,7 +152,7 @@ def test_with_a_span_the_record_is_as_long_as_the_publisher_is_fast() -> None:
 
 
 def test_a_heartbeat_covers_what_left_since_the_heartbeat_before_the_last() -> None:
-    config = TransportConfig(heartbeat_interval=1.0, record_entries=2)
+    config = papers_config(heartbeat_interval=1.0, record_entries=2)
     record, timers = a_publisher(config)
     covered = []
     for burst in range(3):
@@ -167,7 +167,7 @@ def test_a_heartbeat_covers_what_left_since_the_heartbeat_before_the_last() -> N
 
 
 def test_a_heartbeat_is_repeated_when_nothing_follows_and_then_never_more() -> None:
-    config = TransportConfig(heartbeat_interval=1.0, heartbeat_repeats=3)
+    config = papers_config(heartbeat_interval=1.0, heartbeat_repeats=3)
     record, timers = a_publisher(config)
     sent(record, config, {"n": 1}, 0.0)
     heartbeats = []
@@ -183,7 +183,7 @@ def test_a_heartbeat_is_repeated_when_nothing_follows_and_then_never_more() -> N
 
 
 def test_without_repeats_a_heartbeat_is_sent_once() -> None:
-    config = TransportConfig(heartbeat_interval=1.0, heartbeat_repeats=0)
+    config = papers_config(heartbeat_interval=1.0, heartbeat_repeats=0)
     record, timers = a_publisher(config)
     sent(record, config, {"n": 1}, 0.0)
     timers.pop_due(1.0)
@@ -194,7 +194,7 @@ def test_without_repeats_a_heartbeat_is_sent_once() -> None:
 
 
 def test_a_fast_publisher_does_not_wait_for_the_time_of_its_heartbeat() -> None:
-    config = TransportConfig(heartbeat_interval=1000.0)
+    config = papers_config(heartbeat_interval=1000.0)
     record, timers = a_publisher(config)
     covered: set[int] = set()
     for number in range(1, 1000):
@@ -208,7 +208,7 @@ def test_a_fast_publisher_does_not_wait_for_the_time_of_its_heartbeat() -> None:
 
 
 def test_without_heartbeats_there_is_no_timer_and_no_heartbeat_is_due() -> None:
-    record, timers = a_publisher(TransportConfig(heartbeat_interval=0.0))
+    record, timers = a_publisher(papers_config(heartbeat_interval=0.0))
     for number in range(200):
         record.wrap(a_message(number), now=float(number))
     assert timers.deadline() is None
@@ -216,17 +216,17 @@ def test_without_heartbeats_there_is_no_timer_and_no_heartbeat_is_due() -> None:
 
 
 def test_a_heartbeat_works_without_a_record_on_messages() -> None:
-    config = TransportConfig(record_entries=0, heartbeat_interval=1.0)
+    config = papers_config(record_entries=0, heartbeat_interval=1.0)
     record, _ = a_publisher(config)
     assert sent(record, config, {"n": 1}, 0.0).record_size == 0
     assert sent(record, config, {"n": 2}, 0.5).ages == (0.5,)
     header = heartbeated(record, config, 1.0)
     assert header is not None
-    assert header.entries() == tuple(config.scheme.encode_message({"n": n}) for n in (2, 1))
+    assert header.entries() == tuple(config.encoding.encode_message({"n": n}) for n in (2, 1))
 
 
 def test_memory_does_not_grow() -> None:
-    for config in (TransportConfig(), TransportConfig(record_entries=0), TransportConfig(heartbeat_interval=1.0)):
+    for config in (papers_config(), papers_config(record_entries=0), papers_config(heartbeat_interval=1.0)):
         record, timers = a_publisher(config)
         for number in range(2_000):
             record.wrap(a_message(number), now=0.001 * number)

@@ -10,21 +10,22 @@ from hypothesis import strategies as st
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.receiver.flow_sequence import MISSING_MAX, FlowSequences
 from penstock.transport.receiver.loss_intervals import LossIntervals
 from penstock.transport.receiver.loss_probe import ANYTHING
 from penstock.transport.receiver.rate_controller import LOOK_EVERY_MIN, RateController, receiver_hash
 from penstock.transport.receiver.receiver_flows import ReceiverFlows
 from penstock.transport.wire.control_messages import FLOWS_MAX, Feedback
-from penstock.transport.wire.header import TRAVEL_WRAPS, Control, Followed, Header
+from penstock.transport.wire.flow_fields import TRAVEL_WRAPS, Control, Followed
+from penstock.transport.wire.header import Header
 
-CONFIG = TransportConfig(congestion=True, record_entries=2)
+CONFIG = papers_config(congestion=True, record_entries=2)
 TRIP = 0.1
 
 
 def flows_of(*wheres: str, exact: bool = False) -> ReceiverFlows:
-    own = ReceiverFlows(CONFIG.scheme, exact=exact)
+    own = ReceiverFlows(CONFIG.encoding, exact=exact)
     for number, where in enumerate(wheres, start=1):
         own.add(number, parse_predicate(where), 1.0)
     return own
@@ -74,7 +75,7 @@ class Session:
         control = Control(100.0, limiting, travel, flow, place, further)
         header = Header(self.sequence, self.now, (), entries=(1, 1), entry_bits=256, control=control)
         numbers = [number for number, where in self.wheres.items() if where.matches(message.attributes)]
-        lost = [] if revealed is None else [CONFIG.scheme.encode_message(revealed)]
+        lost = [] if revealed is None else [CONFIG.encoding.encode_message(revealed)]
         self.controller.delivered(header, message, numbers, lost, now=self.now + way + self.apart)
 
     def reader(self, rate: float, number: int = 1) -> None:
@@ -327,7 +328,7 @@ def test_what_no_message_tells_of_is_judged_alike() -> None:
         session = Session(where)
         for _ in range(100):
             session.get(price=5)
-        session.controller.missed([CONFIG.scheme.encode_message(lost)], now=session.now)
+        session.controller.missed([CONFIG.encoding.encode_message(lost)], now=session.now)
         assert session.controller.loss_intervals.events == events
         assert session.controller.active
 
@@ -373,7 +374,7 @@ def test_of_more_flows_than_a_feedback_may_name_it_names_the_fastest() -> None:
     sent = session.ask()
     assert sent is not None
     assert len(sent.flows) == FLOWS_MAX
-    fastest = CONFIG.scheme.to_bytes(CONFIG.scheme.encode_filter(parse_predicate("n = 199").filters[0]))
+    fastest = CONFIG.encoding.to_bytes(CONFIG.encoding.encode_filter(parse_predicate("n = 199").filters[0]))
     assert fastest in [asked.encoding for asked in sent.flows]
 
 
@@ -390,7 +391,7 @@ def test_the_pace_of_one_subscription_leaves_the_flows_of_another() -> None:
     assert sent is not None
     (asked,) = sent.flows
     assert asked.quota == pytest.approx(20.0)
-    assert asked.encoding == CONFIG.scheme.to_bytes(CONFIG.scheme.encode_filter(parse_predicate("b").filters[0]))
+    assert asked.encoding == CONFIG.encoding.to_bytes(CONFIG.encoding.encode_filter(parse_predicate("b").filters[0]))
 
 
 def test_where_one_flow_serves_two_subscriptions_the_slower_application_counts() -> None:
@@ -518,7 +519,7 @@ def test_after_a_decrease_the_quotas_sum_up_to_what_is_allowed(rates: list[int],
         assert sent is not None
         reported = {asked.encoding: asked.quota for asked in sent.flows}
         quotas = [
-            reported.get(CONFIG.scheme.to_bytes(flow.filter.wanted.encoding), rate)
+            reported.get(CONFIG.encoding.to_bytes(flow.filter.wanted.encoding), rate)
             for flow, rate in zip(session.controller.flows.values(), received, strict=True)
         ]
         assert sum(quotas) == pytest.approx(allowed)

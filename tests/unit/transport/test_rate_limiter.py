@@ -24,7 +24,7 @@ from penstock.transport.wire.control_messages import FLOWS_MAX, Feedback, FlowQu
 DROP = TransportConfig(congestion=True, when_full="drop", flow_queue=5, quota_floor=0.1)
 TAIL = TransportConfig(congestion=True, when_full="drop", flow_queue=5, quota_floor=0.1, prefer_shared=False)
 WAIT = TransportConfig(congestion=True, when_full="wait", flow_queue=5, quota_floor=0.1)
-SCHEME: EncodingScheme = DROP.scheme
+SCHEME: EncodingScheme = DROP.encoding
 
 
 def flow_quota(where: str, quota: float, *, exact: bool = True) -> FlowQuota:

@@ -13,7 +13,7 @@ from penstock.transport.receiver import receiver_flows as own_flows
 from penstock.transport.receiver.receiver_flows import ReceiverFilter, ReceiverFlows, filter_text
 from penstock.transport.sender.flow_table import WantedFlow, flow_covers
 
-SCHEME: EncodingScheme = TransportConfig().scheme
+SCHEME: EncodingScheme = TransportConfig().encoding
 WHERES = ["a", "b", "a AND b", "n < 3", "n = 1", "n < 3 OR b", "TRUE", "a = 3", "c IN (1, 2)", "a AND n > 1"]
 
 

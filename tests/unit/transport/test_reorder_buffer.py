@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.ordering.latch import make_latch
 from penstock.transport.ordering.reorder_buffer import OrderingStep, ReorderBuffer, Verdict
 from penstock.transport.wire.header import Header
@@ -36,7 +36,7 @@ class FixedLatch:
 
 
 def ordering(reach: float = 1.0, **settings: Any) -> ReorderBuffer[str]:
-    return ReorderBuffer(TransportConfig(**settings), FixedLatch(reach))
+    return ReorderBuffer(papers_config(**settings), FixedLatch(reach))
 
 
 def header(sequence: int, record: Iterable[int] = (), *, departure: float | None = None, gap: float = 0.01) -> Header:
@@ -94,7 +94,7 @@ def test_a_duplicate_is_ignored() -> None:
 
 def test_delay_differences_are_taken_against_base_and_late_ones_count() -> None:
     latch = FixedLatch(10.0)
-    order: ReorderBuffer[str] = ReorderBuffer(TransportConfig(), latch)
+    order: ReorderBuffer[str] = ReorderBuffer(papers_config(), latch)
     for sequence, now in ((1, 5.0), (3, 5.03), (2, 5.05), (4, 5.06)):
         come(order, sequence, now=now)
     order.repaired(9, "m9", hold=True, now=6.0)
@@ -779,7 +779,7 @@ reaches = st.integers(0, 80).map(lambda milliseconds: milliseconds / 1000)
 @settings(max_examples=200, deadline=None)
 @given(histories(), reaches)
 def test_the_ordering_does_what_the_plain_model_does(history: list[Sent], reach: float) -> None:
-    story = run(history, ReorderBuffer(TransportConfig(), FixedLatch(reach)))
+    story = run(history, ReorderBuffer(papers_config(), FixedLatch(reach)))
     model = run_model(history, reach)
     assert [(now, one.sequence) for now, one in story.released] == model.out
     assert sorted(story.lost) == sorted(model.lost)
@@ -788,7 +788,7 @@ def test_the_ordering_does_what_the_plain_model_does(history: list[Sent], reach:
 @settings(max_examples=100, deadline=None)
 @given(histories(), reaches, st.sampled_from(["deliver", "drop", "hold"]))
 def test_invariants(history: list[Sent], reach: float, late: Any) -> None:
-    story = run(history, ReorderBuffer(TransportConfig(late=late, hold_max=0.05), FixedLatch(reach)))
+    story = run(history, ReorderBuffer(papers_config(late=late, hold_max=0.05), FixedLatch(reach)))
     released = [one for _, one in story.released]
     in_order = [one.sequence for one in released if not one.late]
     assert in_order == sorted(set(in_order))  # increasing, but for explicit late ones
@@ -808,7 +808,7 @@ def test_invariants(history: list[Sent], reach: float, late: Any) -> None:
 @settings(max_examples=100, deadline=None)
 @given(histories(), reaches)
 def test_nobody_waits_longer_than_the_largest_latch_ahead_and_its_own(history: list[Sent], reach: float) -> None:
-    story = run(history, ReorderBuffer(TransportConfig(), FixedLatch(reach)))
+    story = run(history, ReorderBuffer(papers_config(), FixedLatch(reach)))
     left = {one.sequence: now for now, one in story.released}
     for now, one in story.released:
         came = story.received[one.sequence]
@@ -823,7 +823,7 @@ def test_nobody_waits_longer_than_the_largest_latch_ahead_and_its_own(history: l
 @settings(max_examples=100, deadline=None)
 @given(histories(), reaches, st.floats(-1e4, 1e4))
 def test_an_offset_of_the_clocks_changes_nothing(history: list[Sent], reach: float, offset: float) -> None:
-    config = TransportConfig()
+    config = papers_config()
     orders: list[ReorderBuffer[int]] = [ReorderBuffer(config, make_latch(config, 2)) for _ in range(2)]
     for shift, order in zip((0.0, offset), orders, strict=True):
         for now, head in arrivals(history):
@@ -836,7 +836,7 @@ def test_an_offset_of_the_clocks_changes_nothing(history: list[Sent], reach: flo
 @settings(max_examples=100, deadline=None)
 @given(histories(st.just(24)))
 def test_a_record_that_covers_all_and_a_latch_without_end_leave_no_violation(history: list[Sent]) -> None:
-    config = TransportConfig(latch="static", static_latch=1e9, latch_max=1e9)
+    config = papers_config(latch="static", static_latch=1e9, latch_max=1e9)
     story = run(history, ReorderBuffer(config, make_latch(config, 2)))
     first = story.released[0][1].sequence if story.released else 0
     # Those that left before the first one that came are late whatever we do.
@@ -847,7 +847,7 @@ def test_a_record_that_covers_all_and_a_latch_without_end_leave_no_violation(his
 @given(histories(st.just(24)), reaches)
 def test_a_record_that_covers_all_with_nothing_missing_adds_no_delay(history: list[Sent], reach: float) -> None:
     in_order = [Sent(sent.after, 0, sent.wanted, False, sent.again, sent.record) for sent in history]
-    story = run(in_order, ReorderBuffer(TransportConfig(), FixedLatch(reach)))
+    story = run(in_order, ReorderBuffer(papers_config(), FixedLatch(reach)))
     assert [one.held for _, one in story.released] == [0.0] * len(story.released)
     assert (story.order.latched, story.lost) == (0, [])
 
@@ -859,7 +859,7 @@ def test_repairs_heartbeats_and_unordered_items_keep_the_promises(
 ) -> None:
     """Nothing twice, everything once, no loss that is not one, and it all comes to an end."""
     late: Any = data.draw(st.sampled_from(["deliver", "drop", "hold"]))
-    order: ReorderBuffer[int] = ReorderBuffer(TransportConfig(late=late, hold_max=0.05, queue_max=8), FixedLatch(0.03))
+    order: ReorderBuffer[int] = ReorderBuffer(papers_config(late=late, hold_max=0.05, queue_max=8), FixedLatch(0.03))
     events: list[tuple[float, int, Header | int]] = [(now, 1, head) for now, head in arrivals(history)]
     events += [(0.5 + time / 1000, 2, number) for number, time in repairs]
     heads = [head for _, head in arrivals(history)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.trace import Counted, LimitReached
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.recovery.repair_cache import Kept, RepairCache, RequestMeans, needed_size, next_size
 from penstock.transport.wire.control_messages import Key, Request
 
@@ -26,7 +26,7 @@ def key(sequence: int, publisher: str = "p") -> Key:
 
 
 def cache(**settings: Any) -> RepairCache:
-    return RepairCache(TransportConfig(**settings))
+    return RepairCache(papers_config(**settings))
 
 
 def fill(made: RepairCache, count: int, *, rate: float = 100.0, start: float = 0.0, first: int = 1) -> float:

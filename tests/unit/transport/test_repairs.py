@@ -14,7 +14,7 @@ from penstock.content.message import Identity, Message, Value, make_message
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import Counted, InputRefused, LimitReached, Record
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.records import RepairSent, RequestReceived
 from penstock.transport.recovery.distance_estimator import DISTANCE_MIN, DistanceEstimator
 from penstock.transport.recovery.repairs import Repairs
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, seed: int = 1, **settings: Any) -> None:
         settings.setdefault("echo_interval", 0.0)
-        config = TransportConfig(**settings)
+        config = papers_config(**settings)
         self.timers, identities = Timers(), ControlIdentities("me", 1)
         self.distances = DistanceEstimator("me", config, identities)
         timers = ServiceTimers("transport", self.timers)

@@ -22,7 +22,7 @@ from penstock.overlay.packets import Delivery, Subscribe
 from penstock.pricing.config import PricingClientConfig
 from penstock.testing import a_client
 from penstock.transport.bearer import BearerPublish, TransportEffect
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.receiver.rate_controller import receiver_hash
 from penstock.transport.records import MessageWithheld, RepairSent
 from penstock.transport.sender.flow_table import flow_of
@@ -40,10 +40,11 @@ from penstock.transport.wire.control_messages import (
     feedback_message,
     request_to_publisher,
 )
-from penstock.transport.wire.header import Control, Header, decode_header
+from penstock.transport.wire.flow_fields import Control
+from penstock.transport.wire.header import Header, decode_header
 
-DROP = TransportConfig(congestion=True, when_full="drop", flow_queue=3, record_entries=2, quota_floor=0.1)
-WAIT = TransportConfig(congestion=True, when_full="wait", record_entries=2, quota_floor=0.1)
+DROP = papers_config(congestion=True, when_full="drop", flow_queue=3, record_entries=2, quota_floor=0.1)
+WAIT = papers_config(congestion=True, when_full="wait", record_entries=2, quota_floor=0.1)
 INBOX = SERVICE_SUBSCRIPTIONS  # the first of the transport's own
 
 
@@ -84,7 +85,9 @@ class Publisher:
         asked = tuple(
             FlowQuota(
                 quota,
-                self.config.scheme.to_bytes(flow_of(parse_predicate(where), self.config.scheme, exact=False).encoding),
+                self.config.encoding.to_bytes(
+                    flow_of(parse_predicate(where), self.config.encoding, exact=False).encoding
+                ),
             )
             for where, quota in flows
         )
@@ -161,7 +164,7 @@ def test_the_record_tells_of_what_left_in_the_order_it_left() -> None:
     for name in ("a", "a", "a", "b"):
         publisher.publish(**{name: True})
     publisher.run(1.0)
-    scheme = publisher.config.scheme
+    scheme = publisher.config.encoding
     last = publisher.headers()[-1]
     assert last.entries()[0] == scheme.encode_message({"b": True})
     assert last.entries()[1] == scheme.encode_message({"a": True})
@@ -273,8 +276,8 @@ def test_a_client_that_loses_its_broker_answers_those_who_wait() -> None:
     node.link_changed(0, up=True, now=0.0)
     asked = [effect.packet for effect in node.link_ready(0, room_bytes=1 << 30, now=0.0) if isinstance(effect, Send)]
     inbox = min(packet.subscription for packet in asked if isinstance(packet, Subscribe))
-    encoding = flow_of(parse_predicate("a"), WAIT.scheme, exact=False).encoding
-    feedback = Feedback("s", 0.0, (FlowQuota(10.0, WAIT.scheme.to_bytes(encoding)),))
+    encoding = flow_of(parse_predicate("a"), WAIT.encoding, exact=False).encoding
+    feedback = Feedback("s", 0.0, (FlowQuota(10.0, WAIT.encoding.to_bytes(encoding)),))
     message = feedback_message(ControlIdentities("s", 1), "p", feedback)
     node.receive([Delivery((inbox,), message)], sender=0, now=0.0)
     for count in range(1, 5):
@@ -385,7 +388,7 @@ def test_a_repair_takes_tokens_before_it_leaves() -> None:
 
 
 def test_feedback_is_nobodys_business_but_a_publishers_with_congestion_control() -> None:
-    publisher = Publisher(TransportConfig())
+    publisher = Publisher(papers_config())
     publisher.receive("s", ("a", 1.0))
     for _ in range(9):
         publisher.publish(a=True)

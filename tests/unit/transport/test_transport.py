@@ -16,7 +16,7 @@ from foreign_bus import Bus
 from overlay_bus import OverlayBus
 from penstock.content.envelope import DATA
 from penstock.content.message import Message, Value
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.records import GaveUp, LossDetected, Recovered, RepairSent, RequestReceived, RequestSent
 from penstock.transport.report import TransportReport
 from penstock.transport.wire.control_messages import ANSWER, ECHO, HEARTBEAT, REPAIR, REQUEST
@@ -32,7 +32,7 @@ BASE: dict[str, Any] = {
     "heartbeat_repeats": 12,
     "heartbeat_below": 1.0,
 }
-FULL = TransportConfig(**BASE)
+FULL = papers_config(**BASE)
 KIND_X = "kind = 'x'"
 
 
@@ -143,7 +143,7 @@ def test_with_everything_on_all_is_accounted_for(network: type[Net], seed: int) 
 @pytest.mark.parametrize("late", ["hold", "drop"])
 @pytest.mark.parametrize("seed", range(5), ids=lambda seed: f"seed{seed}")
 def test_other_ways_with_late_ones(network: type[Net], late: Any, seed: int) -> None:
-    net = a_run(network, seed, TransportConfig(**BASE, late=late, hold_max=5.0))
+    net = a_run(network, seed, papers_config(**BASE, late=late, hold_max=5.0))
     for name in ("some", "all"):
         check_safety(net, name)
         check_order(net, name)
@@ -233,7 +233,7 @@ def test_a_publisher_without_the_transport_is_delivered_as_it_comes_and_counted(
 @BOTH
 @pytest.mark.parametrize("seed", range(5), ids=lambda seed: f"seed{seed}")
 def test_basic_mode_orders_and_finds_no_loss(network: type[Net], seed: int) -> None:
-    net = a_run(network, seed, TransportConfig(record_entries=0))
+    net = a_run(network, seed, papers_config(record_entries=0))
     for name in ("some", "all"):
         check_safety(net, name)
         check_order(net, name)
@@ -244,7 +244,7 @@ def test_basic_mode_orders_and_finds_no_loss(network: type[Net], seed: int) -> N
 @BOTH
 def test_basic_mode_with_heartbeats_recovers_all_the_same(network: type[Net]) -> None:
     net = a_run(
-        network, 2, TransportConfig(record_entries=0, heartbeat_interval=0.2, heartbeat_below=1.0, cache_interval=0.1)
+        network, 2, papers_config(record_entries=0, heartbeat_interval=0.2, heartbeat_below=1.0, cache_interval=0.1)
     )
     for name in ("some", "all"):
         check_safety(net, name)
@@ -278,7 +278,7 @@ def test_recovery_alone(network: type[Net], seed: int) -> None:
 
 @BOTH
 def test_without_echoes_the_first_guess_is_the_distance(network: type[Net]) -> None:
-    config = TransportConfig(**BASE, echo_interval=0.0, distance_first=0.02)
+    config = papers_config(**BASE, echo_interval=0.0, distance_first=0.02)
     net = a_run(network, 2, config)
     assert not net.control_messages(ECHO)
     assert not net.control_messages(ANSWER)
@@ -288,7 +288,7 @@ def test_without_echoes_the_first_guess_is_the_distance(network: type[Net]) -> N
 
 @BOTH
 def test_without_answers_all_that_is_lost_is_known_to_be_lost(network: type[Net]) -> None:
-    silent = TransportConfig(**BASE, answers=False, publisher_answers=False)
+    silent = papers_config(**BASE, answers=False, publisher_answers=False)
     net = a_run(network, 2, silent)
     for name in ("some", "all"):
         check_safety(net, name)
@@ -301,7 +301,7 @@ def test_without_answers_all_that_is_lost_is_known_to_be_lost(network: type[Net]
 
 @BOTH
 def test_peers_repair_each_other_when_the_publisher_does_not(network: type[Net]) -> None:
-    config = TransportConfig(**BASE, publisher_answers=False, cache_min=50)
+    config = papers_config(**BASE, publisher_answers=False, cache_min=50)
     net = a_run(network, 2, config, others=(config,) * 3)
     assert not net.records_of("p", RepairSent)
     account = [net.report(name, 1) for name in ("all", "other0", "other1", "other2")]
@@ -313,7 +313,7 @@ def test_peers_repair_each_other_when_the_publisher_does_not(network: type[Net])
 
 @BOTH
 def test_without_heartbeats_the_end_of_a_burst_is_lost_in_silence(network: type[Net]) -> None:
-    net = a_run(network, 2, TransportConfig())
+    net = a_run(network, 2, papers_config())
     assert not net.control_messages(HEARTBEAT)
     for name in ("some", "all"):
         check_safety(net, name)
@@ -323,7 +323,7 @@ def test_without_heartbeats_the_end_of_a_burst_is_lost_in_silence(network: type[
 
 def test_the_last_messages_of_a_burst_are_found_missing_by_heartbeats() -> None:
     """002 section 4.3; no publication follows that could tell of them."""
-    for config, expected in ((FULL, list(range(1, 41))), (TransportConfig(), list(range(1, 31)))):
+    for config, expected in ((FULL, list(range(1, 41))), (papers_config(), list(range(1, 31)))):
         bus = Bus(4, stage=0.0)
         bus.add("p", config, publishes=True)
         bus.add("a", config)
@@ -344,7 +344,7 @@ def test_the_last_messages_of_a_burst_are_found_missing_by_heartbeats() -> None:
 def test_both_forms_of_the_record_give_the_same_results(network: type[Net]) -> None:
     runs = {}
     for form in ("whole", "shared"):
-        config = TransportConfig(heartbeat_interval=0.2, heartbeat_below=1.0, record_form=form)
+        config = papers_config(heartbeat_interval=0.2, heartbeat_below=1.0, record_form=form)
         net = a_run(network, 7, config)
         sizes = [len(carried.message.body) for carried in net.control_messages(DATA)]
         runs[form] = (net.got("all", 1), net.got("some", 1), net.report("all", 1)), sum(sizes) / len(sizes)
@@ -354,7 +354,7 @@ def test_both_forms_of_the_record_give_the_same_results(network: type[Net]) -> N
 
 @BOTH
 def test_with_a_span_a_slow_publisher_sends_a_short_record(network: type[Net]) -> None:
-    config = TransportConfig(record_span=0.05, heartbeat_interval=0.2, heartbeat_below=1.0)
+    config = papers_config(record_span=0.05, heartbeat_interval=0.2, heartbeat_below=1.0)
     fast, slow = a_run(network, 3, config), a_run(network, 3, config, interval=0.1, messages=60)
     for net in (fast, slow):
         check_safety(net, "all")
@@ -366,8 +366,8 @@ def test_with_a_span_a_slow_publisher_sends_a_short_record(network: type[Net]) -
 @BOTH
 def test_requests_stay_in_their_domain(network: type[Net]) -> None:
     """002 section 4.2.2: who names another domain, or none, never hears them."""
-    east = TransportConfig(**BASE, domain="east")
-    west = TransportConfig(**BASE, domain="west")
+    east = papers_config(**BASE, domain="east")
+    west = papers_config(**BASE, domain="west")
     net = a_run(network, 2, east, others=(west, FULL))
     assert net.records_of("all", RequestSent)
     asked_west = {
@@ -386,8 +386,8 @@ def test_requests_stay_in_their_domain(network: type[Net]) -> None:
 def test_only_designated_caches_answer(network: type[Net]) -> None:
     """002 section 4.2.2: answers are a matter of each client's own settings."""
     base = {**BASE, "publisher_answers": False}
-    reader = TransportConfig(**base, answers=False)
-    cache = TransportConfig(**base, cache_fixed=True)
+    reader = papers_config(**base, answers=False)
+    cache = papers_config(**base, cache_fixed=True)
     net = a_run(network, 2, reader, others=(cache,))
     assert net.records_of("other0", RepairSent)
     for name in ("p", "some", "all"):
@@ -399,7 +399,7 @@ def test_only_designated_caches_answer(network: type[Net]) -> None:
 
 @BOTH
 def test_a_repair_to_the_requester_is_received_by_nobody_else(network: type[Net]) -> None:
-    config = TransportConfig(**BASE, repair_to="requester")
+    config = papers_config(**BASE, repair_to="requester")
     net = a_run(network, 2, config, others=(config,), whole="EXISTS n")
     assert net.control_messages(REPAIR)
     for carried in net.control_messages(REPAIR):
@@ -419,7 +419,7 @@ def test_a_repair_to_the_requester_is_received_by_nobody_else(network: type[Net]
 
 @BOTH
 def test_a_request_to_the_publisher_is_received_and_answered_by_it_alone(network: type[Net]) -> None:
-    config = TransportConfig(**BASE, request_to="publisher")
+    config = papers_config(**BASE, request_to="publisher")
     net = a_run(network, 2, config, others=(config,))
     assert net.records_of("p", RepairSent)
     for name in ("some", "all", "other0"):
@@ -436,7 +436,7 @@ def test_a_request_to_the_publisher_is_received_and_answered_by_it_alone(network
 @BOTH
 @pytest.mark.parametrize("seed", range(5), ids=lambda seed: f"seed{seed}")
 def test_tuned_waits_change_no_result(network: type[Net], seed: int) -> None:
-    config = TransportConfig(**BASE, adaptive_suppression=True)
+    config = papers_config(**BASE, adaptive_suppression=True)
     net = a_run(network, seed, config, others=(config,) * 2)
     for name in ("some", "all", "other0", "other1"):
         check_safety(net, name)
@@ -450,7 +450,7 @@ def test_tuned_waits_change_no_result(network: type[Net], seed: int) -> None:
 @pytest.mark.parametrize(("share", "entries"), [(0.1, 3), (0.1, 10), (0.3, 2), (0.05, 10)])
 def test_the_reported_detection_probability_is_the_measured_share(share: float, entries: int) -> None:
     """Equation (4.1): 1 - (1 - P_m + P_m P_l)^R, with nothing else that could find a loss."""
-    config = TransportConfig(record_entries=entries, record_bits=1024, answers=False, publisher_answers=False)
+    config = papers_config(record_entries=entries, record_bits=1024, answers=False, publisher_answers=False)
     lost = found = 0
     reported = []
     for seed in range(3):
@@ -477,7 +477,7 @@ def test_a_report_of_nothing() -> None:
 
 
 def test_what_was_counted_stays_counted_when_a_publisher_is_forgotten() -> None:
-    config = TransportConfig(**BASE, session_idle=5.0)
+    config = papers_config(**BASE, session_idle=5.0)
     bus = a_run(Bus, 4, config, drain=4.0)
     before = bus.report("all", 1)
     bus.run(60.0)
@@ -492,8 +492,8 @@ def test_what_was_counted_stays_counted_when_a_publisher_is_forgotten() -> None:
 def test_on_a_network_that_loses_nothing_a_range_soon_asks_for_little(where: str) -> None:
     """Half of the messages match and the others look like losses; after a few that turn out unwanted it doubts them."""
     bus = Bus(3, stage=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
+    bus.add("p", papers_config(), publishes=True)
+    bus.add("a", papers_config())
     bus.subscribe("a", 1, where, ordered=True, recover=True)
     for number in range(1_000):
         bus.publish("p", {"symbol": "IBM", "price": bus.random.uniform(80, 140)}, at=0.02 * number)
@@ -510,7 +510,7 @@ def test_on_a_network_that_loses_nothing_a_range_soon_asks_for_little(where: str
 def test_a_publisher_does_not_repeat_a_repair_of_a_peer() -> None:
     """The peer is nearer to the requester and answers first; nobody should answer after it."""
     bus = Bus(3, stage=0.0)
-    config = TransportConfig(**BASE, cache_min=100)
+    config = papers_config(**BASE, cache_min=100)
     for name in ("p", "peer", "a"):
         bus.add(name, config, publishes=name == "p")
     for name in ("peer", "a"):
@@ -591,7 +591,7 @@ def test_a_subscriber_that_is_started_again_begins_with_what_comes_next() -> Non
 
 def test_what_was_held_for_a_subscription_is_not_given_to_the_next_one_of_its_number() -> None:
     bus = Bus(0, stage=0.0)
-    config = TransportConfig(latch="static", static_latch=1.0)
+    config = papers_config(latch="static", static_latch=1.0)
     bus.add("p", config, publishes=True)
     bus.add("a", config)
     bus.subscribe("a", 1, "TRUE", ordered=True)
@@ -609,7 +609,7 @@ def test_what_was_held_for_a_subscription_is_not_given_to_the_next_one_of_its_nu
 def test_a_subscription_that_ends_leaves_nothing_behind() -> None:
     bus = Bus(3, loss=0.1, stage=0.003)
     bus.add("p", FULL, publishes=True)
-    config = TransportConfig(heartbeat_below=1.0, session_idle=5.0)
+    config = papers_config(heartbeat_below=1.0, session_idle=5.0)
     bus.add("a", config)
     bus.subscribe("a", 1, "TRUE", ordered=True, recover=True)
     for number in range(100):

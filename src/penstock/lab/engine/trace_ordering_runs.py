@@ -153,7 +153,9 @@ def _encoder(configs: Mapping[str, TransportConfig]) -> Callable[[Iterable[pa.Re
             columns = {name: batch.column(name) for name in ("publisher", "count", "time")}
             published = [msgspec.json.decode(text) for text in batch.column("attributes").to_pylist()]
             for name, config in configs.items():
-                made = [config.scheme.to_bytes(config.scheme.encode_message(attributes)) for attributes in published]
+                made = [
+                    config.encoding.to_bytes(config.encoding.encode_message(attributes)) for attributes in published
+                ]
                 columns[name] = pa.array(made, pa.binary())
             yield pa.RecordBatch.from_pydict(columns)
 
@@ -175,7 +177,7 @@ def _subscriptions(subscribed: DataFrame, shapes: Mapping[Shape, TransportConfig
 
 
 def _wanted(wheres: list[str], config: TransportConfig) -> Words:
-    found = sorted({one for where in wheres for one in config.scheme.routing_encodings(parse_predicate(where))})
+    found = sorted({one for where in wheres for one in config.encoding.routing_encodings(parse_predicate(where))})
     return np.stack([words_of(encoding, config.record_bits) for encoding in found])
 
 

@@ -28,7 +28,7 @@ from penstock.kernel.randomness import generator
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.pages import style
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.ordering.latch import make_latch
 from penstock.transport.ordering.reorder_buffer import ReorderBuffer
 from penstock.transport.sender.publication_record import PublicationRecord
@@ -84,7 +84,7 @@ class _Channel:
 
     def __init__(self, size: int, subscribers: int) -> None:
         # No latch: what is missing is lost at once.
-        self._config = TransportConfig(record_entries=size, window=max(256, 2 * size), latch="static", static_latch=0.0)
+        self._config = papers_config(record_entries=size, window=max(256, 2 * size), latch="static", static_latch=0.0)
         self._out = PublicationRecord(
             "p", 1, self._config, ServiceTimers(TRANSPORT.name, Timers()), ControlIdentities("p", 1)
         )
@@ -107,7 +107,7 @@ class _Channel:
         content = {"wanting": wanting, "again": wanting}
         message = make_message(Identity("p", 1, self.sequence + 1), content, b"")
         wrapped, _ = self._out.wrap(message, now=now)
-        known = self._wanted_by.setdefault(self._config.scheme.encode_message(content), wanting)
+        known = self._wanted_by.setdefault(self._config.encoding.encode_message(content), wanting)
         assert known == wanting, "two contents with one encoding"
         noticed = []
         if wanting & getting:

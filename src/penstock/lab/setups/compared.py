@@ -33,7 +33,7 @@ from penstock.scenario.spec import (
 )
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.streams.config import StreamsConfig
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 from penstock.transport.service import TRANSPORT
 
 Controller = Literal["no control", "transport", "streams", "pricing"]
@@ -144,4 +144,4 @@ def _reader(controller: Controller, broker: str, number: int, where: str) -> Cli
 
 
 def _client_services(controller: Controller) -> dict[str, Any]:
-    return {TRANSPORT.name: TransportConfig(congestion=True)} if controller == "transport" else {}
+    return {TRANSPORT.name: papers_config(congestion=True)} if controller == "transport" else {}

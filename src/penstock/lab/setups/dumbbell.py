@@ -29,7 +29,7 @@ from penstock.scenario.spec import (
     TcpSpec,
 )
 from penstock.scenario.workload import PublisherSpec, Recipe
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 
 WIRE_BYTES = 280
 HEADER_BYTES = 125  # of the transport, with its envelope: 22 + 18 + 2 * (4 + 32) bytes, and 13 around them
@@ -39,7 +39,7 @@ DELAY = 0.020
 ACCESS_DELAY = 0.0005
 QUEUE_PACKETS = 50
 PUBLISHING_STARTS = 1.0  # by then the left broker knows what the right one wants
-CONTROL = TransportConfig(
+CONTROL = papers_config(
     record_entries=2, congestion=True, when_full="drop", publisher_answers=False, flow_queue=50, increase_max=0.5
 )
 

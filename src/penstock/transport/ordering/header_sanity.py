@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.transport.config import TransportConfig
-from penstock.transport.wire.header import Header
+from penstock.transport.wire.numbered_header import NumberedHeader
 
 BACKWARDS_MAX = 0.1  # seconds that a publisher's clock may go back between two messages; NTP steps by more, or slews
 BELIEVED_AFTER = 8  # refusals in a row that agree
@@ -28,7 +28,7 @@ class ReferenceHeader:
     arrival: float
     departure: float
 
-    def problem(self, header: Header, now: float, config: TransportConfig) -> str:
+    def problem(self, header: NumberedHeader, now: float, config: TransportConfig) -> str:
         """Why the header cannot come from the same publisher with the same clock; empty if it can."""
         step = header.sequence - self.sequence
         elapsed = header.departure - self.departure
@@ -56,7 +56,7 @@ class RefusedHeaders:
         """One was accepted."""
         self._count = 0
 
-    def believe(self, header: Header, now: float) -> bool:
+    def believe(self, header: NumberedHeader, now: float) -> bool:
         """Whether enough others before it agree with this one; if not, it is remembered as one of them."""
         last = self._last
         agrees = (

@@ -60,7 +60,7 @@ class _Measured:
     def __init__(self, config: TransportConfig, hops: int) -> None:
         self._differences = DelayDifferences(config.delay_samples)
         self.observe: Callable[[float], None] = self._differences.add  # one call less for each message
-        self._probability = config.violation_probability
+        self._probability = config.latch_probability
         self._wait_max = config.latch_max
         self._hops = hops
 
@@ -78,7 +78,7 @@ class _Measured:
 class _TwoLaplace(_Measured):
     def __init__(self, config: TransportConfig, hops: int) -> None:
         super().__init__(config, hops)
-        self._factor = laws.two_laplace_factor(config.violation_probability, config.quantile)
+        self._factor = laws.two_laplace_factor(config.latch_probability, config.quantile)
 
     def _reach(self) -> float:
         return self._factor * self._differences.scale
@@ -94,7 +94,7 @@ class _Stages(_Measured):
     def __init__(self, config: TransportConfig, hops: int) -> None:
         super().__init__(config, hops)
         self._scale_per_mean = 1.0 / laws.stages_mean_absolute(hops)
-        self._factor = laws.stages_factor(hops, config.violation_probability)
+        self._factor = laws.stages_factor(hops, config.latch_probability)
 
     def _reach(self) -> float:
         return self._factor * self._scale_per_mean * self._differences.mean_absolute
@@ -132,7 +132,7 @@ class _Hoeffding(_Measured):
 class _Normal(_Measured):
     def __init__(self, config: TransportConfig, hops: int) -> None:
         super().__init__(config, hops)
-        self._factor = laws.normal_factor(config.violation_probability)
+        self._factor = laws.normal_factor(config.latch_probability)
 
     def _reach(self) -> float:
         return self._factor * sqrt(self._differences.variance)

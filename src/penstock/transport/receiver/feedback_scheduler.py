@@ -27,15 +27,15 @@ from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.receiver.controlled_session import ControlledSession
 from penstock.transport.receiver.feedback_suppression import FeedbackSuppression
-from penstock.transport.receiver.rate_controller import RateController
+from penstock.transport.receiver.rate_controller import Lost, RateController
 from penstock.transport.receiver.receiver_flows import RECEIVER_FLOWS_MAX, ReceiverFlows
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
-from penstock.transport.session import Session
 from penstock.transport.subscriptions import TransportSubscription
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities, feedback_message
-from penstock.transport.wire.header import Header
+from penstock.transport.wire.numbered_header import NumberedHeader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,9 @@ class FeedbackScheduler:
         self._timers = timers
         self._distances = distances
         self._identities = identities
-        self._receiver_flows = ReceiverFlows(config.scheme, exact=config.feedback_exact)
+        self._receiver_flows = ReceiverFlows(config.encoding, exact=config.feedback_exact)
         self._paces: dict[int, float] = {}  # messages/s that applications take, by subscription, while they are behind
-        self._suppressions: dict[Session, FeedbackSuppression] = {}  # of sessions that are watched
+        self._suppressions: dict[ControlledSession, FeedbackSuppression] = {}  # of sessions that are watched
         self._random = random
         self.sent = 0
         self.silent = 0  # feedbacks that others' made unnecessary
@@ -91,15 +91,15 @@ class FeedbackScheduler:
 
     def arrived(
         self,
-        session: Session,
-        header: Header,
+        session: ControlledSession,
+        header: NumberedHeader,
         message: Message,
         numbers: Sequence[int],
-        lost: Sequence[int],
+        lost: Sequence[Lost],
         *,
         now: float,
     ) -> list[TransportEffect]:
-        """A new message came, for these subscriptions; it showed that others, with these encodings, were lost."""
+        """A new message came, for these subscriptions; it showed that these others were lost."""
         if not self._config.congestion or header.control is None:
             return []
         effects: list[TransportEffect] = []
@@ -110,19 +110,19 @@ class FeedbackScheduler:
         self._watch(session, now)
         return effects
 
-    def missed(self, session: Session, encodings: Sequence[int], *, now: float) -> None:
-        """Messages of this publisher, with these encodings, did not come."""
+    def missed(self, session: ControlledSession, lost: Sequence[Lost], *, now: float) -> None:
+        """These messages of this publisher did not come."""
         if session.rate_controller is not None:
-            session.rate_controller.missed(encodings, now=now)
+            session.rate_controller.missed(lost, now=now)
             self._watch(session, now)
 
-    def dropped_here(self, session: Session, *, now: float) -> None:
+    def dropped_here(self, session: ControlledSession, *, now: float) -> None:
         """A message of this publisher came as far as our own queue."""
         if session.rate_controller is not None:
             session.rate_controller.lost(now=now)
             self._watch(session, now)
 
-    def reader_pace(self, sessions: Sequence[Session], number: int, rate: float, *, now: float) -> None:
+    def reader_pace(self, sessions: Sequence[ControlledSession], number: int, rate: float, *, now: float) -> None:
         """The application takes so much of this subscription in all. Infinity: it keeps up."""
         if number not in self._receiver_flows:
             return
@@ -135,7 +135,7 @@ class FeedbackScheduler:
             controller.paced(number, rate / total if total > 0.0 else inf, now=now)
             self._watch(session, now)
 
-    def echoed(self, session: Session) -> None:
+    def echoed(self, session: ControlledSession) -> None:
         """An echo from its publisher came back."""
         trip = self._distances.round_trip(session.publisher)
         if session.rate_controller is not None and trip is not None:
@@ -143,7 +143,7 @@ class FeedbackScheduler:
 
     # Feedback.
 
-    def expired(self, session: Session, *, now: float) -> list[TransportEffect]:
+    def expired(self, session: ControlledSession, *, now: float) -> list[TransportEffect]:
         """A round trip has passed, or a suppression timer has expired."""
         controller = session.rate_controller
         assert controller is not None, f"{session.publisher} is not watched"
@@ -161,7 +161,7 @@ class FeedbackScheduler:
         controller.feedback_sent(now=now)
         return [*effects, BearerPublish(feedback_message(self._identities, session.publisher, feedback))]
 
-    def _send_at(self, session: Session, controller: RateController, now: float) -> float:
+    def _send_at(self, session: ControlledSession, controller: RateController, now: float) -> float:
         """When to send it."""
         suppression = self._suppressions.get(session)
         if suppression is None:
@@ -176,7 +176,7 @@ class FeedbackScheduler:
         self.silent += suppression.silent - silent
         return send_at
 
-    def report(self, sessions: Sequence[Session], number: int | None = None) -> ControlReport:
+    def report(self, sessions: Sequence[ControlledSession], number: int | None = None) -> ControlReport:
         """For people: of this subscription's application, or of the slowest one."""
         known = [session.rate_controller for session in sessions if session.rate_controller is not None]
         worst = min(known, key=lambda controller: controller.allowed, default=None)
@@ -191,16 +191,16 @@ class FeedbackScheduler:
             feedbacks=self.sent,
         )
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ControlledSession) -> None:
         """The session is over."""
         self._timers.cancel(TransportTimer.FEEDBACK, session.publisher, session.incarnation)
         self._suppressions.pop(session, None)
 
-    def _begin(self, session: Session) -> RateController:
+    def _begin(self, session: ControlledSession) -> RateController:
         trip = self._distances.round_trip(session.publisher) or 2.0 * self._distances.to(session.publisher)
         return RateController(self._config, self._name, self._receiver_flows, trip)
 
-    def _watch(self, session: Session, now: float, *, at: float | None = None) -> None:
+    def _watch(self, session: ControlledSession, now: float, *, at: float | None = None) -> None:
         """Look again at this time, or when the next feedback is due."""
         controller = session.rate_controller
         if controller is not None and controller.active and not controller.watched:

@@ -40,6 +40,8 @@ from typing import NamedTuple
 from penstock.content.message import Message
 from penstock.kernel.rate_estimator import RateEstimator
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.sketch import Sketch
+from penstock.transport.ledgers.sketch_predicate import NO, YES
 from penstock.transport.receiver.aimd import Aimd
 from penstock.transport.receiver.feedback_suppression import TOLERANCE
 from penstock.transport.receiver.flow_sequence import FlowSequences
@@ -48,8 +50,10 @@ from penstock.transport.receiver.loss_probe import LossProbe
 from penstock.transport.receiver.quota_allocation import Reception, allocate_quotas
 from penstock.transport.receiver.receiver_flows import ReceiverFilter, ReceiverFlows
 from penstock.transport.wire.control_messages import FLOWS_MAX, Feedback, FlowQuota
-from penstock.transport.wire.header import TRAVEL_WRAPS, Control, Header
+from penstock.transport.wire.flow_fields import TRAVEL_WRAPS, Control
+from penstock.transport.wire.numbered_header import NumberedHeader
 
+Lost = int | Sketch  # what is known of a lost message: its bits, or its sketch
 RATE_ROUND_TRIPS = 4.0  # over which a reception rate is measured
 RATE_WINDOW_MIN = 0.25  # seconds, at least
 ROUND_TRIP_MIN = 0.001
@@ -121,9 +125,9 @@ class RateController:
     # What happened.
 
     def delivered(
-        self, header: Header, message: Message, numbers: Sequence[int], lost: Sequence[int], *, now: float
+        self, header: NumberedHeader, message: Message, numbers: Sequence[int], lost: Sequence[Lost], *, now: float
     ) -> None:
-        """A message came for these subscriptions; it showed that messages with these encodings did not."""
+        """A message came for these subscriptions; it showed that these others did not."""
         self._follow_subscriptions()
         control = header.control
         gap = max(0, header.sequence - self._base - 1) if self._base else 0
@@ -183,24 +187,34 @@ class RateController:
             now=now,
         )
 
-    def _judge(self, encodings: Sequence[int], *, settled: bool, now: float) -> bool:
-        """Whether messages with these encodings, which have not come, were surely ours; if not, they are probed.
+    def _judge(self, lost: Sequence[Lost], *, settled: bool, now: float) -> bool:
+        """Whether messages that have not come were surely ours; if not, they are probed.
 
         A flow with places needs no records. If the message that revealed them had one itself (`settled`), they are only
         probed too: whatever is short has places soon.
         """
         sure = False
-        for encoding in encodings:
-            absent = ~encoding
-            matching = [one for one in self._receiver_flows.kept if not one.wanted.encoding & absent]
-            flows = [self.flows[one] for one in matching if one in self.flows]
-            if not settled and any(one.certain and not self._by_chance(one, encoding, now) for one in matching):
+        for one in lost:
+            matching, certain = self._matching(one, now)
+            flows = [self.flows[selected] for selected in matching if selected in self.flows]
+            if not settled and certain:
                 sure = sure or not any(flow.counted for flow in flows)
                 continue
             for flow in flows:
                 flow.probe.possible_loss(now)
                 self._probing = True
         return sure
+
+    def _matching(self, lost: Lost, now: float) -> tuple[list[ReceiverFilter], bool]:
+        """The filters that it may have matched, and whether it surely matched one of them."""
+        kept = self._receiver_flows.kept
+        if isinstance(lost, int):
+            absent = ~lost
+            matching = [one for one in kept if not one.wanted.encoding & absent]
+            return matching, any(one.certain and not self._by_chance(one, lost, now) for one in matching)
+        columns, bits, complete, codes = lost
+        verdicts = [one.sketches.form(columns, bits, complete=complete).verdict(codes) for one in kept]
+        return [one for one, verdict in zip(kept, verdicts, strict=True) if verdict > NO], YES in verdicts
 
     def _by_chance(self, selected: ReceiverFilter, encoding: int, now: float) -> bool:
         """Whether messages that nobody wanted here look like this one so often that they would pass for losses.
@@ -218,10 +232,10 @@ class RateController:
         """The share of this publisher's messages that come here."""
         return min(1.0, self._total.rate(now) / self._publisher_rate) if self._publisher_rate > 0.0 else 1.0
 
-    def missed(self, encodings: Sequence[int], *, now: float) -> None:
-        """Messages with these encodings did not come, as we know by no message: it is a loss if they were ours."""
+    def missed(self, lost: Sequence[Lost], *, now: float) -> None:
+        """These messages did not come, as we know by no message: it is a loss if they were ours."""
         self._follow_subscriptions()
-        if self._judge(encodings, settled=self.limiting, now=now):
+        if self._judge(lost, settled=self.limiting, now=now):
             self.lost(now=now)
 
     def lost(self, *, now: float) -> None:
@@ -381,7 +395,7 @@ class RateController:
             for one in self._receiver_flows.of(number):
                 if not one.alone:  # otherwise the network has matched it already
                     if encoding is None:
-                        encoding = self._config.scheme.encode_message(message.attributes)
+                        encoding = self._config.encoding.encode_message(message.attributes)
                     if not one.wanted.has(encoding, message.attributes):
                         continue
                 flow = self.flows.get(one)

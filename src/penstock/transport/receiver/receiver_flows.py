@@ -21,6 +21,7 @@ from __future__ import annotations
 from penstock.content.bloom import EncodingScheme
 from penstock.content.language.expression import constraint_text
 from penstock.content.predicate import Equals, Exists, Filter, Predicate
+from penstock.transport.ledgers.sketch_predicate import SketchPredicate
 from penstock.transport.sender.flow_table import WantedFlow, flow_covers, flow_of
 from penstock.transport.wire.control_messages import WHERE_MAX
 
@@ -30,7 +31,7 @@ RECEIVER_FLOWS_MAX = 1_000
 class ReceiverFilter:
     """One filter of one subscription."""
 
-    __slots__ = ("alone", "certain", "kept", "number", "own_priority", "priority", "wanted", "where")
+    __slots__ = ("alone", "certain", "kept", "number", "own_priority", "priority", "sketches", "wanted", "where")
 
     def __init__(
         self, number: int, selected: Filter, priority: float, *, scheme: EncodingScheme, exact: bool, alone: bool
@@ -41,6 +42,7 @@ class ReceiverFilter:
         self.own_priority = self.priority = priority  # its own, and the highest of those that it covers
         self.certain = all(isinstance(constraint, Equals | Exists) for constraint in selected.constraints)
         self.where = _text(selected) if exact or not self.certain else ""  # the text, if feedback is to carry it
+        self.sketches = SketchPredicate((selected,))
         self.wanted: WantedFlow = flow_of(selected, scheme, exact=bool(self.where))
 
     @property

@@ -25,7 +25,8 @@ from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX, TransportConfig
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities, Key, heartbeat_message
-from penstock.transport.wire.header import HEARTBEATS, SHARED, Control, encode_header, shared_entry, whole_entry
+from penstock.transport.wire.flow_fields import Control
+from penstock.transport.wire.header import HEARTBEATS, SHARED, encode_header, shared_entry, whole_entry
 
 HEARTBEAT_NEW = RECORD_ENTRIES_TAKEN_MAX // 2  # two heartbeats' worth of messages fit one record
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
@@ -61,7 +62,7 @@ class PublicationRecord:
 
     def encoding(self, message: Message) -> int:
         """How the message stands in records and is compared with flows."""
-        return self._config.scheme.encode_message(message.attributes) if self._encodes else 0
+        return self._config.encoding.encode_message(message.attributes) if self._encodes else 0
 
     def wrap(self, message: Message, *, now: float, control: Control | None = None) -> tuple[Message, Key]:
         """The message with its header, as it leaves now; raises InvalidMessage if there is no room for one.

@@ -385,7 +385,7 @@ class RateLimiter:
         return next((each for each in lately if wanted.has(scheme.encode_message(each), each)), None)
 
     def _name(self, flow: Flow) -> str:
-        return flow_name(flow, self._config.scheme)
+        return flow_name(flow, self._config.encoding)
 
 
 def slowest(flows: Sequence[Flow]) -> Flow | None:

@@ -1,11 +1,11 @@
 """The way of a published message: it passes the rate limiter, gets its number and header, and is kept for repairs.
 
-Joins `publication_record` (numbers, headers, heartbeats), `rate_limiter` (congestion control) and the ring of published
-messages in `repairs`. Without congestion control every message leaves at once. With it, a verb's ticket is answered
-when the message has left, or has been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
+Joins `rate_limiter` (congestion control) and the scheme's own part (numbers, headers, the ring for repairs). Without
+congestion control every message leaves at once. With it, a verb's ticket is answered when the message has left, or has
+been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
 Every ticket is answered once, also if the network goes away meanwhile (`close`).
 
-Timers: RATE_LIMITER for the next token that somebody waits for, HEARTBEAT.
+Timers: RATE_LIMITER for the next token that somebody waits for.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
 from penstock.transport.records import MessageWithheld
 from penstock.transport.recovery.distance_estimator import DistanceEstimator
-from penstock.transport.recovery.proactive_repair import ProactiveRepair
-from penstock.transport.recovery.repairs import Repairs
+from penstock.transport.scheme import Outgoing
 from penstock.transport.sender.flow_table import Flow
-from penstock.transport.sender.publication_record import PublicationRecord
 from penstock.transport.sender.rate_limiter import FlowReport, LimiterVerdict, RateLimiter, slowest
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import Feedback
-from penstock.transport.wire.header import FURTHER_MAX, Control, Followed
+from penstock.transport.wire.flow_fields import FURTHER_MAX, Control, Followed
 
 UNEVEN = 0.25  # of a step by which a departure may be later than its token: messages at even steps slip between the
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
@@ -49,21 +47,17 @@ class SendPath:
     def __init__(
         self,
         config: TransportConfig,
-        publication_record: PublicationRecord,
-        repairs: Repairs,
+        outgoing: Outgoing,
         distances: DistanceEstimator,
         timers: ServiceTimers,
-        proactive_repair: ProactiveRepair,
         *,
         traced: bool = True,  # whether anybody keeps the records
     ) -> None:
         self._config = config
         self._traced = traced
-        self._publication_record = publication_record
-        self._repairs = repairs
+        self._outgoing = outgoing
         self._distances = distances
         self._timers = timers
-        self._proactive_repair = proactive_repair
         self._rate_limiter = RateLimiter(config)
         self.left_behind = self._rate_limiter.left_behind  # messages that wait, and nobody for them
         self._armed_for: float | None = None
@@ -73,7 +67,7 @@ class SendPath:
         self._feedbacks_reported = 0
         self._followed: dict[str, float] = {}  # receivers, and since when
         if config.congestion:
-            repairs.admit = self._admit
+            outgoing.admit_by(self._admit)
 
     @property
     def controlled(self) -> bool:
@@ -87,7 +81,7 @@ class SendPath:
         began = now if began is None else began
         if not self._rate_limiter and not self._rate_limiter.waiting:
             return [*self._leave(message, (), now, began), *_answer(ticket, Accepted())]
-        encoding = self._publication_record.encoding(message)
+        encoding = self._outgoing.encoding(message)
         admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now, began=began)
         if admission is LimiterVerdict.OPEN:
             return [*self._leave(message, flows, now, began), *_answer(ticket, Accepted())]
@@ -111,7 +105,7 @@ class SendPath:
         """Feedback: how fast a subscriber can take some flows."""
         trip = self._distances.round_trip(feedback.subscriber)
         effects: list[TransportEffect] = [
-            *self._rate_limiter.feedback_received(feedback, self._config.scheme, now=now, round_trip=trip)
+            *self._rate_limiter.feedback_received(feedback, self._config.encoding, now=now, round_trip=trip)
         ]
         for waiting in self._rate_limiter.shed:
             effects += _withheld(waiting.message, waiting.ticket, waiting.flows)
@@ -128,7 +122,7 @@ class SendPath:
         for receiver, since in self._followed.items():
             effects += self._distances.ask(receiver, now)  # else nobody here knows how long a round trip is
             slower[receiver] = ROUND_TRIPS_SILENT * (self._distances.round_trip(receiver) or 0.0)
-            unknown = receiver != self._publication_record.name and not self._distances.known(receiver)
+            unknown = receiver != self._outgoing.name and not self._distances.known(receiver)
             if self._config.echo_interval and now - since > UNKNOWN_MAX and unknown:
                 effects += self._rate_limiter.quarantine(
                     receiver, "feedback from a name that nobody answers to", now=now
@@ -150,10 +144,6 @@ class SendPath:
             effects += _answer(waiting.ticket, Refused(problem))
         return effects + self._arm()
 
-    def heartbeat(self, *, now: float) -> list[TransportEffect]:
-        """The heartbeat timer has expired."""
-        return self._publication_record.heartbeat(now=now)
-
     def flows(self) -> list[FlowReport]:
         """Who slows whom."""
         return self._rate_limiter.report()
@@ -165,9 +155,7 @@ class SendPath:
 
     def _admit(self, message: Message, now: float) -> bool:
         """Whether a repair of this message may leave now: it takes tokens like the message itself (002 section 1.2)."""
-        return not self._rate_limiter or self._rate_limiter.admit(
-            message, self._publication_record.encoding(message), now=now
-        )
+        return not self._rate_limiter or self._rate_limiter.admit(message, self._outgoing.encoding(message), now=now)
 
     def _release(self, now: float) -> list[TransportEffect]:
         effects: list[TransportEffect] = []
@@ -183,19 +171,14 @@ class SendPath:
 
     def _leave(self, message: Message, flows: Sequence[Flow], now: float, began: float) -> list[TransportEffect]:
         """Off it goes."""
-        named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
-        wrapped, key = self._publication_record.wrap(message, now=now, control=_control(named))
+        named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX] if flows else []
+        wrapped, after = self._outgoing.leave(message, now=now, control=_control(named), limited=bool(flows))
         for flow in named:
             flow.count = _next_place(flow)
         self._rate_limiter.recent.append(message)
-        self._repairs.keep_published(key, message, now)
         effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
         effects.append(BearerPublish(wrapped))
-        if not flows:  # a limited flow has no room for proactive repairs
-            effects += self._proactive_repair.left(key, message, now)
-        if self._publication_record.heartbeat_due():
-            effects += self._publication_record.heartbeat(now=now)
-        return effects
+        return effects + after if after else effects
 
     def _arm(self) -> list[TransportEffect]:
         deadline = self._rate_limiter.deadline()

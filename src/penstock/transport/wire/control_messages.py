@@ -37,7 +37,8 @@ FEEDBACK = "feedback"
 QUESTION, SLOWED = "slow?", "slowed"
 # These must come through where data does not, so they travel in the lane for control messages of services. The others
 # take the way of data: a repair is data, a heartbeat must not overtake what it tells of, an echo measures it.
-AHEAD_OF_DATA = frozenset({REQUEST, FEEDBACK, QUESTION, SLOWED})
+ASK = "ask"  # the request of the scheme with ledgers
+AHEAD_OF_DATA = frozenset({REQUEST, ASK, FEEDBACK, QUESTION, SLOWED})
 FLOWS_MAX = 64  # in one feedback
 WHERE_MAX = 256  # characters of a flow's text; to parse one takes time, and feedback comes often
 SLOWED_MAX = 32  # flows in one answer to a question

@@ -23,58 +23,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 from struct import Struct, pack, unpack_from
-from typing import NamedTuple
 
 from penstock.content.bloom import positions
 from penstock.errors import ForeignScheme, InvalidHeader
 from penstock.transport.config import RECORD_ENTRIES_TAKEN_MAX
+from penstock.transport.wire.flow_fields import (
+    CONTROL,
+    FURTHER_SHIFT,
+    Control,
+    control_bytes,
+    control_flags,
+    pack_control,
+    unpack_control,
+)
 
 VERSION = 1
-SHARED, HEARTBEATS, CONTROL = 1, 2, 4  # flags
-FURTHER_SHIFT, FURTHER_MAX = 6, 3  # of the number of further flows among the flags
+SHARED, HEARTBEATS = 1, 2  # flags, beside CONTROL
 AGE_MAX = 0xFFFFFFFF  # microseconds: 71 minutes; whatever is older is of no use to anybody
 SEQUENCE_MAX = 1 << 62
 _FIXED = Struct("<BBQdBBBB")
-_CONTROL = Struct("<fIIHI")
-_FURTHER = Struct("<IIHI")
-TRAVEL_WRAPS = (1 << 32) * 1e-6  # seconds: only sums of two travels mean anything, and those are below a minute
 _RAW, _OWN = 0x80, 0x40  # marks of the three kinds of shared entries; below _OWN: a list of differences
 _LIST_MAX = _OWN - 1
-
-
-class Followed(NamedTuple):
-    """A limited flow that a message belongs to."""
-
-    limiting: int  # the hash of its limiting receiver's name
-    travel: float  # of that receiver's last feedback, by two clocks (erratum C6), modulo TRAVEL_WRAPS
-    flow: int  # the publisher's number for it
-    place: int  # the how-manieth message of it this is: its limiting receiver sees every loss
-
-
-class Control(NamedTuple):
-    """The congestion control fields of a message (000 Figure 2).
-
-    The papers have room for one limiting receiver (erratum C7). One whose flow shares most messages with slower flows
-    would hardly ever be named, take itself for not followed, send no more feedback and have its flow set free. So all
-    are named, up to four, the slowest first.
-    """
-
-    rate: float  # messages/s that leave this publisher (erratum C14: leave, not are offered)
-    limiting: int = 0  # as in Followed, of the slowest flow that it belongs to; 0: of none
-    travel: float = 0.0
-    flow: int = 0
-    place: int = 0
-    further: tuple[Followed, ...] = ()  # the next slowest
-
-    @property
-    def followed(self) -> tuple[Followed, ...]:
-        """All flows that it belongs to, as far as they are named."""
-        return (Followed(*self[1:5]), *self.further) if self.limiting else ()
-
-    @property
-    def names_all(self) -> bool:
-        """Whether it names all flows that it belongs to; otherwise those who are not named know nothing."""
-        return len(self.further) < FURTHER_MAX
 
 
 class Header:
@@ -129,10 +98,10 @@ def encode_header(
 ) -> bytes:
     """The bytes of a header; `entries` are written by `whole_entry` or `shared_entry`."""
     if control is not None:
-        flags |= CONTROL | len(control.further) << FURTHER_SHIFT
+        flags |= control_flags(control)
     fixed = _FIXED.pack(VERSION, flags, sequence, departure, 0, len(ages), len(entries), entry_bytes)
     times = [min(AGE_MAX, round(age * 1e6)) if age > 0.0 else 0 for age in ages]
-    controlled = b"" if control is None else _pack_control(control)
+    controlled = b"" if control is None else pack_control(control)
     return b"".join((fixed, controlled, pack(f"<{len(times)}I", *times), *entries))
 
 
@@ -159,6 +128,8 @@ def needs_own_bits(data: bytes) -> bool:
 
 def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     """The header in these bytes. `own_bits` is the encoding of the message that carries it; raises InvalidHeader."""
+    if data[:1] == b"\x02":
+        raise ForeignScheme("the publisher uses scheme 'ledgers', this side 'papers': set scheme alike on both")
     if len(data) < _FIXED.size:
         raise InvalidHeader(f"{len(data)} bytes are no transport header")
     version, flags, sequence, departure, hops, ages, entries, entry_bytes = _FIXED.unpack_from(data)
@@ -171,11 +142,11 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
         raise InvalidHeader(f"a record of {entries} entries and {ages} times on message {sequence}")
     if entries and entry_bytes * 8 != entry_bits:
         raise ForeignScheme(f"entries of {entry_bytes * 8} bits; this side has {entry_bits}: set record_bits alike")
-    head = _FIXED.size + (_CONTROL.size + further * _FURTHER.size if flags & CONTROL else 0)
+    head = _FIXED.size + (control_bytes(further) if flags & CONTROL else 0)
     start = head + 4 * ages
     if len(data) < start:
         raise InvalidHeader(f"{len(data)} bytes are too few for {ages} times")
-    control = _unpack_control(data, further) if flags & CONTROL else None
+    control = unpack_control(data, _FIXED.size, further) if flags & CONTROL else None
     times = unpack_from(f"<{ages}I", data, head)
     if times != tuple(sorted(times)):
         raise InvalidHeader("departure times that run backwards")
@@ -197,26 +168,6 @@ def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     else:
         header._entries = _shared_entries(data, start, entries, entry_bytes, own_bits)
     return header
-
-
-def _pack_control(control: Control) -> bytes:
-    """The travel as microseconds: a float of four bytes could not tell two days from two days and a round trip."""
-    rate, limiting, travel, flow, place, further = control
-    packed = _CONTROL.pack(rate, limiting, round(travel * 1e6) % (1 << 32), flow, place)
-    for one in further:
-        packed += _FURTHER.pack(one.limiting, round(one.travel * 1e6) % (1 << 32), one.flow, one.place)
-    return packed
-
-
-def _unpack_control(data: bytes, further: int) -> Control:
-    rate, limiting, travel, flow, place = _CONTROL.unpack_from(data, _FIXED.size)
-    if not 0.0 <= rate < 1e9:
-        raise InvalidHeader(f"a rate of {rate} messages/s")
-    others = []
-    for number in range(further):
-        limiting_, late, other, where = _FURTHER.unpack_from(data, _FIXED.size + _CONTROL.size + number * _FURTHER.size)
-        others.append(Followed(limiting_, late * 1e-6, other, where))
-    return Control(rate, limiting, travel * 1e-6, flow, place, tuple(others))
 
 
 def _shared_entries(data: bytes, at: int, entries: int, entry_bytes: int, following: int) -> tuple[int, ...]:

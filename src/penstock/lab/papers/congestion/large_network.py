@@ -88,12 +88,12 @@ def _measure_overhead(views: Views) -> Mapping[str, float]:
 def _table_megabytes(entries: int) -> float:
     """What a table of so many flows by bits takes, with all objects and without the subscribers' names."""
     filters = [Filter((Equals("symbol", number),)) for number in range(entries * 5 // 4)]
-    names = [f"s{flow_of(selected, CONTROL.scheme, exact=False).encoding:x}" for selected in filters]
+    names = [f"s{flow_of(selected, CONTROL.encoding, exact=False).encoding:x}" for selected in filters]
     table = FlowTable(entries)
     tracemalloc.start()  # the bits of tags are remembered by now, and not the table's
     try:
         for selected, name in zip(filters, names, strict=True):
-            table.request(flow_of(selected, CONTROL.scheme, exact=False), 10.0, name, 0.0)
+            table.request(flow_of(selected, CONTROL.encoding, exact=False), 10.0, name, 0.0)
         assert len(table) == entries, f"{len(table)} flows"
         return tracemalloc.get_traced_memory()[0] / 1e6
     finally:

@@ -23,14 +23,14 @@ from penstock.lab.engine.trace_ordering import NONE, Instance
 from penstock.lab.engine.trace_ordering_runs import OrderedTraces
 from penstock.lab.engine.view import View
 from penstock.lab.papers.throughput import PARAMETERS, bdrp_plan
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 
 ENTRY_BITS = 128  # 16 bytes for each entry, section 3.5.2
 SAMPLES = 25  # q
 STATIC = (0.030, 0.050)  # CST-30 and CST-50
 
 BEYOND = "beyond"
-BEYOND_CONFIG = TransportConfig(
+BEYOND_CONFIG = papers_config(
     record_entries=96, record_bits=384, record_hashes=6, violation_probability=1e-4, delay_samples=100
 )
 
@@ -46,14 +46,14 @@ def appendix(probability: float, entries: int) -> str:
 
 
 def _exact(probability: float, entries: int) -> Instance:
-    config = TransportConfig(
+    config = papers_config(
         record_entries=entries, record_bits=ENTRY_BITS, violation_probability=probability, delay_samples=SAMPLES
     )
     return Instance(name=exact(probability, entries), config=config, violations_only=True)
 
 
 def _appendix(probability: float, entries: int, *, violations_only: bool = False) -> Instance:
-    config = TransportConfig(
+    config = papers_config(
         record_entries=entries,
         record_bits=ENTRY_BITS,
         violation_probability=probability,

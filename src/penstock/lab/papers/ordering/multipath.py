@@ -16,7 +16,7 @@ from penstock.kernel.randomness import derive
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
 from penstock.lab.engine.trace_ordering import OrderingOutcome, RecordedPair, make_pair, order_trace, shape_of
 from penstock.lab.pages import style
-from penstock.transport.config import LatchName, TransportConfig
+from penstock.transport.config import LatchName, TransportConfig, papers_config
 
 LATCHES: tuple[LatchName, ...] = ("two-laplace", "normal", "chebyshev", "two-paths")
 WAYS = (0.100, 0.160)  # seconds
@@ -25,7 +25,7 @@ STAGE_MEAN = 0.001
 RATE = 200.0  # messages per second: a message on the longer way is overtaken by about six
 MATCH = 0.8
 MESSAGES = {"paper": 40_000, "smoke": 4_000}
-CONFIG = TransportConfig(record_entries=25, hops=STAGES)
+CONFIG = papers_config(record_entries=25, hops=STAGES)
 
 
 def _arrivals(seed: int, messages: int) -> RecordedPair:
@@ -45,7 +45,7 @@ def _outcomes(pair: RecordedPair) -> dict[str, OrderingOutcome]:
 
 def _with_latch(name: LatchName) -> TransportConfig:
     assert name in get_args(LatchName)
-    return TransportConfig(record_entries=CONFIG.record_entries, hops=STAGES, latch=name)
+    return papers_config(record_entries=CONFIG.record_entries, hops=STAGES, latch=name)
 
 
 def _measure(views: Views) -> Mapping[str, float]:

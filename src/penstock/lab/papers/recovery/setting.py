@@ -23,7 +23,7 @@ from typing import Any
 
 from penstock.lab.engine.experiment import Plan, Scale
 from penstock.lab.setups.recovery import ClassesWanted, Size, recovery_network
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import papers_config
 
 FEW_12: ClassesWanted = {18: 6, 15: 1, 1: 5, 2: 12, 3: 5, 4: 5, 5: 5, 6: 5, 7: 5, 8: 5}
 FEW_46: ClassesWanted = {15: 22, 3: 50, 2: 68, 1: 80}
@@ -84,7 +84,7 @@ def recovering(
     settings = {"record_entries": entries, "echo_interval": ECHO_INTERVAL, **WAITS[brokers], **more}
     return Plan(
         scenario=recovery_network(
-            brokers, scale=scale, loss=loss, wanted=wanted or _wanted(brokers), transport=TransportConfig(**settings)
+            brokers, scale=scale, loss=loss, wanted=wanted or _wanted(brokers), transport=papers_config(**settings)
         )
     )
 

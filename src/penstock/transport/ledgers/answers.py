@@ -1,0 +1,182 @@
+"""A publisher's answers to requests: from its ring, to who asked, in replies of at most a datagram.
+
+A request names numbers, and fills: ranges of which the requester wants what matches its filters. The first reply says
+which fills are covered, that is hold nothing more that matches, and what is gone from the ring; messages follow, as
+many in a reply as fit REPLY_BYTES. What has no room in REPLIES_MAX is asked for again.
+
+Suppression. The first UNICAST_MAX requests for a number within a second are answered to the requester alone, the next
+by one repair for all who wanted the message, further ones by nobody: the repair is on its way. With congestion control
+a repair leaves only if its flow can spare a token.
+
+State: how often each number was asked for lately; parsed filters. Bounds: ASKED_MAX numbers, FILTERS_KEPT filters,
+WORK_MAX comparisons for one request. No timers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from penstock.content.envelope import control_name
+from penstock.content.language.parser import parse_predicate
+from penstock.content.message import Message
+from penstock.content.predicate import Predicate
+from penstock.errors import InvalidHeader, InvalidPredicate
+from penstock.transport.bearer import BearerPublish, TransportEffect
+from penstock.transport.ledgers.messages import Again, MessageRequest, Reply, Resent, again_message, reply_message
+from penstock.transport.ledgers.number_ranges import RANGES_MAX, count_of, ranges_of, read_ranges, written
+from penstock.transport.ledgers.publisher import LedgerPublisher
+from penstock.transport.records import RepairSent, RequestReceived
+from penstock.transport.wire.control_messages import ControlIdentities
+
+REPLY_BYTES = 1_200
+REPLIES_MAX = 16  # to one request
+UNICAST_MAX = 3
+SUPPRESSED_FOR = 1.0  # seconds
+NUMBERS_MAX = 4_096  # in one request
+ASKED_MAX = 10_000
+FILTERS_KEPT = 256
+WORK_MAX = 20_000
+_RESENT_BYTES = 24  # of a message in a reply, beside attributes and body
+
+
+class Answers:
+    """Answers requests for what one publisher sent."""
+
+    def __init__(self, publisher: LedgerPublisher, identities: ControlIdentities) -> None:
+        self._publisher = publisher
+        self._identities = identities
+        self._asked: OrderedDict[int, tuple[float, int]] = OrderedDict()  # number -> since when, how often
+        self._filters: OrderedDict[str, Predicate | None] = OrderedDict()
+        self._work = 0
+
+    def received(self, ask: MessageRequest, sender: str, now: float) -> list[TransportEffect]:
+        """A request has come to our inbox; raises InvalidHeader."""
+        if sender != control_name(ask.requester):
+            raise InvalidHeader(f"a request in the name of {ask.requester[:40]}")
+        numbers, fills = read_ranges(ask.numbers), read_ranges(ask.fills)
+        if count_of(numbers) + count_of(fills) > NUMBERS_MAX:
+            raise InvalidHeader(f"a request for {count_of(numbers) + count_of(fills)} messages")
+        publisher = self._publisher
+        if ask.publisher != publisher.name or ask.incarnation > publisher.incarnation:
+            raise InvalidHeader(f"a request for messages of {ask.publisher[:40]}, life {ask.incarnation}")
+        if ask.incarnation < publisher.incarnation:  # of an earlier life nothing is left
+            gone = sorted([*_each(numbers), *_each(fills)])
+            return self._replies(ask, [], [], gone)
+        publisher.asked(ask.texts, now, fills=bool(fills))
+        effects: list[TransportEffect] = []
+        sent: list[tuple[int, Message, float]] = []
+        gone = []
+        covered = self._matching(ask, fills, sent, gone)
+        for number in _each(numbers):
+            kept = publisher.ring.get(number)
+            effects.append(
+                RequestReceived(publisher.name, publisher.incarnation, number, ask.requester, kept is not None)
+            )
+            if kept is not None:
+                sent.append((number, *kept))
+            elif number <= publisher.number:
+                gone.append(number)
+        allowed = []
+        for number, message, departure in sorted(sent, key=lambda one: one[0]):
+            if not publisher.admit(message, now):
+                continue
+            times = self._count(number, now)
+            if times <= UNICAST_MAX:
+                allowed.append((number, message, departure))
+            elif times == UNICAST_MAX + 1:
+                effects += self._for_all(number, message, departure)
+        return effects + self._replies(ask, allowed, covered, sorted(gone))
+
+    def _matching(
+        self, ask: MessageRequest, fills: list[tuple[int, int]], sent: list[tuple[int, Message, float]], gone: list[int]
+    ) -> list[int]:
+        """Of the fills: what matches is added to `sent`, what is not kept to `gone`; returns what does not match."""
+        predicates = [one for one in map(self._predicate, ask.filters) if one is not None]
+        covered = []
+        work = WORK_MAX
+        for number in _each(fills):
+            if number > self._publisher.number or work <= 0:
+                break
+            kept = self._publisher.ring.get(number)
+            if kept is None:
+                gone.append(number)
+                continue
+            work -= 1 + len(predicates)
+            message, departure = kept
+            if departure >= ask.not_before and any(one.matches(message.attributes) for one in predicates):
+                sent.append((number, message, departure))
+            else:
+                covered.append(number)
+        return covered
+
+    def _predicate(self, text: str) -> Predicate | None:
+        if text in self._filters:
+            self._filters.move_to_end(text)
+            return self._filters[text]
+        try:
+            predicate = parse_predicate(text)
+        except InvalidPredicate:
+            predicate = None
+        self._filters[text] = predicate
+        if len(self._filters) > FILTERS_KEPT:
+            self._filters.popitem(last=False)
+        return predicate
+
+    def _count(self, number: int, now: float) -> int:
+        """How often this one was asked for within the last second, this time included."""
+        since, times = self._asked.pop(number, (now, 0))
+        if not 0.0 <= now - since < SUPPRESSED_FOR:
+            since, times = now, 0
+        self._asked[number] = (since, times + 1)
+        if len(self._asked) > ASKED_MAX:
+            self._asked.popitem(last=False)
+        self._publisher.group = max(self._publisher.group, min(times + 1, 1_000_000))
+        return times + 1
+
+    def _for_all(self, number: int, message: Message, departure: float) -> list[TransportEffect]:
+        publisher = self._publisher
+        again = Again(publisher.name, publisher.incarnation, number, message.identity.count, departure)
+        return [
+            RepairSent(publisher.name, publisher.incarnation, number, ""),
+            BearerPublish(again_message(self._identities, again, message)),
+        ]
+
+    def _replies(
+        self, ask: MessageRequest, sent: list[tuple[int, Message, float]], covered: list[int], gone: list[int]
+    ) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        covered_ranges = written(ranges_of(covered)[:RANGES_MAX])
+        gone_ranges = written(ranges_of(gone)[:RANGES_MAX])
+        parts = _parts(sent)[:REPLIES_MAX] or ([[]] if covered or gone else [])
+        for at, part in enumerate(parts):
+            resent = tuple(
+                [
+                    Resent(number, message.identity.count, departure, message.attributes, len(message.body))
+                    for number, message, departure in part
+                ]
+            )
+            if at:
+                covered_ranges = gone_ranges = ()
+            reply = Reply(ask.publisher, ask.incarnation, ask.sent_at, covered_ranges, gone_ranges, resent)
+            bodies = [message.body for _, message, _ in part]
+            effects += [RepairSent(ask.publisher, ask.incarnation, one.number, ask.requester) for one in resent]
+            effects.append(BearerPublish(reply_message(self._identities, ask.requester, reply, bodies)))
+        return effects
+
+
+def _each(ranges: list[tuple[int, int]]) -> list[int]:
+    return [number for first, last in ranges for number in range(first, last + 1)]
+
+
+def _parts(sent: list[tuple[int, Message, float]]) -> list[list[tuple[int, Message, float]]]:
+    """The messages, as many together as fit one reply; one that is too large goes by itself."""
+    parts: list[list[tuple[int, Message, float]]] = []
+    room = 0
+    for one in sent:
+        size = one[1].size_bytes + _RESENT_BYTES
+        if size > room:
+            parts.append([])
+            room = REPLY_BYTES
+        parts[-1].append(one)
+        room -= size
+    return parts

@@ -1,0 +1,147 @@
+"""The control messages of this scheme, beside those that both schemes have (`wire/control_messages`).
+
+    ledger   sketches of what was published: from a publisher to all who subscribed to ledgers
+    ask      which messages are missing here: from a subscriber to the publisher's inbox
+    reply    the messages, or that they are gone: to the inbox of who asked
+    again    one message for all who wanted it: it has the attributes of the original and takes its way
+
+What a message tells under a publisher's name must have that publisher's control name as its identity: brokers let
+nobody else use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from penstock.content.envelope import FLAG, control_message
+from penstock.content.message import INBOX, Identity, Message, Value, make_message
+from penstock.errors import InvalidHeader, InvalidMessage
+from penstock.transport.ledgers.number_ranges import WrittenRanges
+from penstock.transport.wire.control_messages import ASK, ControlIdentities
+
+LEDGER, REPLY, AGAIN = "ledger", "reply", "again"
+FILTERS_MAX = 64  # in one request
+FILTER_BYTES_MAX = 1_000  # of all of them
+TEXTS_MAX = 32  # names of columns whose texts are asked for
+
+
+class MessageRequest(Struct, frozen=True, array_like=True):
+    """Please send me these messages again, and of those what matches my filters."""
+
+    publisher: str
+    incarnation: int
+    requester: str
+    sent_at: float  # by the requester's clock
+    numbers: WrittenRanges  # the messages themselves
+    fills: WrittenRanges = ()  # of these, only what matches
+    filters: tuple[str, ...] = ()
+    not_before: float = -1e15  # of the fills: nothing that left earlier, by the publisher's clock
+    texts: tuple[str, ...] = ()  # columns whose texts are of use in ledgers
+
+
+class Resent(Struct, frozen=True, array_like=True):
+    """A message in a reply; its body stands behind the others'."""
+
+    number: int
+    count: int  # of its identity
+    departure: float
+    attributes: dict[str, Value]
+    body_bytes: int
+
+
+class Reply(Struct, frozen=True, array_like=True):
+    """What became of some of the messages that were asked for."""
+
+    publisher: str
+    incarnation: int
+    echo: float  # when the request was sent, by the requester's clock
+    covered: WrittenRanges  # fills of which everything that matches is here
+    gone: WrittenRanges  # not kept any more
+    messages: tuple[Resent, ...]
+
+
+class Again(Struct, frozen=True, array_like=True):
+    """The original of this number, for all."""
+
+    publisher: str
+    incarnation: int
+    number: int
+    count: int
+    departure: float
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_Kind = TypeVar("_Kind", MessageRequest, Reply, Again)
+
+
+def ledgers_where() -> str:
+    """The subscription to all ledgers."""
+    return f"{FLAG} = '{LEDGER}'"
+
+
+def ledger_message(identities: ControlIdentities, ledger: bytes) -> Message:
+    """To everybody who subscribed to ledgers."""
+    return control_message(identities.next(), LEDGER, {}, b"", ledger)
+
+
+def ask_message(identities: ControlIdentities, ask: MessageRequest) -> Message:
+    """To the publisher's inbox."""
+    return control_message(identities.next(), ASK, {INBOX: ask.publisher}, b"", _encode(ask))
+
+
+def reply_message(identities: ControlIdentities, to: str, reply: Reply, bodies: Sequence[bytes]) -> Message:
+    """To the inbox of who asked."""
+    return control_message(identities.next(), REPLY, {INBOX: to}, _encode(reply), b"".join(bodies))
+
+
+def again_message(identities: ControlIdentities, again: Again, message: Message) -> Message:
+    """To everybody who wanted the message."""
+    return control_message(identities.next(), AGAIN, message.attributes, _encode(again), message.body)
+
+
+def decode_message(data: bytes, kind: type[_Kind]) -> _Kind:
+    """What is in a control message of this kind; raises InvalidHeader."""
+    try:
+        decoded = msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidHeader(f"no valid {kind.__name__}: {error}") from None
+    if not _sane(decoded):
+        raise InvalidHeader(f"{kind.__name__} with values that cannot be")
+    return decoded
+
+
+def _sane(decoded: MessageRequest | Reply | Again) -> bool:
+    if decoded.incarnation < 0:
+        return False
+    if isinstance(decoded, MessageRequest):
+        sizes = len(decoded.filters) <= FILTERS_MAX and len(decoded.texts) <= TEXTS_MAX
+        return sizes and sum(map(len, decoded.filters)) <= FILTER_BYTES_MAX and abs(decoded.sent_at) < 1e15
+    resent = decoded.messages if isinstance(decoded, Reply) else ()
+    numbers = [decoded.number] if isinstance(decoded, Again) else [one.number for one in resent]
+    times = [decoded.departure] if isinstance(decoded, Again) else [decoded.echo, *[one.departure for one in resent]]
+    fits = all(0 < number <= 1 << 62 for number in numbers) and all(abs(time) < 1e15 for time in times)
+    return fits and all(one.body_bytes >= 0 for one in resent)
+
+
+def resent_messages(reply: Reply, bodies: bytes) -> list[tuple[Resent, Message]]:
+    """The messages in a reply, as they were published; raises InvalidHeader."""
+    found = []
+    at = 0
+    for one in reply.messages:
+        body, at = bodies[at : at + one.body_bytes], at + one.body_bytes
+        found.append((one, original(reply.publisher, reply.incarnation, one.count, one.attributes, body)))
+    if at != len(bodies):
+        raise InvalidHeader(f"bodies of {len(bodies)} bytes where {at} were announced")
+    return found
+
+
+def original(publisher: str, incarnation: int, count: int, attributes: dict[str, Value], body: bytes) -> Message:
+    """The message as it was published; raises InvalidHeader."""
+    try:
+        return make_message(Identity(publisher, incarnation, count), attributes, body)
+    except InvalidMessage as error:
+        raise InvalidHeader(f"a repair of no possible message: {error}") from None

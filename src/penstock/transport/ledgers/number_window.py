@@ -1,0 +1,82 @@
+"""Which numbers of one publisher have come, and of which nothing is known yet.
+
+Numbers are bits of two integers, counted from `base`. `received` has what came, `unknown` what lies below the highest
+number, did not come, and was in no record or ledger yet; all others are settled. What falls out of the window while
+unknown is counted (`forgotten`): a loss among them went unnoticed.
+
+Bound: SPAN numbers are remembered, and up to twice as many between two moves of the window. No messages, no timers.
+"""
+
+from __future__ import annotations
+
+from penstock.content.bloom import positions
+
+SPAN = 8_192
+
+
+class NumberWindow:
+    """The numbers of one session."""
+
+    __slots__ = ("base", "forgotten", "received", "top", "unknown")
+
+    def __init__(self, base: int) -> None:
+        self.base = base  # numbers below it are too old to be known
+        self.top = base - 1  # the highest number known
+        self.received = 0
+        self.unknown = 0
+        self.forgotten = 0
+
+    def has(self, number: int) -> bool:
+        """Whether it has come; of those below the window nobody knows."""
+        return number >= self.base and self.received >> (number - self.base) & 1 == 1
+
+    def is_unknown(self, number: int) -> bool:
+        """Whether it did not come, and nothing is known of it."""
+        return number >= self.base and self.unknown >> (number - self.base) & 1 == 1
+
+    def receive(self, number: int) -> None:
+        """It has come."""
+        if number > self.top:
+            self.extend(number)
+        bit = 1 << (number - self.base)
+        self.received |= bit
+        if self.unknown:
+            self.unknown &= ~bit
+
+    def extend(self, number: int) -> None:
+        """There are numbers up to this one; of the new ones nothing is known."""
+        new = number - self.top
+        if new <= 0:
+            return
+        if number - self.base >= 2 * SPAN:
+            self._move(number - SPAN)
+            new = min(new, number - self.base + 1)
+        self.unknown |= ((1 << new) - 1) << (number - new + 1 - self.base)
+        self.top = number
+
+    def settle(self, number: int) -> None:
+        """It is known what becomes of it."""
+        if number >= self.base:
+            self.unknown &= ~(1 << (number - self.base))
+
+    def settle_below(self, number: int) -> None:
+        """Nothing below this number concerns us."""
+        if number > self.base:
+            self.unknown &= ~((1 << (number - self.base)) - 1)
+
+    def unknown_between(self, first: int, last: int) -> list[int]:
+        """Of these numbers, those of which nothing is known."""
+        first = max(first, self.base)
+        if last < first or not self.unknown:
+            return []
+        bits = self.unknown >> (first - self.base) & ((1 << (last - first + 1)) - 1)
+        return [first + place for place in positions(bits)]
+
+    def _move(self, base: int) -> None:
+        below = base - self.base
+        known = min(below, max(0, self.top + 1 - self.base))
+        self.forgotten += (self.unknown & ((1 << known) - 1)).bit_count() + below - known
+        self.received >>= below
+        self.unknown >>= below
+        self.base = base
+        self.top = max(self.top, base - 1)

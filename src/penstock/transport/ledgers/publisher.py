@@ -1,0 +1,219 @@
+"""A publisher's side: numbers and headers, the ring of what it sent, and when to send which ledger.
+
+A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
+of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after somebody asked for something; and
+after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each after twice the time, up to
+SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an idle publisher costs next to
+nothing. While ledgers are being lost, each tells again of what the last ones told.
+
+State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
+Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
+`published_kept` messages and `kept_bytes_max` bytes in the ring; TEXTS_MAX columns with texts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+
+from penstock.content.envelope import wrap
+from penstock.content.message import Message
+from penstock.kernel.rate_estimator import RateEstimator
+from penstock.kernel.timers import ServiceTimers
+from penstock.transport.bearer import BearerPublish, TransportEffect
+from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.ledger import MESSAGES_MAX, make_ledger
+from penstock.transport.ledgers.messages import TEXTS_MAX, ledger_message
+from penstock.transport.ledgers.record import SketchRecord
+from penstock.transport.timers import TransportTimer
+from penstock.transport.wire.control_messages import ControlIdentities
+from penstock.transport.wire.flow_fields import Control
+
+UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while somebody asks
+ASKED_LATELY = 30.0  # seconds
+SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
+GAP_WEIGHT = 0.1  # of the newest gap in the mean
+SPANS_FIRST, SPANS_MAX = (
+    3,
+    4,
+)  # spans between ledgers that one tells of; one less if nobody asks for fills
+TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
+RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
+
+
+class PublishedRing:
+    """The last messages of a publisher, by number."""
+
+    def __init__(self, kept: int, bytes_max: int) -> None:
+        self._kept = kept
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._oldest = 1
+        self._messages: dict[int, tuple[Message, float]] = {}
+
+    def keep(self, number: int, message: Message, departure: float) -> None:
+        """One more, of the next number; the oldest goes."""
+        messages = self._messages
+        messages[number] = (message, departure)
+        self._bytes += message.size_bytes
+        while len(messages) > self._kept or (self._bytes > self._bytes_max and len(messages) > 1):
+            self._bytes -= messages.pop(self._oldest)[0].size_bytes
+            self._oldest += 1
+
+    def get(self, number: int) -> tuple[Message, float] | None:
+        """The message of this number and its departure, if it is still here."""
+        return self._messages.get(number)
+
+
+class LedgerPublisher:
+    """Numbers what a client publishes, and tells of it."""
+
+    def __init__(
+        self, name: str, incarnation: int, config: TransportConfig, timers: ServiceTimers, identities: ControlIdentities
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.ring = PublishedRing(config.published_kept, config.kept_bytes_max)
+        self.admit: Callable[[Message, float], bool] = _always  # whether a repair of this message may leave now
+        self.group = 0  # how many asked for one message lately
+        self._config = config
+        self._timers = timers
+        self._identities = identities
+        self._records = SketchRecord()
+        self._rate = RateEstimator(RATE_WINDOW) if config.congestion else None
+        self._told = 0  # the last number in a ledger
+        self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
+        self._spans = SPANS_FIRST  # how many of them one ledger tells of
+        self._raised = False  # whether it is more of them since the last ledger
+        self._untold_since = 0.0
+        self._left_at = -inf  # the last message
+        self._departure = -inf  # the same, by a clock that never goes back
+        self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
+        self._asked_at = -inf
+        self._beat_at, self._beat_after = (
+            inf,
+            0.0,
+        )  # the next ledger of a silence, and the time from it to the one after
+        self._armed_for = inf
+        self._texts: dict[str, float] = {}  # columns, and when their texts were asked for
+
+    @property
+    def number(self) -> int:
+        """Of the last message that left."""
+        return self._records.number
+
+    def encoding(self, message: Message) -> int:
+        """The bits by which the message is compared with flows."""
+        return self._config.encoding.encode_message(message.attributes) if self._config.congestion else 0
+
+    def admit_by(self, admit: Callable[[Message, float], bool]) -> None:
+        """From now on this says whether a repair of a message may leave."""
+        self.admit = admit
+
+    def leave(
+        self, message: Message, *, now: float, control: Control | None, limited: bool
+    ) -> tuple[Message, list[TransportEffect]]:
+        """The message with its number and header, and a ledger if one is due; raises InvalidMessage."""
+        records = self._records
+        departure = self._departure
+        if now > departure:
+            departure = now
+        if self._rate is not None:
+            control = (control or Control(0.0))._replace(rate=self._rate.rate(now))
+            self._rate.add(now)
+        wrapped = wrap(message, records.header(message.attributes, departure, control))
+        number = records.left(message.attributes, departure)
+        self._departure = departure
+        self.ring.keep(number, message, departure)
+        gap = now - self._left_at
+        if 0.0 <= gap < SILENCE_FIRST_MAX:
+            self._mean_gap += GAP_WEIGHT * (gap - self._mean_gap)
+        self._left_at = now
+        self._beat_at = inf
+        untold = number - self._told
+        if untold == 1:
+            self._untold_since = now
+        if self._armed_for - now > SILENCE_FIRST_MIN:
+            self._arm(now + SILENCE_FIRST_MIN)
+        if untold >= UNTOLD_MAX_ASKED and untold >= self._untold_limits(now)[0]:
+            return wrapped, self._tell(now)
+        return wrapped, []
+
+    def asked(self, texts: tuple[str, ...], now: float, *, fills: bool) -> None:
+        """Somebody asked for something: for a while more is told, and the texts of these columns too.
+
+        Who asks for fills has missed a ledger: the next ones tell of more spans, so that one may be lost.
+        """
+        self._asked_at = now
+        if fills and not self._raised:
+            self._raised, self._spans = True, min(self._spans + 1, SPANS_MAX)
+        for name in texts:
+            if name in self._texts or len(self._texts) < TEXTS_MAX:
+                self._texts[name] = now
+
+    def expired(self, *, now: float) -> list[TransportEffect]:
+        """Look whether a ledger is due."""
+        self._armed_for = inf
+        quiet = min(max(SILENCE_GAPS * self._mean_gap, SILENCE_FIRST_MIN), SILENCE_FIRST_MAX)
+        if self._beat_at == inf:
+            due = self._left_at + quiet
+            if self.number > self._told:
+                due = min(due, self._untold_since + self._untold_limits(now)[1])
+        else:
+            due = self._beat_at
+        if now < due <= now + SILENCE_MAX:
+            self._arm(due)
+            return []
+        effects = self._tell(now)
+        if now - self._left_at >= quiet:
+            self._beat_after = min(2.0 * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
+            self._beat_at = now + self._beat_after
+        self._arm(self._beat_at if self._beat_at < inf else now + SILENCE_FIRST_MIN)
+        return effects
+
+    def _untold_limits(self, now: float) -> tuple[int, float]:
+        if 0.0 <= now - self._asked_at < ASKED_LATELY:
+            return UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED
+        return UNTOLD_MAX, UNTOLD_FOR
+
+    def _tell(self, now: float) -> list[TransportEffect]:
+        """A ledger of what none told of; an empty one if there is nothing."""
+        first, lately = self._told + 1, 0.0 <= now - self._asked_at < ASKED_LATELY
+        if self.number > self._told:
+            self._ends.append(self._told)
+            if not self._raised:
+                self._spans = max(1, self._spans - 1)
+            first = self._ends[-self._spans] + 1
+        elif lately and self._spans > 1:
+            first = self._ends[1 - self._spans] + 1
+        self._raised = False
+        messages = []
+        for number in range(max(first, self.number - MESSAGES_MAX + 1), self.number + 1):
+            kept = self.ring.get(number)
+            if kept is not None:
+                messages.append(kept)
+            else:
+                messages.clear()  # it was too large for the ring; who misses it is told when asking
+        self._told = self.number
+        self._texts = {name: at for name, at in self._texts.items() if now - at < TEXTS_FOR}
+        ledger = make_ledger(
+            (self.name, self.incarnation),
+            self.number - len(messages) + 1,
+            messages,
+            texts=self._texts,
+            last=self.number,
+            sent_at=max(now, self._departure),
+            group=self.group,
+        )
+        self.group //= 2
+        return [BearerPublish(ledger_message(self._identities, ledger))]
+
+    def _arm(self, at: float) -> None:
+        self._armed_for = at
+        self._timers.set(TransportTimer.LEDGER, at)
+
+
+def _always(message: Message, now: float) -> bool:
+    return True

@@ -1,0 +1,192 @@
+"""The header of a message, and the record in it: sketches of the messages before it.
+
+    1 byte    version, 2                1 byte    flags: congestion control fields, and how many (`wire/flow_fields`)
+    8 bytes   number                    8 bytes   departure, in seconds of the publisher's clock
+    8 bytes   mask of the columns: bit i says that the i-th attribute, in the order of names, is one
+    then the congestion control fields, if a flag says so
+    then entries, newest first: 2 bytes departure in milliseconds, modulo 65,536; 2 bytes for each column
+
+Numbers are little-endian; those of the entries big-endian. The columns are the attributes of the message that carries
+the record, with the classes of its values, so the receiver has their names already. Entries never change, so the record
+of the next message is one entry put in front of this record, and a cut. A publisher whose messages have different
+attributes has one such record for each set of columns that it used lately, and brings it up to date when it is used.
+
+State of `Records`: the last messages, and a record for each set of columns. Bounds: RECORD_BYTES_MAX or ENTRIES_MAX of
+one record, nothing older than AGE_MAX in it; SHAPES_MAX sets of columns. No messages, no timers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import isfinite
+from struct import Struct
+
+from penstock.content.message import Attributes
+from penstock.errors import ForeignScheme, InvalidHeader
+from penstock.transport.ledgers.sketch import CODERS, Coder, Columns, columns_of, record_codes
+from penstock.transport.wire.flow_fields import (
+    CONTROL,
+    FURTHER_SHIFT,
+    Control,
+    control_bytes,
+    control_flags,
+    pack_control,
+    unpack_control,
+)
+
+VERSION = 2
+RECORD_BYTES_MAX = 120
+ENTRIES_MAX = 24
+AGE_MAX = 60.0  # seconds: a departure in milliseconds is known modulo 65.5
+SHAPES_MAX = 64
+NUMBER_MAX = 1 << 62
+_FIXED = Struct("<BBQdQ")
+_ENTRIES = [Struct(f">{1 + columns}H") for columns in range(65)]
+
+
+class DataHeader:
+    """The header of a message that came."""
+
+    __slots__ = ("_data", "_start", "control", "departure", "mask", "record_size", "sequence")
+
+    def __init__(
+        self,
+        sequence: int,
+        departure: float,
+        control: Control | None = None,
+        record_size: int = 0,
+        data: bytes = b"",
+        start: int = 0,
+        mask: int = 0,
+    ) -> None:
+        self.sequence = sequence
+        self.departure = departure
+        self.control = control
+        self.record_size = record_size
+        self._data = data
+        self._start = start
+        self.mask = mask
+
+    def columns(self, attributes: Attributes) -> Columns:
+        """The columns of the record; `attributes` are those of the message that carries it."""
+        columns = columns_of(attributes)
+        mask = self.mask
+        if mask >> len(columns):
+            raise InvalidHeader(f"a record with more columns than the message's {len(columns)} attributes")
+        return tuple([column for at, column in enumerate(columns) if mask >> at & 1])
+
+    def entry(self, back: int) -> tuple[float, tuple[int, ...]]:
+        """Departure and codes of the message that is `back` before this one, 1 being the one before."""
+        layout = _ENTRIES[self.mask.bit_count()]
+        milliseconds, *codes = layout.unpack_from(self._data, self._start + (back - 1) * layout.size)
+        age = ((int(self.departure * 1e3) - milliseconds) & 0xFFFF) * 1e-3
+        return self.departure - age, tuple(codes)
+
+
+def decode_data_header(data: bytes) -> DataHeader:
+    """The header in these bytes; raises InvalidHeader, and ForeignScheme if the publisher uses another scheme."""
+    if len(data) < _FIXED.size or data[0] != VERSION:
+        raise _not_ours(data)
+    _, flags, number, departure, mask = _FIXED.unpack_from(data)
+    start = _FIXED.size
+    control = None
+    if flags:
+        further = flags >> FURTHER_SHIFT
+        if flags & ((1 << FURTHER_SHIFT) - 1) != CONTROL or len(data) < start + control_bytes(further):
+            raise InvalidHeader(f"flags {flags} in a header of {len(data)} bytes")
+        control = unpack_control(data, start, further)
+        start += control_bytes(further)
+    entries, rest = divmod(len(data) - start, 2 + 2 * mask.bit_count())
+    if rest or not 0 < number <= NUMBER_MAX or not isfinite(departure) or not -1e15 < departure < 1e15:
+        raise InvalidHeader(f"number {number}, departure {departure}, a record that ends with {rest} bytes")
+    if entries >= number or entries > ENTRIES_MAX:
+        raise InvalidHeader(f"a record of {entries} entries on message {number}")
+    return DataHeader(number, departure, control, entries, data, start, mask)
+
+
+def _not_ours(data: bytes) -> InvalidHeader | ForeignScheme:
+    if data[:1] == b"\x01":
+        return ForeignScheme("the publisher uses scheme 'papers', this side 'ledgers': set scheme alike on both")
+    return InvalidHeader(f"{len(data)} bytes of version {data[:1].hex()} are no header of version {VERSION}")
+
+
+class _Shape:
+    """A set of columns, and the record in them."""
+
+    __slots__ = ("coders", "columns", "layout", "limit", "mask", "record", "up_to")
+
+    def __init__(self, columns: Columns, number: int) -> None:
+        self.columns = columns
+        self.coders: list[tuple[str, Coder]] = [(name, CODERS[kind]) for name, kind in columns]
+        self.layout = _ENTRIES[len(columns)]
+        self.limit = min(ENTRIES_MAX, RECORD_BYTES_MAX // self.layout.size) * self.layout.size
+        self.mask = (1 << len(columns)) - 1
+        self.record = b""
+        self.up_to = number  # the last message that has an entry, or is too old for one
+
+
+class SketchRecord:
+    """The records of one publisher."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the last message
+        self._shapes: dict[tuple[tuple[str, ...], tuple[type, ...]], _Shape] = {}
+        self._next = _Shape((), 0)  # that of the header made last
+        self._recent: deque[tuple[int, float, Attributes]] = deque(maxlen=ENTRIES_MAX)
+
+    def header(self, attributes: Attributes, departure: float, control: Control | None = None) -> bytes:
+        """The header of the next message; nothing has changed until it has `left`."""
+        self._next = shape = self._shape(attributes)
+        if shape.up_to != self.number:
+            self._catch_up(shape)
+        recent = self._recent
+        record = shape.record
+        if recent and departure - recent[-1][1] > AGE_MAX:
+            record = self._young(shape, departure)
+        if control is None:
+            return _FIXED.pack(VERSION, 0, self.number + 1, departure, shape.mask) + record
+        fixed = _FIXED.pack(VERSION, control_flags(control), self.number + 1, departure, shape.mask)
+        return fixed + pack_control(control) + record
+
+    def left(self, attributes: Attributes, departure: float) -> int:
+        """The message whose header was made last has left; returns its number."""
+        self.number = number = self.number + 1
+        shape = self._next
+        codes = [coder[attributes[name]] for name, coder in shape.coders]
+        shape.record = (shape.layout.pack(int(departure * 1e3) & 0xFFFF, *codes) + shape.record)[: shape.limit]
+        shape.up_to = number
+        self._recent.appendleft((number, departure, attributes))
+        return number
+
+    def _shape(self, attributes: Attributes) -> _Shape:
+        key = (tuple(attributes), tuple(map(type, attributes.values())))
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= SHAPES_MAX:
+                self._shapes.clear()
+            shape = self._shapes[key] = self._make(columns_of(attributes))
+        return shape
+
+    def _make(self, columns: Columns) -> _Shape:
+        """The shape of these columns; attributes in another order, or 1 for 1.0, are still the same columns."""
+        for shape in self._shapes.values():
+            if shape.columns == columns:
+                return shape
+        return _Shape(columns, 0)
+
+    def _catch_up(self, shape: _Shape) -> None:
+        """Entries for the messages since this shape was used last."""
+        entries: list[bytes] = []
+        for number, departure, attributes in self._recent:
+            if number <= shape.up_to:
+                break
+            codes = record_codes(shape.columns, attributes)
+            entries.append(shape.layout.pack(int(departure * 1e3) & 0xFFFF, *codes))
+        known = shape.record if self.number - shape.up_to == len(entries) else b""  # else there is a gap between them
+        shape.record = (b"".join(entries) + known)[: shape.limit]
+        shape.up_to = self.number
+
+    def _young(self, shape: _Shape, departure: float) -> bytes:
+        """The part of the record whose departures can be told."""
+        young = sum(departure - left <= AGE_MAX for _, left, _ in self._recent)
+        return shape.record[: young * shape.layout.size]

@@ -1,0 +1,205 @@
+"""Asks publishers for what is missed or doubtful, and takes their replies.
+
+What is due at one time goes into one request: numbers of missed messages, ranges of doubtful ones with our filters, and
+names of columns whose texts would help. A request is repeated after RTO x 1.5^i; after ATTEMPTS_MAX of them, or when
+the publisher says that it is gone, a message is reported lost, by number. Where many lose the same message, as the
+publisher's ledgers say, the first request waits for a random time over four round trips (NORM's truncated exponential,
+RFC 5401), so that few ask and all hear the repair.
+
+State: counts, and the last numbers that were lost. What is missed stands in the sessions. Messages: `ask`. Bounds:
+`requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import exp, log
+from random import Random
+
+from penstock.kernel.trace import LimitReached
+from penstock.transport.bearer import BearerPublish, TransportEffect
+from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.interest import SketchedInterest
+from penstock.transport.ledgers.messages import MessageRequest, ask_message
+from penstock.transport.ledgers.number_ranges import ranges_of, written
+from penstock.transport.ledgers.session import LedgerSession, Missed
+from penstock.transport.records import GaveUp, LossDetected, Recovered, RequestSent
+from penstock.transport.subscriptions import TransportSubscriptions
+from penstock.transport.wire.control_messages import ControlIdentities
+
+ATTEMPTS_MAX = 25
+NUMBERS_PER_ASK = 200
+ASKS_MAX = 8  # requests to one publisher at one time
+TOGETHER = 0.010  # seconds: what is due so soon after goes into the same request
+LOST_KEPT = 1_000
+GROUP_SMALL = 8  # requesters that need no back-off
+BACK_OFF_ROUND_TRIPS = 4.0
+
+
+class Recovery:
+    """The requests of one client."""
+
+    def __init__(
+        self,
+        name: str,
+        config: TransportConfig,
+        interest: SketchedInterest,
+        subscriptions: TransportSubscriptions,
+        identities: ControlIdentities,
+        random: Random,
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._interest = interest
+        self._subscriptions = subscriptions
+        self._identities = identities
+        self._random = random
+        self.pending = 0  # missed and doubtful numbers of all sessions
+        self.lost = 0  # declared
+        self.not_asked = 0
+        self.unknown = 0  # gone, and nobody knows whether we wanted them
+        self.lost_numbers: deque[tuple[str, int, int]] = deque(maxlen=LOST_KEPT)
+
+    def due(self, session: LedgerSession, *, now: float) -> tuple[list[TransportEffect], list[Missed]]:
+        """Look at what is due: requests, reports, and what was declared lost just now."""
+        effects: list[TransportEffect] = []
+        declared: list[Missed] = []
+        asked: list[Missed] = []
+        for missed in session.due(now + TOGETHER):
+            if missed.detected_at is None:
+                missed.detected_at = now
+                if missed.sure:
+                    effects += self._declare(session, missed)
+                    declared.append(missed)
+                if not self._asks_for(missed):
+                    effects += self._give_up(session, missed)
+                    self.not_asked += missed.sure
+                    continue
+                wait = self._back_off(session)
+                if wait > 0.0:
+                    session.again(missed, now + wait)
+                    continue
+            if missed.attempts >= ATTEMPTS_MAX:
+                effects += self._give_up(session, missed)
+            else:
+                asked.append(missed)
+        return effects + self._ask(session, asked, now), declared
+
+    def _asks_for(self, missed: Missed) -> bool:
+        if self.pending > self._config.requests_pending_max:
+            return False
+        return bool(self._interest.who(missed.sketch, missed.came_at, recover=True))
+
+    def _declare(self, session: LedgerSession, missed: Missed) -> list[TransportEffect]:
+        self.lost += 1
+        return [LossDetected(session.publisher, session.incarnation, missed.number)]
+
+    def _back_off(self, session: LedgerSession) -> float:
+        if session.group <= GROUP_SMALL:
+            return 0.0
+        longest = BACK_OFF_ROUND_TRIPS * (session.trip.smoothed or session.trip.wait(1))
+        return group_back_off(self._random.random(), session.group, longest)
+
+    def _ask(self, session: LedgerSession, asked: list[Missed], now: float) -> list[TransportEffect]:
+        """Requests for these, in the order of numbers."""
+        effects: list[TransportEffect] = []
+        asked.sort(key=lambda missed: missed.number)
+        for start in range(0, len(asked), NUMBERS_PER_ASK):
+            part = asked[start : start + NUMBERS_PER_ASK]
+            if start >= ASKS_MAX * NUMBERS_PER_ASK:
+                for missed in part:
+                    session.again(missed, now + session.trip.wait(1))
+                continue
+            for missed in part:
+                missed.attempts += 1
+                missed.asked_at = missed.asked_at or now
+                session.again(missed, now + session.trip.wait(missed.attempts))
+                if missed.sure:
+                    effects.append(RequestSent(session.publisher, session.incarnation, missed.number, missed.attempts))
+            effects.append(BearerPublish(ask_message(self._identities, self._request(session, part, now))))
+        return effects
+
+    def _request(self, session: LedgerSession, part: list[Missed], now: float) -> MessageRequest:
+        filters = self._interest.filters
+        sure = [missed.number for missed in part if missed.sure or not filters]
+        doubtful = [missed.number for missed in part if filters and not missed.sure]
+        reference = session.reference
+        not_before = -1e15
+        if reference is not None:
+            not_before = self._interest.earliest + reference.departure - reference.arrival
+        return MessageRequest(
+            session.publisher,
+            session.incarnation,
+            self._name,
+            now,
+            written(ranges_of(sure)),
+            written(ranges_of(doubtful)),
+            filters if doubtful else (),
+            not_before,
+            self._interest.texts if doubtful else (),
+        )
+
+    # What became of them.
+
+    def settled(self, session: LedgerSession, number: int) -> Missed | None:
+        """It came, or does not concern us."""
+        missed = session.missed.pop(number, None)
+        if missed is not None:
+            self.pending -= 1
+            session.order.wait_no_more(number)
+        return missed
+
+    def found(self, found: list[Missed]) -> list[TransportEffect]:
+        """More is missed."""
+        before = self.pending
+        self.pending += len(found)
+        limit = self._config.requests_pending_max
+        return [LimitReached("requests", limit)] if before <= limit < self.pending else []
+
+    def gone(self, session: LedgerSession, number: int) -> list[TransportEffect]:
+        """The publisher has it no longer."""
+        missed = session.missed.get(number)
+        return [] if missed is None else self._give_up(session, missed)
+
+    def end(self, session: LedgerSession) -> list[TransportEffect]:
+        """The session ends: what is missed is lost."""
+        effects: list[TransportEffect] = []
+        for missed in list(session.missed.values()):
+            effects += self._give_up(session, missed)
+        return effects
+
+    def _give_up(self, session: LedgerSession, missed: Missed) -> list[TransportEffect]:
+        self.settled(session, missed.number)
+        if not missed.sure:
+            self.unknown += 1
+        for number in self._interest.who(missed.sketch, missed.came_at, recover=False) if missed.sure else ():
+            subscription = self._subscriptions.get(number)
+            if subscription is not None:
+                subscription.known_lost += 1
+        effects: list[TransportEffect] = []
+        if missed.sure and missed.detected_at is None:
+            effects = self._declare(session, missed)
+        self.lost_numbers.append((session.publisher, session.incarnation, missed.number))
+        return [*effects, GaveUp(session.publisher, session.incarnation, missed.number, missed.attempts)]
+
+
+def group_back_off(uniform: float, group: int, longest: float) -> float:
+    """A random time up to `longest`, so that few of `group` come long before the others (RFC 5401 section 4)."""
+    rate = log(group) + 1.0
+    x = uniform * (exp(rate) - 1.0) + 1.0
+    return longest / rate * log(x)
+
+
+def recovered_record(session: LedgerSession, number: int, count: int, missed: Missed | None, now: float) -> Recovered:
+    """A lost message has come after all."""
+    detected = missed.detected_at if missed is not None and missed.detected_at is not None else now
+    asked = missed is not None and missed.attempts > 0
+    return Recovered(
+        session.publisher,
+        session.incarnation,
+        number,
+        count,
+        max(0.0, now - detected),
+        max(0.0, now - missed.asked_at) if missed is not None and asked else -1.0,
+        missed.attempts if missed is not None else 0,
+    )

@@ -1,0 +1,488 @@
+"""The product's scheme: follow a message from here.
+
+Receiving: a message comes (`data`), its header is decoded, its number is put into the session's window. If numbers
+before it have not come, its record is read (`detection`); if the subscription is ordered it may wait (`ordered_queue`).
+Ledgers tell of what no record showed. What is missed is asked for (`recovery`), and comes in replies or, if many asked,
+as a repair for all. Sending: `publisher` numbers a message and tells of it, `answers` sends it again.
+
+A header that cannot be, given those before it, does not move anything: its message is delivered without order. After a
+row of such that agree with each other the order begins anew with them (`header_sanity`).
+
+State: sessions in the order of their last message. Own subscriptions: ledgers, while anybody recovers. Timers: ORDER
+and ASK for each session, LEDGER. Bounds: `sessions_max`, and those of the parts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from random import Random
+
+from penstock.content.envelope import control_name
+from penstock.content.message import Message
+from penstock.kernel.timers import Key as TimerKey
+from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
+from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.answers import Answers
+from penstock.transport.ledgers.detection import Detection
+from penstock.transport.ledgers.interest import SketchedInterest
+from penstock.transport.ledgers.ledger import LedgerContent, decode_ledger
+from penstock.transport.ledgers.messages import (
+    AGAIN,
+    LEDGER,
+    REPLY,
+    Again,
+    MessageRequest,
+    Reply,
+    decode_message,
+    ledgers_where,
+    original,
+    resent_messages,
+)
+from penstock.transport.ledgers.number_ranges import read_ranges
+from penstock.transport.ledgers.publisher import LedgerPublisher
+from penstock.transport.ledgers.record import DataHeader, decode_data_header
+from penstock.transport.ledgers.recovery import Recovery, recovered_record
+from penstock.transport.ledgers.session import LedgerSession
+from penstock.transport.ordering.header_sanity import BACKWARDS_MAX, ReferenceHeader
+from penstock.transport.own_subscriptions import OwnSubscriptions
+from penstock.transport.receiver.feedback_scheduler import FeedbackScheduler
+from penstock.transport.records import LossDetected
+from penstock.transport.report import TransportReport
+from penstock.transport.subscriptions import HeldDelivery, TransportSubscription, TransportSubscriptions
+from penstock.transport.timers import TransportTimer
+from penstock.transport.wire.control_messages import ASK, ControlIdentities
+
+PLACED_EVERY = 1.0  # seconds between two moves of a session to the end of all
+ORDER_REPORTED_EVERY = 5  # ticks
+
+
+class LedgerScheme:
+    """Order, loss detection and recovery for one client."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: int,
+        config: TransportConfig,
+        timers: ServiceTimers,
+        random: Callable[[str], Random],
+        identities: ControlIdentities,
+        subscriptions: TransportSubscriptions,
+        own_subscriptions: OwnSubscriptions,
+        feedback: FeedbackScheduler,
+        keep_ticking: Callable[[float], None],
+    ) -> None:
+        self.outgoing = LedgerPublisher(name, incarnation, config, timers, identities)
+        self._config = config
+        self._timers = timers
+        self._subscriptions = subscriptions
+        self._own_subscriptions = own_subscriptions
+        self._feedback = feedback
+        self._keep_ticking = keep_ticking
+        self._answers = Answers(self.outgoing, identities)
+        self._interest = SketchedInterest()
+        self._detection = Detection(config, self._interest)
+        self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
+        self._sessions: OrderedDict[tuple[str, int], LedgerSession] = OrderedDict()
+        self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._ledgers_number: int | None = None  # of our subscription to ledgers
+        self._ticks = self._ledgers = self._refused = 0
+        self._dropped_late = self._duplicates_before = self._unrevealed_before = 0
+
+    # Subscriptions.
+
+    def start(self) -> list[TransportEffect]:
+        """A publisher needs no more than its inbox."""
+        return []
+
+    def subscribed(self, number: int, subscription: TransportSubscription, *, now: float) -> list[TransportEffect]:
+        """Look after it; the first that recovers subscribes to ledgers."""
+        self._interest.add(number, subscription.predicate, since=now, recover=subscription.recover)
+        return self._changed()
+
+    def unsubscribed(self, subscription: TransportSubscription | None, *, now: float) -> list[TransportEffect]:
+        """And no longer."""
+        self._interest.keep(set(self._subscriptions.numbers()))
+        return self._changed()
+
+    def _changed(self) -> list[TransportEffect]:
+        self._splits.clear()
+        self._detection.subscriptions_changed(ordered=self._subscriptions.ordered_any)
+        recovers = self._interest.recover_any
+        if recovers and self._ledgers_number is None:
+            self._ledgers_number = self._own_subscriptions.number()
+            return [BearerSubscribe(self._ledgers_number, ledgers_where())]
+        if not recovers and self._ledgers_number is not None:
+            number, self._ledgers_number = self._ledgers_number, None
+            return [BearerUnsubscribe(number)]
+        return []
+
+    # Messages.
+
+    def data(self, wanted: tuple[int, ...], header: bytes, message: Message, *, now: float) -> list[TransportEffect]:
+        """A message has come for these subscriptions; raises InvalidHeader, ForeignScheme."""
+        head = decode_data_header(header)
+        identity = message.identity
+        number = head.sequence
+        session = self._sessions.get((identity.publisher, identity.incarnation))
+        effects: list[TransportEffect] = []
+        if session is None:
+            first = self._detection.first_of_message(head, now)
+            session, effects = self._begin(identity.publisher, identity.incarnation, first, now)
+        reference = session.reference
+        if reference is not None:
+            problem = reference.problem(head, now, self._config)
+            if problem or (number < session.window.base and number not in session.missed):
+                return effects + self._implausible(session, head, wanted, message, problem, now)
+            session.observe((now - reference.arrival) - (head.departure - reference.departure))
+        window = session.window
+        late = number <= window.top
+        if late and window.has(number):
+            session.duplicates += 1
+            return effects
+        if late:
+            self._recovery.settled(session, number)
+            session.order.wait_no_more(number)
+        window.receive(number)
+        self._received_from(session, now)
+        if reference is None:
+            session.reference = ReferenceHeader(number, now, head.departure)
+        elif number > reference.sequence:
+            reference.sequence, reference.arrival, reference.departure = number, now, head.departure
+        if window.unknown:
+            found = self._detection.read_record(session, head, message.attributes, now=now)
+            if found:
+                effects += self._recovery.found(found)
+                self._arm(session)
+        if session.fresh_refused:
+            session.refusals.clear()
+            session.fresh_refused.clear()
+        if self._config.congestion:
+            effects += self._feedback.arrived(session, head, message, wanted, (), now=now)
+        return effects + self._deliver(session, number, message, wanted, late, now)
+
+    def _deliver(
+        self,
+        session: LedgerSession,
+        number: int,
+        message: Message,
+        wanted: tuple[int, ...],
+        late: bool,
+        now: float,
+        *,
+        repaired: bool = False,
+    ) -> list[TransportEffect]:
+        """To those who want no order at once, to the others in their turn."""
+        split = self._splits.get(wanted)
+        if split is None:
+            if len(self._splits) > 1_000:
+                self._splits.clear()
+            split = self._splits[wanted] = self._subscriptions.split(wanted)
+        ordered, unordered = split
+        session.delivered += 1
+        effects: list[TransportEffect] = []
+        if unordered:
+            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired), late)
+        if ordered:
+            order = session.order
+            if order.in_order(number):
+                return effects + self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), False)
+            if order.late(number):
+                session.late += 1
+                if self._config.late == "drop" and not repaired:
+                    self._dropped_late += 1
+                else:
+                    effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), True)
+            else:
+                order.put(number, HeldDelivery(message, ordered, repaired), now)
+        if len(session.order):
+            effects += self._release(session, now)
+        return effects
+
+    def _release(self, session: LedgerSession, now: float) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        for held in session.order.release(now):
+            waited, assigned = now - held.arrived_at, held.until - held.arrived_at
+            session.held += assigned > 0.0
+            session.held_seconds += max(0.0, waited)
+            effects += self._subscriptions.hand_over(held.item, False, assigned, max(0.0, waited))
+        deadline = session.order.deadline()
+        if deadline != session.order_armed:
+            session.order_armed = deadline
+            if deadline is None:
+                self._timers.cancel(TransportTimer.ORDER, session.publisher, session.incarnation)
+            else:
+                self._timers.set(TransportTimer.ORDER, deadline, session.publisher, session.incarnation)
+        return effects
+
+    def _implausible(
+        self,
+        session: LedgerSession,
+        head: DataHeader,
+        wanted: tuple[int, ...],
+        message: Message,
+        problem: str,
+        now: float,
+    ) -> list[TransportEffect]:
+        """A header that cannot be: its message is delivered without order, unless it is an old one or a second copy."""
+        number, reference = head.sequence, session.reference
+        assert reference is not None
+        old = not problem and head.departure < reference.departure - BACKWARDS_MAX
+        if session.window.has(number) or number in session.fresh_refused or old:
+            session.duplicates += 1
+            return []
+        self._refused += 1
+        effects: list[TransportEffect] = [
+            InputRefused(session.publisher, problem or f"message {number} after {session.window.top}")
+        ]
+        session.fresh_refused[number] = None
+        if session.refusals.believe(head, now):
+            effects += self._begin_anew(session, head, now)
+        elif len(session.fresh_refused) > 64:
+            del session.fresh_refused[next(iter(session.fresh_refused))]
+        self._recovery.settled(session, number)
+        return effects + self._subscriptions.hand_over(HeldDelivery(message, wanted), True)
+
+    def _begin_anew(self, session: LedgerSession, head: DataHeader, now: float) -> list[TransportEffect]:
+        """So many agree that what we believed was wrong: a forged number, or a clock that was set."""
+        effects = self._recovery.end(session)
+        effects += self._let_go(session, now)
+        seen = [number for number in session.fresh_refused if number <= head.sequence]
+        window = session.window
+        if not window.base <= head.sequence <= window.top + self._config.jump_max:
+            self._unrevealed_before += window.forgotten
+            session.window = type(window)(min(seen, default=head.sequence))
+        for number in sorted(seen):
+            session.window.receive(number)
+        session.order.highest = head.sequence
+        session.reference = ReferenceHeader(head.sequence, now, head.departure)
+        session.fresh_refused.clear()
+        return effects
+
+    def _let_go(self, session: LedgerSession, now: float) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        for held in session.order.close():
+            effects += self._subscriptions.hand_over(held.item, False, 0.0, max(0.0, now - held.arrived_at))
+        return effects
+
+    # Control messages.
+
+    def public(self, kind: str, inside: Message) -> bool:
+        """Repairs for all take the way of the message itself."""
+        return kind == AGAIN
+
+    def control_message(self, kind: str, data: bytes, inside: Message, *, now: float) -> list[TransportEffect] | None:
+        """A control message of this scheme; raises InvalidHeader."""
+        sender = inside.identity.publisher
+        if kind == LEDGER:
+            return self._ledger(decode_ledger(inside.body), sender, now)
+        if kind == ASK:
+            return self._answers.received(decode_message(inside.body, MessageRequest), sender, now)
+        if kind == REPLY:
+            return self._reply(decode_message(data, Reply), inside, now)
+        if kind == AGAIN:
+            again = decode_message(data, Again)
+            message = original(again.publisher, again.incarnation, again.count, inside.attributes, inside.body)
+            return self._again(again, message, sender, now)
+        return None
+
+    def _ledger(self, content: LedgerContent, sender: str, now: float) -> list[TransportEffect]:
+        ledger = content.ledger
+        if sender != control_name(ledger.publisher):
+            return self._refuse(sender, f"a ledger in the name of {ledger.publisher[:40]}")
+        if not self._interest.recover_any:
+            return []
+        session = self._sessions.get((ledger.publisher, ledger.incarnation))
+        effects: list[TransportEffect] = []
+        if session is None:
+            first = self._detection.first_of_ledger(content, now)
+            session, effects = self._begin(ledger.publisher, ledger.incarnation, first, now)
+        head = DataHeader(max(1, ledger.last), ledger.sent_at)
+        reference = session.reference
+        problem = reference.problem(head, now, self._config) if reference is not None else ""
+        if problem and ledger.last != session.window.top:
+            if not session.refusals.believe(head, now):
+                return effects + self._refuse(sender, f"a ledger: {problem}")
+            effects += self._begin_anew(session, head, now)
+        self._ledgers += 1
+        session.group = ledger.group
+        self._received_from(session, now)
+        found = self._detection.read_ledger(session, content, now=now)
+        if session.reference is None:
+            session.reference = ReferenceHeader(max(1, ledger.last), now, ledger.sent_at)
+        effects += self._recovery.found(found)
+        self._arm(session)
+        return effects
+
+    def _reply(self, reply: Reply, inside: Message, now: float) -> list[TransportEffect]:
+        sender = inside.identity.publisher
+        if sender != control_name(reply.publisher):
+            return self._refuse(sender, f"a reply in the name of {reply.publisher[:40]}")
+        session = self._sessions.get((reply.publisher, reply.incarnation))
+        if session is None:
+            return []
+        session.trip.measured(now - reply.echo)
+        effects: list[TransportEffect] = []
+        for one, message in resent_messages(reply, inside.body):
+            effects += self._repaired(session, one.number, message, now)
+        for first, last in read_ranges(reply.covered):
+            for number in session.missed_between(first, last):
+                if not session.missed[number].sure:
+                    self._recovery.settled(session, number)
+        for first, last in read_ranges(reply.gone):
+            for number in session.missed_between(first, last):
+                effects += self._recovery.gone(session, number)
+        self._arm(session)
+        return effects + self._release(session, now)
+
+    def _again(self, again: Again, message: Message, sender: str, now: float) -> list[TransportEffect]:
+        if sender != control_name(again.publisher):
+            return self._refuse(sender, f"a repair in the name of {again.publisher[:40]}")
+        session = self._sessions.get((again.publisher, again.incarnation))
+        if session is None:
+            return []
+        effects = self._repaired(session, again.number, message, now)
+        self._arm(session)
+        return effects + self._release(session, now)
+
+    def _repaired(self, session: LedgerSession, number: int, message: Message, now: float) -> list[TransportEffect]:
+        """A message has come again, asked for or not."""
+        missed = self._recovery.settled(session, number)
+        if missed is None and not session.window.is_unknown(number):
+            session.duplicates += 1
+            return []
+        late = number < session.window.top
+        if number >= session.window.base:
+            session.window.receive(number)
+        self._received_from(session, now)
+        wanting = self._subscriptions.wanting(message.attributes)
+        wanted = tuple(self._interest.wanting(wanting, now if missed is None else missed.came_at))
+        if not wanted:
+            return []
+        effects: list[TransportEffect] = []
+        if missed is None or not missed.sure or missed.detected_at is None:
+            self._recovery.lost += 1
+            effects.append(LossDetected(session.publisher, session.incarnation, number))
+        effects.append(recovered_record(session, number, message.identity.count, missed, now))
+        return effects + self._deliver(session, number, message, wanted, late, now, repaired=True)
+
+    def _refuse(self, sender: str, problem: str) -> list[TransportEffect]:
+        self._refused += 1
+        return [InputRefused(sender, problem)]
+
+    # Time.
+
+    def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
+        """A deadline of this scheme has come."""
+        if timer == TransportTimer.LEDGER:
+            return self.outgoing.expired(now=now)
+        session = self._sessions[str(key[0]), int(key[1])]
+        if timer == TransportTimer.ORDER:
+            session.order_armed = None
+            return self._release(session, now)
+        session.ask_armed = None
+        effects, declared = self._recovery.due(session, now=now)
+        sketches = [missed.sketch for missed in declared if missed.sketch is not None]
+        if sketches and self._config.congestion:
+            self._feedback.missed(session, sketches, now=now)
+        self._arm(session)
+        return effects + self._release(session, now)
+
+    def _arm(self, session: LedgerSession) -> None:
+        at = session.next_due()
+        if at != session.ask_armed:
+            session.ask_armed = at
+            if at is None:
+                self._timers.cancel(TransportTimer.ASK, session.publisher, session.incarnation)
+            else:
+                self._timers.set(TransportTimer.ASK, at, session.publisher, session.incarnation)
+
+    def tick(self, *, now: float) -> list[TransportEffect]:
+        """End sessions that are idle, and report how order fares."""
+        self._ticks += 1
+        effects: list[TransportEffect] = []
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.received_at < self._config.session_idle:
+                break
+            effects += self._end(oldest, now)
+        if self._ticks % ORDER_REPORTED_EVERY == 0:
+            for session in self._sessions.values():
+                effects += session.order_report()
+        return effects
+
+    # Sessions.
+
+    def sessions(self) -> Sequence[LedgerSession]:
+        """All publishers that something came from lately."""
+        return list(self._sessions.values())
+
+    def session(self, publisher: str, incarnation: int) -> LedgerSession | None:
+        """One of them."""
+        return self._sessions.get((publisher, incarnation))
+
+    def _begin(
+        self, publisher: str, incarnation: int, first: int, now: float
+    ) -> tuple[LedgerSession, list[TransportEffect]]:
+        effects: list[TransportEffect] = []
+        if len(self._sessions) >= self._config.sessions_max:
+            effects.append(LimitReached("sessions", self._config.sessions_max))
+            effects += self._end(next(iter(self._sessions.values())), now)
+        session = LedgerSession(publisher, incarnation, self._config, max(1, first))
+        self._sessions[publisher, incarnation] = session
+        self._keep_ticking(now)
+        return session, effects
+
+    def _received_from(self, session: LedgerSession, now: float) -> None:
+        """Its publisher lives."""
+        session.received_at = now
+        if not 0.0 <= now - session.placed_at < PLACED_EVERY:
+            session.placed_at = now
+            self._sessions.move_to_end((session.publisher, session.incarnation))
+
+    def _end(self, session: LedgerSession, now: float) -> list[TransportEffect]:
+        """Forget a publisher; what waits goes out, and what is missed is lost."""
+        effects = self._recovery.end(session)
+        effects += self._let_go(session, now)
+        effects += session.order_report()
+        for timer in (TransportTimer.ORDER, TransportTimer.ASK):
+            self._timers.cancel(timer, session.publisher, session.incarnation)
+        self._feedback.end(session)
+        self._duplicates_before += session.duplicates
+        self._unrevealed_before += session.window.forgotten
+        del self._sessions[session.publisher, session.incarnation]
+        return effects
+
+    # Reports.
+
+    def report(self, number: int) -> TransportReport:
+        """How a subscription fares."""
+        subscription = self._subscriptions.get(number)
+        if subscription is None:
+            return TransportReport()
+        sessions = self._sessions.values()
+        delivered = subscription.delivered
+        return TransportReport(
+            delivered=delivered,
+            late=subscription.late,
+            dropped_late=self._dropped_late,
+            recovered=subscription.recovered,
+            lost=self._recovery.lost,
+            known_lost=subscription.known_lost,
+            pending=self._recovery.pending,
+            duplicates=self._duplicates_before + sum(session.duplicates for session in sessions),
+            refused=self._refused,
+            without_header=subscription.without_header,
+            publishers=len(self._sessions),
+            delay_assigned=subscription.assigned / delivered if delivered else 0.0,
+            delay_held=subscription.held / delivered if delivered else 0.0,
+            heartbeats=self._ledgers,
+            not_asked=self._recovery.not_asked,
+            unrevealed=self._unrevealed_before
+            + self._recovery.unknown
+            + sum(session.window.forgotten for session in sessions),
+            lost_numbers=tuple(self._recovery.lost_numbers),
+        )

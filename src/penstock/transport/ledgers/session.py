@@ -1,0 +1,139 @@
+"""What a subscriber knows of one publisher in one of its lives: numbers, order, and what is missed.
+
+A number is *missed* when a record or a ledger says that we want it and it has not come; it is *doubtful* when a ledger
+cannot tell, or the ledger that told of it was lost itself. A missed one is declared lost LOST_AFTER, or twice the
+reach, after it should have come, and asked for; a doubtful one is asked for with our filters.
+
+    missed or doubtful, waiting   its time has come            declared lost (missed); asked for
+    asked for                     the message comes            settled
+    asked for                     RTO x 1.5^i passes           asked for again, up to ATTEMPTS_MAX times
+    asked for                     the reply says gone, or      reported lost, by number
+                                  after the last attempt
+
+State: see the fields. Timers: ORDER, for the queue; ASK, for the first time in the agenda. Bounds: `sessions_max`
+sessions; `requests_pending_max` missed numbers in all of them.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.number_window import NumberWindow
+from penstock.transport.ledgers.ordered_queue import OrderedQueue
+from penstock.transport.ledgers.reach import Reach
+from penstock.transport.ledgers.round_trip import ReplyTimeout
+from penstock.transport.ledgers.sketch import Sketch
+from penstock.transport.ordering.header_sanity import ReferenceHeader, RefusedHeaders
+from penstock.transport.ordering.latch import Latch, make_latch
+from penstock.transport.receiver.rate_controller import RateController
+from penstock.transport.records import Ordered
+from penstock.transport.subscriptions import HeldDelivery
+
+LOST_AFTER = 0.050  # seconds, at least
+
+
+class Missed:
+    """A number that we miss, or may miss."""
+
+    __slots__ = ("asked_at", "at", "attempts", "came_at", "detected_at", "number", "sketch", "sure")
+
+    def __init__(self, number: int, came_at: float, sketch: Sketch | None, *, sure: bool, at: float) -> None:
+        self.number = number
+        self.came_at = came_at  # when it should have come
+        self.sketch = sketch
+        self.sure = sure
+        self.at = at  # when something is to be done
+        self.attempts = 0
+        self.detected_at: float | None = None
+        self.asked_at = 0.0
+
+
+class LedgerSession:
+    """One publisher's life, seen from one subscriber."""
+
+    def __init__(self, publisher: str, incarnation: int, config: TransportConfig, base: int) -> None:
+        self.publisher = publisher
+        self.incarnation = incarnation
+        self.window = NumberWindow(base)
+        self.order: OrderedQueue[HeldDelivery] = OrderedQueue(config.queue_max)
+        self.reach = Reach()
+        self.latch: Latch | None = make_latch(config, config.hops or 2) if config.violation_probability else None
+        self.trip = ReplyTimeout()
+        self.reference: ReferenceHeader | None = None
+        self.refusals = RefusedHeaders(config)
+        self.fresh_refused: dict[int, None] = {}  # numbers of messages whose headers were not believed
+        self.missed: dict[int, Missed] = {}
+        self._agenda: list[tuple[float, int]] = []
+        self.group = 0  # how many ask for the same message, as the publisher says
+        self.received_at = 0.0
+        self.placed_at = 0.0  # when it was last put at the end of all sessions
+        self.rate_controller: RateController | None = None
+        self.order_armed: float | None = None
+        self.ask_armed: float | None = None
+        self.duplicates = 0
+        self.reported = (0, 0, 0, 0.0)  # what the last record of its order counted
+        self.delivered = self.late = self.held = 0
+        self.held_seconds = 0.0
+
+    def observe(self, difference: float) -> None:
+        """A delay difference was measured."""
+        self.reach.observe(difference)
+        if self.latch is not None:
+            self.latch.observe(difference)
+
+    def hold_until(self, interval: float, now: float) -> float:
+        """How long messages that came now wait for one that left `interval` before them."""
+        return now + (self.reach if self.latch is None else self.latch).wait(interval)
+
+    def lost_at(self, came_at: float) -> float:
+        """When a message is lost that should have come at this time."""
+        return came_at + max(LOST_AFTER, 2.0 * self.reach.seconds)
+
+    def miss(self, missed: Missed) -> None:
+        """One more."""
+        self.missed[missed.number] = missed
+        self.window.settle(missed.number)
+        heappush(self._agenda, (missed.at, missed.number))
+
+    def again(self, missed: Missed, at: float) -> None:
+        """Look at this one again then."""
+        missed.at = at
+        heappush(self._agenda, (at, missed.number))
+
+    def due(self, now: float) -> list[Missed]:
+        """The missed numbers whose time has come."""
+        found = []
+        agenda = self._agenda
+        while agenda and agenda[0][0] <= now:
+            at, number = heappop(agenda)
+            missed = self.missed.get(number)
+            if missed is not None and missed.at == at:
+                found.append(missed)
+        return found
+
+    def next_due(self) -> float | None:
+        """When the next one's time comes."""
+        agenda = self._agenda
+        while agenda:
+            at, number = agenda[0]
+            missed = self.missed.get(number)
+            if missed is not None and missed.at == at:
+                return at
+            heappop(agenda)
+        return None
+
+    def missed_between(self, first: int, last: int) -> list[int]:
+        """The missed numbers in a range that somebody named, however long it is."""
+        if last - first > len(self.missed):
+            return [number for number in self.missed if first <= number <= last]
+        return [number for number in range(first, last + 1) if number in self.missed]
+
+    def order_report(self) -> list[Ordered]:
+        """How its order fared since the last such record, if anything had to wait or was late."""
+        counts = (self.delivered, self.late, self.held, self.held_seconds)
+        delivered, late, held, seconds = (new - old for new, old in zip(counts, self.reported, strict=True))
+        if not late and not held:
+            return []
+        self.reported = counts
+        return [Ordered(self.publisher, int(delivered), int(late), int(held), seconds, seconds)]

@@ -1,0 +1,203 @@
+"""Ledgers over a network that somebody else wrote: whatever is lost is recovered, or reported."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from foreign_bus import Bus
+from penstock.content.envelope import kind_of, wrap
+from penstock.content.language.parser import parse_predicate
+from penstock.content.message import Identity, make_message
+from penstock.kernel.randomness import generator
+from penstock.transport.config import TransportConfig, papers_config
+from penstock.transport.ledgers.ledger import make_ledger
+from penstock.transport.ledgers.messages import Again, again_message, ledger_message
+from penstock.transport.ledgers.number_ranges import ranges_of, read_ranges, written
+from penstock.transport.ledgers.number_window import SPAN, NumberWindow
+from penstock.transport.ledgers.ordered_queue import OrderedQueue
+from penstock.transport.ledgers.record import SketchRecord, decode_data_header
+from penstock.transport.ledgers.recovery import group_back_off
+from penstock.transport.wire.control_messages import ControlIdentities
+
+WHERES = ("n > 3", "n < 120.5 AND s = 'b'", "s LIKE 'a%'", "price BETWEEN 10 AND 20", "s <> 'a'", "s = 'rare'")
+
+
+def a_bus(loss: float, seed: int = 7, count: int = 400) -> tuple[Bus, dict[str, int]]:
+    """A publisher of everything, and a subscriber for each filter; and how much each is due."""
+    bus = Bus(seed=seed, loss=loss)
+    bus.add("p", TransportConfig(), publishes=True)
+    due = dict.fromkeys(WHERES, 0)
+    for where in WHERES:
+        bus.add(where, TransportConfig())
+        bus.subscribe(where, 1, where, ordered=True, recover=True)
+    random = generator(seed, "content")
+    for step in range(count):
+        text = random.choice(["a", "ab", "b", "c"]) if random.random() < 0.99 else "rare"
+        content = {"n": random.randint(0, 200), "s": text, "price": round(random.uniform(0, 100), 2)}
+        for where in WHERES:
+            due[where] += parse_predicate(where).matches(content)
+        bus.publish("p", content, at=1.0 + step * 0.02)
+    return bus, due
+
+
+@pytest.mark.parametrize("loss", [0.05, 0.15])
+def test_all_is_recovered_whatever_the_filter(loss):
+    bus, due = a_bus(loss)
+    bus.run(120.0)
+    for where in WHERES:
+        report = bus.report(where, 1)
+        assert len(bus.got(where, 1)) == due[where], where
+        assert (report.known_lost, report.pending, report.unrevealed) == (0, 0, 0)
+        assert len({message.identity for message in bus.got(where, 1)}) == due[where], "none twice"
+
+
+def test_without_loss_nothing_is_declared_and_hardly_anything_said():
+    bus, due = a_bus(0.0)
+    bus.run(20.0)
+    kinds = Counter(carried.kind for carried in bus.carried)
+    assert kinds["data"] == 400
+    assert kinds["ask"] == 0
+    assert kinds["ledger"] <= 8
+    for where in WHERES:
+        assert (bus.report(where, 1).lost, len(bus.got(where, 1))) == (0, due[where])
+
+
+def test_a_first_and_a_last_message_are_missed_too():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n BETWEEN 1 AND 20", recover=True)
+    bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] in (1, 10)
+    for n in range(1, 11):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
+    bus.run(10.0)
+    assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(1, 11))
+
+
+def test_what_nobody_answers_for_is_reported_by_number():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 100", recover=True)
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] == 2)
+    )
+    for n in (1, 2, 3):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
+    bus.run(200.0)
+    report = bus.report("a", 1)
+    assert (report.delivered, report.lost, report.known_lost, report.pending) == (2, 1, 1, 0)
+    assert [number for _, _, number in report.lost_numbers] == [2]
+
+
+def test_two_schemes_are_noticed_and_named():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", papers_config(), publishes=True)
+    bus.add("q", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.add("b", papers_config())
+    for name in ("a", "b"):
+        bus.subscribe(name, 1, "n > 0", ordered=True)
+    bus.publish("p", {"n": 1}, at=1.0)
+    bus.publish("q", {"n": 2}, at=2.0)
+    bus.run(3.0)
+    for name in ("a", "b"):
+        assert [message.attributes["n"] for message in bus.got(name, 1)] == [1, 2], "it is delivered all the same"
+        assert bus.report(name, 1).without_header == 1
+
+
+@pytest.mark.parametrize("number", [500, 9_000, 10**6, 10**15])
+@pytest.mark.parametrize("first", [False, True])
+def test_one_forged_number_does_not_stop_an_ordered_subscription(number, first):
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 1000", ordered=True, recover=True)
+
+    def forge() -> None:
+        records = SketchRecord()
+        records.number = number - 1
+        departure = bus.members["p"].local(bus.now)
+        content = {"n": 999}
+        forged = wrap(make_message(Identity("p", 1, number), content), records.header(content, departure))
+        bus.hand("a", (1,), forged)
+
+    bus.at(0.5 if first else 3.05, forge)
+    for n in range(60):
+        bus.publish("p", {"n": n}, at=1.0 + 0.1 * n)
+    bus.run(60.0)
+    got = [message.attributes["n"] for message in bus.got("a", 1) if message.attributes["n"] != 999]
+    assert sorted(got) == list(range(60))
+    assert got[45:] == list(range(45, 60)), "in order again"
+
+
+def test_nobody_tells_or_repairs_in_anothers_name():
+    bus = Bus(seed=1, loss=0.0)
+    for name in ("p", "liar"):
+        bus.add(name, TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 1000", recover=True)
+    bus.publish("p", {"n": 1}, at=1.0)
+    lies = ControlIdentities("liar", 1)
+    ledger = make_ledger(("p", 1), 2, [(make_message(Identity("p", 1, 2), {"n": 5}), 1.5)], last=2, sent_at=2.0)
+    again = again_message(lies, Again("p", 1, 2, 2, 1.5), make_message(Identity("p", 1, 2), {"n": 5}))
+    bus.at(2.0, lambda: bus.hand("a", (1 << 40,), ledger_message(lies, ledger)))
+    bus.at(2.1, lambda: bus.hand("a", (1,), again))
+    bus.run(5.0)
+    assert [message.attributes["n"] for message in bus.got("a", 1)] == [1]
+    assert (bus.report("a", 1).refused, bus.report("a", 1).lost) == (2, 0)
+
+
+# Parts.
+
+
+def test_a_record_is_read_as_it_was_written():
+    records = SketchRecord()
+    contents = [{"n": 1, "s": "a"}, {"n": 2.5, "s": "b"}, {"s": "c"}, {"n": "text", "s": "d"}, {"n": 5, "s": "e"}]
+    for at, content in enumerate(contents):
+        data = records.header(content, 100.0 + at)
+        assert records.left(content, 100.0 + at) == at + 1
+    header = decode_data_header(data)
+    assert (header.sequence, header.record_size, header.departure) == (5, 4, 104.0)
+    entries = [header.entry(back) for back in (1, 2, 3, 4)]
+    assert [departure for departure, _ in entries] == [103.0, 102.0, 101.0, 100.0]
+    assert [codes[0] for _, codes in entries][:2] == [1, 0], "of another class, and missing"
+
+
+def test_ranges_are_read_as_they_were_written():
+    ranges = ranges_of([1, 2, 3, 7, 9, 10])
+    assert ranges == [(1, 3), (7, 7), (9, 10)]
+    assert read_ranges(written(ranges)) == ranges
+
+
+def test_a_window_moves_and_counts_what_it_forgot():
+    window = NumberWindow(1)
+    window.receive(3)
+    assert window.unknown_between(1, 3) == [1, 2]
+    window.receive(3 * SPAN)
+    assert window.base == 2 * SPAN
+    assert window.forgotten == 2 * SPAN - 2
+    assert window.has(3 * SPAN)
+    assert not window.has(3)
+
+
+def test_messages_wait_for_a_missed_one_while_it_is_young():
+    queue: OrderedQueue[str] = OrderedQueue(10)
+    assert queue.in_order(1)
+    queue.wait_for(2, 5.0)
+    queue.put(3, "c", 1.0)
+    assert queue.release(1.0) == []
+    assert queue.deadline() == 5.0
+    queue.wait_no_more(2)
+    queue.put(2, "b", 2.0)
+    assert [held.item for held in queue.release(2.0)] == ["b", "c"]
+    assert queue.late(2)
+
+
+def test_most_of_a_large_group_wait_long():
+    waits = sorted(group_back_off(place / 200, 200, 1.0) for place in range(200))
+    assert waits[0] == 0.0
+    assert waits[-1] <= 1.0
+    assert sum(wait < 0.5 for wait in waits) < 20
