@@ -9,7 +9,7 @@ import pytest
 from foreign_bus import Bus
 from penstock.content.envelope import kind_of, wrap
 from penstock.content.language.parser import parse_predicate
-from penstock.content.message import Identity, make_message
+from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.ledgers.ledger import make_ledger
@@ -131,6 +131,52 @@ def test_one_forged_number_does_not_stop_an_ordered_subscription(number, first):
     got = [message.attributes["n"] for message in bus.got("a", 1) if message.attributes["n"] != 999]
     assert sorted(got) == list(range(60))
     assert got[45:] == list(range(45, 60)), "in order again"
+
+
+def forged(bus: Bus, number: int, content: dict[str, int], *, later: float = 0.0) -> None:
+    """A message of p for a, with a number and a departure that somebody made up."""
+    records = SketchRecord()
+    records.number = number - 1
+    header = records.header(content, bus.members["p"].local(bus.now) + later)
+    bus.hand("a", (1,), wrap(make_message(Identity("p", 1, number), content), header))
+
+
+def a_long_run(lost: int = 0) -> tuple[Bus, list[Message]]:
+    """20,000 messages, one of them lost, and so are all repairs; so the window has left the first ones behind."""
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n > 0", ordered=True, recover=True)
+    gone: list[Message] = []
+
+    def loses(sender: str, to: str, message: Message) -> bool:
+        if kind_of(message) == "data" and message.attributes["n"] == lost:
+            gone.append(message)
+            return True
+        return kind_of(message) == "reply"
+
+    bus.loses = loses
+    for n in range(1, 20_001):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.0001)
+    bus.run(3.05)
+    return bus, gone
+
+
+def test_a_missed_message_may_come_after_the_window_has_left_it_behind():
+    bus, gone = a_long_run(lost=100)
+    assert bus.report("a", 1).pending == 1
+    bus.hand("a", (1,), gone[0])
+    report = bus.report("a", 1)
+    assert (report.delivered, report.pending, report.refused) == (20_000, 0, 0)
+
+
+def test_old_numbers_among_refused_headers_that_are_believed_in_the_end():
+    bus, _ = a_long_run()
+    forged(bus, 5, {"n": 1})
+    for step in range(1, 13):
+        forged(bus, 20_000 + step, {"n": step}, later=100.0)
+    report = bus.report("a", 1)
+    assert (report.delivered, report.refused) == (20_013, 10)
 
 
 def test_nobody_tells_or_repairs_in_anothers_name():

@@ -35,9 +35,11 @@ class NumberWindow:
         return number >= self.base and self.unknown >> (number - self.base) & 1 == 1
 
     def receive(self, number: int) -> None:
-        """It has come."""
+        """It has come; of those below the window nothing is remembered."""
         if number > self.top:
             self.extend(number)
+        if number < self.base:
+            return
         bit = 1 << (number - self.base)
         self.received |= bit
         if self.unknown:

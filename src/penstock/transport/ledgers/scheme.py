@@ -355,8 +355,7 @@ class LedgerScheme:
             session.duplicates += 1
             return []
         late = number < session.window.top
-        if number >= session.window.base:
-            session.window.receive(number)
+        session.window.receive(number)
         self._received_from(session, now)
         wanting = self._subscriptions.wanting(message.attributes)
         wanted = tuple(self._interest.wanting(wanting, now if missed is None else missed.came_at))
