@@ -76,6 +76,36 @@ def test_a_first_and_a_last_message_are_missed_too():
     assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(1, 11))
 
 
+@pytest.mark.parametrize("kept", [4_096, 600])
+@pytest.mark.parametrize("joins", [6.0, 6.2, 6.37, 100.0])
+def test_who_joins_later_misses_nothing_of_what_was_before(kept, joins):
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(published_kept=kept), publishes=True)
+    bus.add("a", TransportConfig())
+    for n in range(9_000):
+        bus.publish("p", {"n": n % 150}, at=1.0 + n * 0.001)
+    bus.run(joins)
+    bus.subscribe("a", 1, "n = 1", ordered=True, recover=True)
+    bus.run(200.0)
+    assert sum(carried.kind == "ask" for carried in bus.carried) == 0
+    report = bus.report("a", 1)
+    assert (report.lost, report.unrevealed, report.lost_numbers) == (0, 0, ())
+
+
+def test_what_left_the_ring_before_a_subscription_was_made_is_none_of_its_losses():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(published_kept=600), publishes=True)
+    bus.add("a", TransportConfig())
+    for n in range(5_000):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.001)
+    bus.run(100.0)
+    bus.subscribe("a", 1, "n > 3", recover=True)
+    bus.publish("p", {"n": 5}, at=101.0)  # its record is empty, and no ledger has come yet
+    bus.run(200.0)
+    report = bus.report("a", 1)
+    assert (report.delivered, report.lost, report.unrevealed, report.lost_numbers) == (1, 0, 0, ())
+
+
 def test_what_nobody_answers_for_is_reported_by_number():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

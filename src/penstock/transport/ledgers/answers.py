@@ -92,14 +92,15 @@ class Answers:
     ) -> list[int]:
         """Of the fills: what matches is added to `sent`, what is not kept to `gone`; returns what does not match."""
         predicates = [one for one in map(self._predicate, ask.filters) if one is not None]
-        covered = []
+        covered: list[int] = []
+        older = self._publisher.ring.all_left_before(ask.not_before)
         work = WORK_MAX
         for number in _each(fills):
             if number > self._publisher.number or work <= 0:
                 break
             kept = self._publisher.ring.get(number)
             if kept is None:
-                gone.append(number)
+                (covered if older else gone).append(number)
                 continue
             work -= 1 + len(predicates)
             message, departure = kept

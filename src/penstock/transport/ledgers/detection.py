@@ -124,6 +124,8 @@ class Detection:
         window.extend(ledger.last)
         offset = now - ledger.sent_at
         found = []
+        if ledger.began_at + offset < self._interest.earliest:
+            window.settle_below(ledger.first)
         for number in window.unknown_between(window.base, ledger.first - 1):
             found.append(self._doubt(session, number, ledger.began_at + offset, None))
         places = [number - ledger.first for number in window.unknown_between(ledger.first, ledger.last)]

@@ -53,7 +53,7 @@ class Ledger(Struct, frozen=True, array_like=True):
     first: int  # number of the first message that it tells of
     last: int  # of the last that left; one less than the first if it tells of none
     sent_at: float  # by the publisher's clock
-    began_at: float  # departure of the first message
+    began_at: float  # departure of the first message; of the last that left, if it tells of none
     group: int  # how many asked for the same message lately
     columns: tuple[tuple[str, str], ...] = ()  # names and kinds
     complete: bool = True  # the messages have no other attributes
@@ -99,6 +99,7 @@ def make_ledger(
     texts: Collection[str] = (),
     last: int,
     sent_at: float,
+    left_at: float | None = None,  # departure of the last message, for a ledger of none
     group: int = 0,
 ) -> bytes:
     """The bytes of a ledger of these messages."""
@@ -114,7 +115,7 @@ def make_ledger(
         left = np.array([departure for _, departure in messages])
         steps = np.diff(np.rint((left - left[0]) * 1e3).astype(np.int64), prepend=0)
         packed = compress(_encode(_Unpacked(_rows(np.clip(steps, 0, 0xFFFFFFFF), 4), tuple(written))), 6)
-    began_at = messages[0][1] if messages else sent_at
+    began_at = messages[0][1] if messages else sent_at if left_at is None else left_at
     plain = tuple([(name, kind) for name, kind in columns])
     return _encode(Ledger(*identity, first, last, sent_at, began_at, group, plain, complete, packed))
 

@@ -62,6 +62,11 @@ class PublishedRing:
             self._bytes -= messages.pop(self._oldest)[0].size_bytes
             self._oldest += 1
 
+    def all_left_before(self, time: float) -> bool:
+        """Whether those that are gone left before this time: the oldest that is still here did."""
+        oldest = self._messages.get(self._oldest)
+        return oldest is not None and oldest[1] < time
+
     def get(self, number: int) -> tuple[Message, float] | None:
         """The message of this number and its departure, if it is still here."""
         return self._messages.get(number)
@@ -205,6 +210,7 @@ class LedgerPublisher:
             texts=self._texts,
             last=self.number,
             sent_at=max(now, self._departure),
+            left_at=self._departure,
             group=self.group,
         )
         self.group //= 2
