@@ -92,6 +92,20 @@ def test_who_joins_later_misses_nothing_of_what_was_before(kept, joins):
     assert (report.lost, report.unrevealed, report.lost_numbers) == (0, 0, ())
 
 
+@pytest.mark.parametrize("settings", [{"published_kept": 100}, {"kept_bytes_max": 100_000}])
+def test_all_is_told_before_it_leaves_a_small_ring(settings):
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(**settings), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n = 7", recover=True)
+    for n in range(1_000):
+        bus.publish("p", {"n": n % 150}, bytes(1_000), at=1.0 + n * 0.001)
+    bus.run(20.0)
+    report = bus.report("a", 1)
+    assert (report.delivered, report.lost, report.unrevealed) == (7, 0, 0)
+    assert sum(carried.kind == "ask" for carried in bus.carried) == 0
+
+
 def test_what_left_the_ring_before_a_subscription_was_made_is_none_of_its_losses():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(published_kept=600), publishes=True)

@@ -1,10 +1,10 @@
 """A publisher's side: numbers and headers, the ring of what it sent, and when to send which ledger.
 
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
-of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after somebody asked for something; and
-after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each after twice the time, up to
-SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an idle publisher costs next to
-nothing. While ledgers are being lost, each tells again of what the last ones told.
+of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after somebody asked for something, and
+before any of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers
+follow, each after twice the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so,
+and an idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
@@ -50,7 +50,7 @@ class PublishedRing:
         self._kept = kept
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._oldest = 1
+        self.oldest = 1  # number of the first that is still here
         self._messages: dict[int, tuple[Message, float]] = {}
 
     def keep(self, number: int, message: Message, departure: float) -> None:
@@ -59,12 +59,17 @@ class PublishedRing:
         messages[number] = (message, departure)
         self._bytes += message.size_bytes
         while len(messages) > self._kept or (self._bytes > self._bytes_max and len(messages) > 1):
-            self._bytes -= messages.pop(self._oldest)[0].size_bytes
-            self._oldest += 1
+            self._bytes -= messages.pop(self.oldest)[0].size_bytes
+            self.oldest += 1
+
+    @property
+    def full(self) -> bool:
+        """Whether the next message may push the oldest out."""
+        return len(self._messages) >= self._kept or self._bytes > self._bytes_max - self._bytes_max // 4
 
     def all_left_before(self, time: float) -> bool:
         """Whether those that are gone left before this time: the oldest that is still here did."""
-        oldest = self._messages.get(self._oldest)
+        oldest = self._messages.get(self.oldest)
         return oldest is not None and oldest[1] < time
 
     def get(self, number: int) -> tuple[Message, float] | None:
@@ -143,6 +148,8 @@ class LedgerPublisher:
         if self._armed_for - now > SILENCE_FIRST_MIN:
             self._arm(now + SILENCE_FIRST_MIN)
         if untold >= UNTOLD_MAX_ASKED and untold >= self._untold_limits(now)[0]:
+            return wrapped, self._tell(now)
+        if self.ring.oldest > self._told and self.ring.full:  # what leaves the ring untold cannot be told any more
             return wrapped, self._tell(now)
         return wrapped, []
 
