@@ -120,6 +120,34 @@ def test_what_left_the_ring_before_a_subscription_was_made_is_none_of_its_losses
     assert (report.delivered, report.lost, report.unrevealed, report.lost_numbers) == (1, 0, 0, ())
 
 
+def test_an_outage_longer_than_the_ring_is_in_the_report_also_if_the_publisher_began_in_it():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus.loses = lambda sender, to, message: bus.now < 11.0
+    for n in range(10_100):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.001)
+    bus.run(120.0)
+    report = bus.report("a", 1)
+    assert report.delivered > 4_000
+    assert report.delivered + report.known_lost + report.unrevealed == 10_100
+
+
+def test_what_a_publisher_that_died_told_nobody_of_is_in_the_report():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig(session_idle=30.0))
+    bus.subscribe("a", 1, "s LIKE 'a%'", recover=True)
+    bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] == 5
+    for n in range(10):
+        bus.publish("p", {"n": n, "s": "ab"}, at=1.0 + n * 0.01)
+    bus.at(1.2, lambda: bus.restart("p"))
+    bus.run(60.0)
+    report = bus.report("a", 1)
+    assert (report.delivered, report.unrevealed) == (9, 1)
+
+
 def test_what_nobody_answers_for_is_reported_by_number():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

@@ -451,7 +451,7 @@ class LedgerScheme:
             self._timers.cancel(timer, session.publisher, session.incarnation)
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
-        self._unrevealed_before += session.window.forgotten
+        self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()
         del self._sessions[session.publisher, session.incarnation]
         return effects
 
