@@ -10,10 +10,11 @@ from foreign_bus import Bus
 from penstock.content.envelope import kind_of, wrap
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.ledgers.ledger import make_ledger
-from penstock.transport.ledgers.messages import Again, again_message, ledger_message
+from penstock.transport.ledgers.messages import Again, MessageRequest, again_message, ask_message, ledger_message
 from penstock.transport.ledgers.number_ranges import ranges_of, read_ranges, written
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
@@ -146,6 +147,39 @@ def test_what_a_publisher_that_died_told_nobody_of_is_in_the_report():
     bus.run(60.0)
     report = bus.report("a", 1)
     assert (report.delivered, report.unrevealed) == (9, 1)
+
+
+def test_few_small_requests_do_not_make_a_publisher_send_its_ring_to_all():
+    bus = Bus(seed=1, loss=0.0)
+    for name in ("p", "liar"):
+        bus.add(name, TransportConfig(), publishes=True)
+    for n in range(600):
+        bus.publish("p", {"n": n}, bytes(10_000), at=1.0 + n * 0.001)
+    bus.run(10.0)
+    identities = ControlIdentities("liar", 1)
+    before = len(bus.carried)
+    for _ in range(5):
+        bus.hand("p", (SERVICE_SUBSCRIPTIONS,), ask_message(identities, MessageRequest("p", 1, "liar", 1.0, (1, 600))))
+    kinds = Counter(carried.kind for carried in bus.carried[before:])
+    assert kinds["reply"] <= 5 * 16
+    assert kinds["again"] <= 5 * 4
+
+
+def test_who_alone_lost_a_burst_gets_it_alone():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    for name in ("a", "b"):
+        bus.add(name, TransportConfig())
+        bus.subscribe(name, 1, "n >= 0", recover=True)
+    bus.loses = lambda sender, to, message: (
+        to == "a" and kind_of(message) == "data" and 100 <= message.attributes["n"] < 1_300
+    )
+    for n in range(1_500):
+        bus.publish("p", {"n": n}, bytes(1_000), at=1.0 + n * 0.001)
+    bus.run(60.0)
+    assert len(bus.got("a", 1)) == 1_500
+    assert sum(carried.kind == "again" for carried in bus.carried) == 0
+    assert bus.report("b", 1).duplicates == 0
 
 
 def test_what_nobody_answers_for_is_reported_by_number():

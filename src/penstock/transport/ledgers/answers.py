@@ -2,10 +2,11 @@
 
 A request names numbers, and fills: ranges of which the requester wants what matches its filters. The first reply says
 which fills are covered, that is hold nothing more that matches, and what is gone from the ring; messages follow, as
-many in a reply as fit REPLY_BYTES. What has no room in REPLIES_MAX is asked for again.
+many in a reply as fit REPLY_BYTES. What has no room in REPLIES_MAX is asked for again, and counts as not asked for.
 
 Suppression. The first UNICAST_MAX requests for a number within a second are answered to the requester alone, the next
-by one repair for all who wanted the message, further ones by nobody: the repair is on its way. With congestion control
+by one repair for all who wanted the message, further ones by nobody: the repair is on its way. One request causes
+REPAIRS_BYTES of such repairs at most, so nobody makes a publisher send its ring to all. With congestion control
 a repair leaves only if its flow can spare a token.
 
 State: how often each number was asked for lately; parsed filters. Bounds: ASKED_MAX numbers, FILTERS_KEPT filters,
@@ -31,12 +32,14 @@ from penstock.transport.wire.control_messages import ControlIdentities
 REPLY_BYTES = 1_200
 REPLIES_MAX = 16  # to one request
 UNICAST_MAX = 3
+REPAIRS_BYTES, REPAIRS_MIN = REPLIES_MAX * REPLY_BYTES, 4  # repairs for all on one request; so many of large ones
 SUPPRESSED_FOR = 1.0  # seconds
 NUMBERS_MAX = 4_096  # in one request
 ASKED_MAX = 10_000
 FILTERS_KEPT = 256
 WORK_MAX = 20_000
 _RESENT_BYTES = 24  # of a message in a reply, beside attributes and body
+_Sent = tuple[int, Message, float]  # number, message, departure
 
 
 class Answers:
@@ -64,7 +67,7 @@ class Answers:
             return self._replies(ask, [], [], gone)
         publisher.asked(ask.texts, now, fills=bool(fills))
         effects: list[TransportEffect] = []
-        sent: list[tuple[int, Message, float]] = []
+        sent: list[_Sent] = []
         gone = []
         covered = self._matching(ask, fills, sent, gone)
         for number in _each(numbers):
@@ -76,19 +79,27 @@ class Answers:
                 sent.append((number, *kept))
             elif number <= publisher.number:
                 gone.append(number)
-        allowed = []
+        parts = _Parts()
+        repairs = repair_bytes = 0
         for number, message, departure in sorted(sent, key=lambda one: one[0]):
-            if not publisher.admit(message, now):
-                continue
-            times = self._count(number, now)
-            if times <= UNICAST_MAX:
-                allowed.append((number, message, departure))
-            elif times == UNICAST_MAX + 1:
+            times = self._times(number, now)
+            for_all = times == UNICAST_MAX
+            if for_all:
+                fits = repairs < REPAIRS_MIN or repair_bytes + message.size_bytes <= REPAIRS_BYTES
+            else:
+                fits = times > UNICAST_MAX or parts.fits(message)
+            if not fits or not publisher.admit(message, now):
+                continue  # it counts as not asked for, and will be asked for again
+            self._count(number, times)
+            if for_all:
+                repairs, repair_bytes = repairs + 1, repair_bytes + message.size_bytes
                 effects += self._for_all(number, message, departure)
-        return effects + self._replies(ask, allowed, covered, sorted(gone))
+            elif times < UNICAST_MAX:
+                parts.add(number, message, departure)
+        return effects + self._replies(ask, parts.parts, covered, sorted(gone))
 
     def _matching(
-        self, ask: MessageRequest, fills: list[tuple[int, int]], sent: list[tuple[int, Message, float]], gone: list[int]
+        self, ask: MessageRequest, fills: list[tuple[int, int]], sent: list[_Sent], gone: list[int]
     ) -> list[int]:
         """Of the fills: what matches is added to `sent`, what is not kept to `gone`; returns what does not match."""
         predicates = [one for one in map(self._predicate, ask.filters) if one is not None]
@@ -123,16 +134,20 @@ class Answers:
             self._filters.popitem(last=False)
         return predicate
 
-    def _count(self, number: int, now: float) -> int:
-        """How often this one was asked for within the last second, this time included."""
+    def _times(self, number: int, now: float) -> int:
+        """How often this one was asked for within the last second, before this time."""
         since, times = self._asked.pop(number, (now, 0))
         if not 0.0 <= now - since < SUPPRESSED_FOR:
             since, times = now, 0
-        self._asked[number] = (since, times + 1)
+        self._asked[number] = (since, times)
         if len(self._asked) > ASKED_MAX:
             self._asked.popitem(last=False)
+        return times
+
+    def _count(self, number: int, times: int) -> None:
+        """It was asked for once more."""
+        self._asked[number] = (self._asked[number][0], times + 1)
         self._publisher.group = max(self._publisher.group, min(times + 1, 1_000_000))
-        return times + 1
 
     def _for_all(self, number: int, message: Message, departure: float) -> list[TransportEffect]:
         publisher = self._publisher
@@ -143,13 +158,12 @@ class Answers:
         ]
 
     def _replies(
-        self, ask: MessageRequest, sent: list[tuple[int, Message, float]], covered: list[int], gone: list[int]
+        self, ask: MessageRequest, parts: list[list[_Sent]], covered: list[int], gone: list[int]
     ) -> list[TransportEffect]:
         effects: list[TransportEffect] = []
         covered_ranges = written(ranges_of(covered)[:RANGES_MAX])
         gone_ranges = written(ranges_of(gone)[:RANGES_MAX])
-        parts = _parts(sent)[:REPLIES_MAX] or ([[]] if covered or gone else [])
-        for at, part in enumerate(parts):
+        for at, part in enumerate(parts or ([[]] if covered or gone else [])):
             resent = tuple(
                 [
                     Resent(number, message.identity.count, departure, message.attributes, len(message.body))
@@ -169,15 +183,22 @@ def _each(ranges: list[tuple[int, int]]) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
-def _parts(sent: list[tuple[int, Message, float]]) -> list[list[tuple[int, Message, float]]]:
-    """The messages, as many together as fit one reply; one that is too large goes by itself."""
-    parts: list[list[tuple[int, Message, float]]] = []
-    room = 0
-    for one in sent:
-        size = one[1].size_bytes + _RESENT_BYTES
-        if size > room:
-            parts.append([])
-            room = REPLY_BYTES
-        parts[-1].append(one)
-        room -= size
-    return parts
+class _Parts:
+    """The messages of the replies, as many together as fit one; one that is too large goes by itself."""
+
+    def __init__(self) -> None:
+        self.parts: list[list[_Sent]] = []
+        self._room = 0
+
+    def fits(self, message: Message) -> bool:
+        """Whether there is room for one more."""
+        return len(self.parts) < REPLIES_MAX or message.size_bytes + _RESENT_BYTES <= self._room
+
+    def add(self, number: int, message: Message, departure: float) -> None:
+        """One more."""
+        size = message.size_bytes + _RESENT_BYTES
+        if size > self._room:
+            self.parts.append([])
+            self._room = REPLY_BYTES
+        self.parts[-1].append((number, message, departure))
+        self._room -= size
