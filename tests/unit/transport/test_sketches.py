@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from zlib import compress
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, make_message
+from penstock.errors import InvalidHeader
 from penstock.transport.ledgers.ledger import decode_ledger, make_ledger
 from penstock.transport.ledgers.sketch import (
     LEDGER_BITS,
@@ -145,3 +149,25 @@ def test_a_ledger_with_texts_can_tell():
     form = SketchPredicate(parse_predicate("t LIKE 'a%'").filters).form(content.columns, LEDGER_BITS, complete=True)
     assert form.verdicts(content, [0, 1]) == [(0, YES)]
     assert content.departures == [11.0, 12.0]
+
+
+def test_a_ledger_of_many_long_texts_can_be_read():
+    contents = [
+        {f"c{column:02}": f"{column:02}{number:05}" + "\U0001f600" * 57 for column in range(32)}
+        for number in range(512)
+    ]
+    messages = [(make_message(Identity("p", 1, at + 1), content), 1.0) for at, content in enumerate(contents)]
+    ledger = make_ledger(("p", 1), 1, messages, texts=set(contents[0]), last=512, sent_at=2.0)
+    content = decode_ledger(ledger)
+    assert content[0][7] == contents[7]["c00"]
+    assert isinstance(content[31][7], int), "for this one there was no room"
+
+
+@pytest.mark.parametrize("columns", [33, 100_000])
+def test_a_ledger_of_too_many_columns_is_refused(columns):
+    packed = compress(msgspec.msgpack.encode((bytes(4), [((5,), b"\0")] * columns)))
+    names = [(str(column), "n") for column in range(columns)]
+    with pytest.raises(InvalidHeader, match="length"):
+        decode_ledger(msgspec.msgpack.encode(("p", 1, 1, 1, 1.0, 1.0, 0, names, True, packed)))
+    with pytest.raises(InvalidHeader, match="length"):
+        decode_ledger(msgspec.msgpack.encode(("p", 1, 1, 1, 1.0, 1.0, 0, names[:1], True, packed)))

@@ -9,19 +9,21 @@ three rows of bytes, the low ones first. Codes are those of `sketch` with 24 bit
 the strings themselves, so that LIKE, string ranges and `<>` can be told; a publisher writes these only where they are
 few, or somebody asked for them. Departures are milliseconds from one message to the next.
 
-Bounds: MESSAGES_MAX messages, COLUMNS_MAX columns, texts of TEXT_MAX characters, UNPACKED_MAX bytes.
+Bounds: MESSAGES_MAX messages, COLUMNS_MAX columns, texts of TEXT_MAX characters and TEXTS_ASKED in all, UNPACKED_MAX
+bytes. Arrays that are longer are refused before they are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import isfinite
+from typing import Annotated
 from zlib import compress, decompressobj
 from zlib import error as zlib_error
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from penstock.content.message import Message, Value
 from penstock.errors import InvalidHeader
@@ -41,6 +43,7 @@ MESSAGES_MAX = 512
 COLUMNS_MAX = 32
 TEXT_MAX = 64
 TEXTS_FREE, TEXT_FREE = 512, 4  # characters of different texts that are written unasked: in all, and for each message
+TEXTS_ASKED = 1 << 16  # characters of all texts of a ledger
 UNPACKED_MAX = 1 << 20
 _TABLE_MAX = 256
 
@@ -55,14 +58,17 @@ class Ledger(Struct, frozen=True, array_like=True):
     sent_at: float  # by the publisher's clock
     began_at: float  # departure of the first message; of the last that left, if it tells of none
     group: int  # how many asked for the same message lately
-    columns: tuple[tuple[str, str], ...] = ()  # names and kinds
+    columns: Annotated[tuple[tuple[str, str], ...], Meta(max_length=COLUMNS_MAX)] = ()  # names and kinds
     complete: bool = True  # the messages have no other attributes
     packed: bytes = b""
 
 
+_Table = Annotated[tuple[int | str, ...], Meta(max_length=MESSAGES_MAX)]  # an empty one: three rows of bytes instead
+
+
 class _Unpacked(Struct, frozen=True, array_like=True):
     steps: bytes  # milliseconds between departures, 4 bytes each, in four rows
-    columns: tuple[tuple[tuple[int | str, ...], bytes], ...]  # a table and places in it; no table: three rows of bytes
+    columns: Annotated[tuple[tuple[_Table, bytes], ...], Meta(max_length=COLUMNS_MAX)]  # a table, and places in it
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,9 +112,14 @@ def make_ledger(
     attributes = [message.attributes for message, _ in messages]
     columns, complete = common_columns(attributes, COLUMNS_MAX)
     written = []
+    room = TEXTS_ASKED
     for name, kind in columns:
         values = [one.get(name) for one in attributes]
-        text = kind == STRING and (name in texts or _few_texts(values))
+        text = False
+        if kind == STRING:
+            characters = _characters(values)
+            text = characters <= TEXTS_FREE + TEXT_FREE * len(values) or (name in texts and characters <= room)
+            room -= characters if text else 0
         written.append(_write_column(kind, values, text=text))
     packed = b""
     if messages:
@@ -120,10 +131,9 @@ def make_ledger(
     return _encode(Ledger(*identity, first, last, sent_at, began_at, group, plain, complete, packed))
 
 
-def _few_texts(values: Sequence[Value | None]) -> bool:
-    """Whether the texts of a column cost so little that they need not be asked for."""
-    texts = sum(len(value) for value in dict.fromkeys(values) if isinstance(value, str))
-    return texts <= TEXTS_FREE + TEXT_FREE * len(values)
+def _characters(values: Sequence[Value | None]) -> int:
+    """What the texts of a column cost."""
+    return sum(len(value) for value in dict.fromkeys(values) if isinstance(value, str))
 
 
 def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], bytes]:
