@@ -182,6 +182,27 @@ def test_who_alone_lost_a_burst_gets_it_alone():
     assert bus.report("b", 1).duplicates == 0
 
 
+@pytest.mark.parametrize("crowd", [False, True])
+def test_a_publisher_that_was_forgotten_meanwhile_goes_on_where_it_was(crowd):
+    """Forgotten after a long silence, or for others: a session of ours is one of few."""
+    bus = Bus(seed=1, loss=0.0)
+    for name in ("p", "q", "r"):
+        bus.add(name, TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig(session_idle=30.0, sessions_max=2 if crowd else 100))
+    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus.loses = lambda sender, to, message: not crowd and 10.0 < bus.now < 60.0
+    for n in range(100):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.01)
+        bus.publish("p", {"n": 100 + n}, at=70.0 + n * 0.01)
+    if crowd:
+        for name in ("q", "r"):
+            bus.publish(name, {"n": 1_000}, at=60.0)
+    bus.publish("p", {"n": 200}, at=20.0)
+    bus.run(120.0)
+    got = [message.attributes["n"] for message in bus.got("a", 1) if message.identity.publisher == "p"]
+    assert sorted(got) == list(range(201)), "each once"
+
+
 def test_what_nobody_answers_for_is_reported_by_number():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

@@ -173,8 +173,8 @@ class Recovery:
         if not missed.sure:
             self.unknown += 1
         if missed.number == session.first:  # those before it, if any, left after we subscribed or before: nobody knows
-            self.unknown += session.first - 1
-            session.first = 1
+            self.unknown += session.before
+            session.before = 0
         for number in self._interest.who(missed.sketch, missed.came_at, recover=False) if missed.sure else ():
             subscription = self._subscriptions.get(number)
             if subscription is not None:

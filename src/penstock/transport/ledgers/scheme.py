@@ -8,8 +8,8 @@ as a repair for all. Sending: `publisher` numbers a message and tells of it, `an
 A header that cannot be, given those before it, does not move anything: its message is delivered without order. After a
 row of such that agree with each other the order begins anew with them (`header_sanity`).
 
-State: sessions in the order of their last message. Own subscriptions: ledgers, while anybody recovers. Timers: ORDER
-and ASK for each session, LEDGER. Bounds: `sessions_max`, and those of the parts.
+State: sessions in the order of their last message; of those that ended, where they were. Own subscriptions: ledgers,
+while anybody recovers. Timers: ORDER and ASK for each session, LEDGER. Bounds: `sessions_max`, and those of the parts.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from penstock.transport.ledgers.messages import (
     resent_messages,
 )
 from penstock.transport.ledgers.number_ranges import read_ranges
+from penstock.transport.ledgers.number_window import SPAN
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
@@ -87,6 +88,7 @@ class LedgerScheme:
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
         self._sessions: OrderedDict[tuple[str, int], LedgerSession] = OrderedDict()
+        self._ended: OrderedDict[tuple[str, int], int] = OrderedDict()  # sessions, and the first number they never saw
         self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
@@ -430,7 +432,12 @@ class LedgerScheme:
         if len(self._sessions) >= self._config.sessions_max:
             effects.append(LimitReached("sessions", self._config.sessions_max))
             effects += self._end(next(iter(self._sessions.values())), now)
-        session = LedgerSession(publisher, incarnation, self._config, max(1, first))
+        first = max(1, first)
+        known = self._ended.pop((publisher, incarnation), 1)  # so far all is delivered or reported
+        if known > first + SPAN:  # then it was no number of this publisher's
+            known = 1
+        session = LedgerSession(publisher, incarnation, self._config, max(first, known))
+        session.before = max(0, first - known)
         self._sessions[publisher, incarnation] = session
         self._keep_ticking(now)
         return session, effects
@@ -452,6 +459,9 @@ class LedgerScheme:
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
         self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()
+        self._ended[session.publisher, session.incarnation] = session.window.top + 1
+        if len(self._ended) > self._config.sessions_max:
+            self._ended.popitem(last=False)
         del self._sessions[session.publisher, session.incarnation]
         return effects
 

@@ -56,7 +56,8 @@ class LedgerSession:
         self.publisher = publisher
         self.incarnation = incarnation
         self.window = NumberWindow(base)
-        self.first = base  # the first number that is looked after; the publisher has those before it no longer
+        self.first = base  # the first number that is looked after
+        self.before = base - 1  # numbers before it of which nothing is known
         self.order: OrderedQueue[HeldDelivery] = OrderedQueue(config.queue_max)
         self.reach = Reach()
         self.latch: Latch | None = make_latch(config, config.hops or 2) if config.violation_probability else None
