@@ -355,3 +355,19 @@ def test_the_demo_finds_who_wants_the_same_with_and_without() -> None:
     assert ("exchange", "apprentice", False) in found
     assert {client for _, client, _ in found} == {"trader", "apprentice"}
     assert twins(structs.replace(lossy(), client=lossy().client[:2])) == []
+
+
+def test_who_leaves_at_once_has_told_of_its_last_message():
+    async def leave() -> int:
+        async with embedded_network(("a",)) as network:
+            home = url(network.servers["a"])
+            async with (
+                penstock.connect(home, name="careful", transport=SENDS) as there,
+                there.subscribe("n > 0", recover=True) as messages,
+            ):
+                async with penstock.connect(home, name="p", transport=SENDS) as here:
+                    await here.publish({"n": 1})
+                await until(lambda: messages.report().heartbeats > 0)
+                return messages.report().heartbeats
+
+    assert run(leave()) == 1

@@ -266,6 +266,13 @@ class WithdrawsPublications(Protocol):
         """Let the message with this ticket not leave, and answer the ticket; nothing if none waits under it."""
 
 
+class HasLastWords(Protocol):
+    """A client's machine that has something to send before the client leaves for good."""
+
+    def leaving(self, *, now: float) -> list[Effect]:
+        """The application closes its network: the last that is sent."""
+
+
 class ServesSubscriptions(Protocol):
     """A client's machine that serves subscriptions with more than best effort.
 

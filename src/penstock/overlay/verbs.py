@@ -15,6 +15,7 @@ from penstock.kernel.machine import Done, Effect, Refused
 from penstock.kernel.service import (
     CarriesPublications,
     ClaimsContent,
+    HasLastWords,
     Reading,
     ServesSubscriptions,
     Service,
@@ -85,6 +86,11 @@ class Verbs:
         """Whoever published under this ticket waits no longer: the message does not leave, unless it has already."""
         waiting: list[Any] = [machine for _, machine in self._carriers if can(machine, WithdrawsPublications)]
         return self._node.route([effect for machine in waiting for effect in machine.withdraw(ticket, now=now)])
+
+    def leaving(self, *, now: float) -> list[Effect]:
+        """The application closes its network: what services have to say before."""
+        talkers: list[Any] = [machine for _, machine in self._carriers if can(machine, HasLastWords)]
+        return self._node.route([effect for machine in talkers for effect in machine.leaving(now=now)])
 
     def carrier(self, options: Any = None, message: Message | None = None) -> CarriesPublications | None:
         """The service that sends this message, or any, if it is published with these options; None: best effort."""

@@ -91,6 +91,10 @@ class TransportClient:
         """A message that waits for tokens does not leave."""
         return self.carried_out(self.transport.withdraw(ticket, now=now))
 
+    def leaving(self, *, now: float) -> list[Effect]:
+        """Whoever lost the last messages can know of them, if they are told now."""
+        return self.carried_out(self.transport.leaving(now=now)) if self._client.connected else []
+
     # Subscriptions.
 
     def claims_subscription(self) -> bool:

@@ -116,6 +116,10 @@ class PapersScheme:
         """A publisher subscribes to requests about it."""
         return self._own_subscriptions.about_us() if self.config.publisher_answers else []
 
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """The papers know no last words."""
+        return []
+
     def subscribed(self, number: int, subscription: TransportSubscription, *, now: float) -> list[TransportEffect]:
         """Who recovers subscribes to requests for what it receives."""
         if not subscription.recover:

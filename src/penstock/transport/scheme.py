@@ -51,6 +51,9 @@ class Scheme(Protocol):
     def start(self) -> list[TransportEffect]:
         """What a publisher subscribes to, beside its inbox."""
 
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """What a publisher tells last."""
+
     def subscribed(self, number: int, subscription: TransportSubscription, *, now: float) -> list[TransportEffect]:
         """A subscription of the application has been made."""
 

@@ -101,6 +101,10 @@ class Transport:
         Raises InvalidMessage, having changed nothing, if a header has no room."""
         return self._send_path.publish(message, ticket, now=now, began=began)
 
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """The application has published its last message."""
+        return self.scheme.leaving(now=now)
+
     def close(self, problem: str) -> list[TransportEffect]:
         """The network has gone: what waits for tokens does not leave any more."""
         return self._send_path.close(problem)

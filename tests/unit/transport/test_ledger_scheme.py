@@ -203,6 +203,25 @@ def test_a_publisher_that_was_forgotten_meanwhile_goes_on_where_it_was(crowd):
     assert sorted(got) == list(range(201)), "each once"
 
 
+def test_the_last_message_of_a_publisher_that_leaves_at_once_is_in_the_report():
+    bus = Bus(seed=1, loss=0.0)
+    member = bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n > 0", recover=True)
+    bus.loses = lambda sender, to, message: kind_of(message) == "data" or to == "p"
+    bus.publish("p", {"n": 1}, at=1.0)
+    bus.run(1.0)
+    transport = member.transport
+    assert transport is not None
+    bus.apply(member, transport.leaving(now=member.local(bus.now)))
+    bus.apply(member, transport.leaving(now=member.local(bus.now)))
+    assert sum(carried.kind == "ledger" for carried in bus.carried) == 1, "once"
+    bus.restart("p")
+    bus.run(200.0)
+    report = bus.report("a", 1)
+    assert (report.lost, report.known_lost, len(report.lost_numbers)) == (1, 1, 1)
+
+
 def test_what_nobody_answers_for_is_reported_by_number():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

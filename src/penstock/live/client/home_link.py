@@ -226,6 +226,7 @@ class HomeLink:
     async def _drain(self) -> None:
         """Wait until all that was published is in the socket, or the connection is lost, or time is up."""
         self.post()
+        self.host.apply(self.verbs.leaving(now=self.host.now()))
         until = self._loop.time() + DRAIN_WITHIN
         while self.port is not None and self._loop.time() < until:
             self.host.flush()

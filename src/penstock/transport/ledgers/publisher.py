@@ -165,6 +165,10 @@ class LedgerPublisher:
             if name in self._texts or len(self._texts) < TEXTS_MAX:
                 self._texts[name] = now
 
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """This life ends: the last ledger, unless all is told."""
+        return self._tell(now) if self.number > self._told else []
+
     def expired(self, *, now: float) -> list[TransportEffect]:
         """Look whether a ledger is due."""
         self._armed_for = inf

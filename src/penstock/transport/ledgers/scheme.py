@@ -100,6 +100,10 @@ class LedgerScheme:
         """A publisher needs no more than its inbox."""
         return []
 
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """A ledger of what none told of."""
+        return self.outgoing.leaving(now=now)
+
     def subscribed(self, number: int, subscription: TransportSubscription, *, now: float) -> list[TransportEffect]:
         """Look after it; the first that recovers subscribes to ledgers."""
         self._interest.add(number, subscription.predicate, since=now, recover=subscription.recover)
