@@ -10,11 +10,19 @@ from foreign_bus import Bus
 from penstock.content.envelope import kind_of, wrap
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Message, make_message
+from penstock.errors import InvalidHeader
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.ledgers.ledger import make_ledger
-from penstock.transport.ledgers.messages import Again, MessageRequest, again_message, ask_message, ledger_message
+from penstock.transport.ledgers.messages import (
+    Again,
+    MessageRequest,
+    again_message,
+    ask_message,
+    decode_message,
+    ledger_message,
+)
 from penstock.transport.ledgers.number_ranges import ranges_of, read_ranges, written
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
@@ -163,6 +171,12 @@ def test_few_small_requests_do_not_make_a_publisher_send_its_ring_to_all():
     kinds = Counter(carried.kind for carried in bus.carried[before:])
     assert kinds["reply"] <= 5 * 16
     assert kinds["again"] <= 5 * 4
+
+
+def test_a_request_with_names_that_no_attribute_has_is_refused():
+    asked = MessageRequest("p", 1, "liar", 1.0, (1, 1), texts=("x" * 129,))
+    with pytest.raises(InvalidHeader):
+        decode_message(ask_message(ControlIdentities("liar", 1), asked).body[2:], MessageRequest)
 
 
 def test_who_alone_lost_a_burst_gets_it_alone():

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.content.envelope import FLAG, control_message
-from penstock.content.message import INBOX, Identity, Message, Value, make_message
+from penstock.content.message import DEFAULT_LIMITS, INBOX, Identity, Message, Value, make_message
 from penstock.errors import InvalidHeader, InvalidMessage
 from penstock.transport.ledgers.number_ranges import WrittenRanges
 from penstock.transport.wire.control_messages import ASK, ControlIdentities
@@ -118,7 +118,8 @@ def _sane(decoded: MessageRequest | Reply | Again) -> bool:
     if decoded.incarnation < 0:
         return False
     if isinstance(decoded, MessageRequest):
-        sizes = len(decoded.filters) <= FILTERS_MAX and len(decoded.texts) <= TEXTS_MAX
+        names = max(map(len, decoded.texts), default=0) <= DEFAULT_LIMITS.name_bytes_max
+        sizes = len(decoded.filters) <= FILTERS_MAX and len(decoded.texts) <= TEXTS_MAX and names
         return sizes and sum(map(len, decoded.filters)) <= FILTER_BYTES_MAX and abs(decoded.sent_at) < 1e15
     resent = decoded.messages if isinstance(decoded, Reply) else ()
     numbers = [decoded.number] if isinstance(decoded, Again) else [one.number for one in resent]
