@@ -179,6 +179,22 @@ def test_a_request_with_names_that_no_attribute_has_is_refused():
         decode_message(ask_message(ControlIdentities("liar", 1), asked).body[2:], MessageRequest)
 
 
+def test_ledgers_of_many_lives_do_not_fill_the_memory():
+    """Each of them tells of 4,096 numbers that nobody has seen."""
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("liar", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n > 0", recover=True)
+    identities = ControlIdentities("liar", 1)
+    for life in range(100):
+        now = bus.members["a"].local(bus.now)
+        ledger = make_ledger(("liar", life), 90_000, [], last=89_999, sent_at=now)
+        bus.hand("a", (SERVICE_SUBSCRIPTIONS,), ledger_message(identities, ledger))
+    report = bus.report("a", 1)
+    assert (report.publishers, report.pending) == (100, 10_000)
+    assert report.unrevealed == 100 * 4_096 - 10_000
+
+
 def test_who_alone_lost_a_burst_gets_it_alone():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

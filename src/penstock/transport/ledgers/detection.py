@@ -118,15 +118,20 @@ class Detection:
 
     # Ledgers.
 
-    def read_ledger(self, session: LedgerSession, content: LedgerContent, *, now: float) -> list[Missed]:
-        """What a ledger shows to be missed or doubtful."""
+    def read_ledger(self, session: LedgerSession, content: LedgerContent, *, now: float, room: int) -> list[Missed]:
+        """What a ledger shows to be missed or doubtful; of the numbers before it no more than `room`, the last."""
         ledger, window = content.ledger, session.window
         window.extend(ledger.last)
         offset = now - ledger.sent_at
         found = []
         if ledger.began_at + offset < self._interest.earliest:
             window.settle_below(ledger.first)
-        for number in window.unknown_between(window.base, ledger.first - 1):
+        before = window.unknown_between(window.base, ledger.first - 1)
+        if len(before) > room:
+            window.forgotten += len(before) - room
+            window.settle_below(before[-room] if room else ledger.first)
+            before = before[len(before) - room :]
+        for number in before:
             found.append(self._doubt(session, number, ledger.began_at + offset, None))
         places = [number - ledger.first for number in window.unknown_between(ledger.first, ledger.last)]
         for place, verdict in self._verdicts(content, places, offset):

@@ -316,7 +316,8 @@ class LedgerScheme:
         self._ledgers += 1
         session.group = ledger.group
         self._received_from(session, now)
-        found = self._detection.read_ledger(session, content, now=now)
+        room = max(0, self._config.requests_pending_max - self._recovery.pending)
+        found = self._detection.read_ledger(session, content, now=now, room=room)
         if session.reference is None:
             session.reference = ReferenceHeader(max(1, ledger.last), now, ledger.sent_at)
         effects += self._recovery.found(found)
