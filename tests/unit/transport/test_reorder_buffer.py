@@ -680,7 +680,8 @@ class Model:
             self.out.append((now, self.highest))
 
     def deadline(self) -> float | None:
-        return min([one[0] for one in self.watches] + [one.deadline for one in self.queue if one.waits], default=None)
+        """Nobody leaves before the first in the queue."""
+        return min([one[0] for one in self.watches] + [one.deadline for one in self.queue[:1]], default=None)
 
 
 @dataclass(frozen=True)
