@@ -1,6 +1,6 @@
 """The bus of `foreign_bus` with narrow places.
 
-    bus = a_bus(seed=1)                         # with a publisher `p` that obeys feedback
+    bus = a_bus(seed=1)                         # with a publisher `p` that obeys feedback; all have the same settings
     bus.subscriber("slow", "kind = 'bulk'", Path(100.0))
     bus.stream(300.0, 20.0, kind="bulk")        # messages/s, until
     bus.run(19.0)
@@ -23,7 +23,8 @@ from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.sender.rate_limiter import FlowReport
 
 DELAY = 0.02
-CONFIG = papers_config(congestion=True, record_entries=2, when_full="drop", publisher_answers=False)
+CONFIG = TransportConfig(congestion=True, when_full="drop")
+PAPERS_CONFIG = papers_config(congestion=True, record_entries=2, when_full="drop", publisher_answers=False)
 
 
 @dataclass
@@ -55,6 +56,7 @@ class NarrowBus(Bus):
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed, delay=DELAY)
         self.paths: dict[str, Path] = {}  # by receiver
+        self.config = CONFIG  # of those who get no other
 
     def _carry(self, member: Member, message: Message) -> None:
         if kind_of(message) != DATA:
@@ -83,9 +85,11 @@ class NarrowBus(Bus):
 
     # Help for tests.
 
-    def subscriber(self, name: str, where: str, path: Path | None = None, config: TransportConfig = CONFIG) -> None:
+    def subscriber(
+        self, name: str, where: str, path: Path | None = None, config: TransportConfig | None = None
+    ) -> None:
         """A client with congestion control that wants this."""
-        member = self.add(name, config)
+        member = self.add(name, config or self.config)
         assert member.transport is not None
         self.subscribe(name, 1, where)
         predicate = member.wheres[1]
@@ -120,5 +124,6 @@ class NarrowBus(Bus):
 
 def a_bus(seed: int = 1, config: TransportConfig = CONFIG) -> NarrowBus:
     bus = NarrowBus(seed)
+    bus.config = config
     bus.add("p", config, publishes=True)
     return bus

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from narrow_bus import CONFIG, DELAY, NarrowBus, Path, a_bus
+from narrow_bus import DELAY, PAPERS_CONFIG, NarrowBus, Path, a_bus
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.transport.config import papers_config
 from penstock.transport.receiver.rate_controller import RateController, receiver_hash
@@ -27,7 +27,7 @@ def headers(bus: NarrowBus) -> list[tuple[float, Header]]:
     for carried in bus.carried:
         if kind_of(carried.message) == DATA:
             data, _ = opened(carried.message)
-            found.append((carried.time, decode_header(data, 0, entry_bits=CONFIG.record_bits)))
+            found.append((carried.time, decode_header(data, 0, entry_bits=PAPERS_CONFIG.record_bits)))
     return found
 
 
@@ -42,7 +42,7 @@ def controller_of(bus: NarrowBus, name: str) -> RateController:
 @cache
 def two_receivers() -> NarrowBus:
     """B behind a narrow place, C free, disjoint interests; all clocks are wrong."""
-    bus = a_bus()
+    bus = a_bus(1, PAPERS_CONFIG)
     bus.subscriber("B", "kind = 'bulk'", Path(100.0))
     bus.subscriber("C", "kind = 'news'")
     bus.stream(300.0, 12.0, kind="bulk")
@@ -64,7 +64,7 @@ def test_only_messages_that_match_a_controlled_flow_are_marked() -> None:
     for carried in bus.carried:
         if kind_of(carried.message) == DATA and carried.time > 4.0:
             data, inside = opened(carried.message)
-            control = decode_header(data, 0, entry_bits=CONFIG.record_bits).control
+            control = decode_header(data, 0, entry_bits=PAPERS_CONFIG.record_bits).control
             assert control is not None
             assert (control.limiting == receiver_hash("B")) == (inside.attributes["kind"] == "bulk")
 
@@ -106,7 +106,7 @@ def test_the_session_begins_with_an_echo() -> None:
 
 def test_the_limiting_receiver_measures_its_round_trip_although_no_two_clocks_agree() -> None:
     """Section III-B4, erratum C6: offsets of hours, drifts of 100 ppm."""
-    bus = a_bus()
+    bus = a_bus(1, PAPERS_CONFIG)
     bus.subscriber("B", "kind = 'bulk'", Path(100.0))
     bus.stream(300.0, 10.0, kind="bulk")
     offsets = [bus.members[name].offset for name in ("p", "B")]
@@ -122,7 +122,7 @@ def test_the_limiting_receiver_measures_its_round_trip_although_no_two_clocks_ag
 
 def test_the_travel_in_the_header_means_nothing_to_anybody_else() -> None:
     """Erratum C6: it cancels the clock of the limiting receiver. D wants the same and has a clock of its own."""
-    bus = a_bus(5)
+    bus = a_bus(5, PAPERS_CONFIG)
     bus.subscriber("B", "kind = 'bulk'", Path(100.0, 5))
     bus.subscriber("D", "kind = 'bulk'")
     bus.stream(300.0, 6.0, kind="bulk")
@@ -136,7 +136,7 @@ def test_the_travel_in_the_header_means_nothing_to_anybody_else() -> None:
 
 def test_a_message_of_several_flows_names_all_their_receivers_the_slowest_first() -> None:
     """Figure 2, erratum C7: there is one field, so a receiver whose messages have other flows too is hardly named."""
-    bus = a_bus(6)
+    bus = a_bus(6, PAPERS_CONFIG)
     bus.subscriber("slow", "bulk", Path(50.0))
     bus.subscriber("middle", "urgent", Path(100.0))
     bus.stream(150.0, 8.0, bulk=True)
@@ -147,7 +147,7 @@ def test_a_message_of_several_flows_names_all_their_receivers_the_slowest_first(
     for carried in bus.carried[-200:]:
         if kind_of(carried.message) == DATA:
             data, inside = opened(carried.message)
-            control = decode_header(data, 0, entry_bits=CONFIG.record_bits).control
+            control = decode_header(data, 0, entry_bits=PAPERS_CONFIG.record_bits).control
             assert control is not None
             wanted = {"bulk": receiver_hash("slow"), "urgent": receiver_hash("middle")}
             assert {flow.limiting for flow in control.followed} == {wanted[name] for name in inside.attributes}
@@ -157,7 +157,7 @@ def test_a_message_of_several_flows_names_all_their_receivers_the_slowest_first(
 
 def test_the_flag_is_taken_back_when_somebody_else_is_named() -> None:
     """Figure 3, erratum C7: the papers only say how it is set."""
-    bus = a_bus(7)
+    bus = a_bus(7, PAPERS_CONFIG)
     path = Path(150.0)
     bus.subscriber("first", "kind = 'bulk'", path)
     bus.stream(300.0, 16.0, kind="bulk")
@@ -196,7 +196,7 @@ def test_numbers_are_given_when_messages_leave() -> None:
 
 def test_stale_entries_are_discarded() -> None:
     """Section III-B6: after a set timeout."""
-    bus = a_bus(8)
+    bus = a_bus(8, PAPERS_CONFIG)
     bus.subscriber("B", "kind = 'bulk'", Path(100.0))
     bus.stream(300.0, 4.0, kind="bulk")
     bus.run(4.0)

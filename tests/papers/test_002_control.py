@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from narrow_bus import NarrowBus, Path, a_bus
+from narrow_bus import PAPERS_CONFIG, NarrowBus, Path, a_bus
 from penstock.transport.config import papers_config
 from penstock.transport.records import RepairSent
 from penstock.transport.wire.control_messages import FEEDBACK
@@ -14,7 +14,7 @@ from penstock.transport.wire.control_messages import FEEDBACK
 
 @cache
 def many_equal(count: int) -> tuple[NarrowBus, Path]:
-    bus, path = a_bus(3), Path(100.0)
+    bus, path = a_bus(3, PAPERS_CONFIG), Path(100.0)
     for number in range(count):
         bus.subscriber(f"s{number}", "kind = 'bulk'", path)
     bus.stream(200.0, 6.0, kind="bulk")
@@ -41,7 +41,7 @@ def test_suppression_does_not_change_what_the_flow_gets() -> None:
 
 def test_a_covered_subscriber_needs_no_control_of_its_own() -> None:
     """Section 5.2, Figure 5.3: C's interest lies within B's, whose way is the slower."""
-    bus = a_bus(4)
+    bus = a_bus(4, PAPERS_CONFIG)
     bus.subscriber("B", "kind = 'bulk'", Path(80.0))
     bus.subscriber("C", "kind = 'bulk' AND urgent", Path(90.0))
     bus.stream(150.0, 12.0, kind="bulk", urgent=False)
@@ -71,7 +71,7 @@ def test_limiting_receivers_see_every_loss() -> None:
     With a record of two and one message in ten wanted, records tell of one loss in five, and of fewer still once the
     flow is paced.
     """
-    bus, path = a_bus(6), Path(40.0)
+    bus, path = a_bus(6, PAPERS_CONFIG), Path(40.0)
     bus.subscriber("B", "wanted", path)
     for number in range(12_000):
         bus.publish("p", {"wanted" if bus.random.random() < 0.1 else "other": True}, at=number / 1000.0)

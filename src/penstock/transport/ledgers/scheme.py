@@ -46,7 +46,7 @@ from penstock.transport.ledgers.number_window import SPAN
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
-from penstock.transport.ledgers.session import LedgerSession
+from penstock.transport.ledgers.session import LedgerSession, Missed, counted
 from penstock.transport.ordering.header_sanity import BACKWARDS_MAX, ReferenceHeader
 from penstock.transport.own_subscriptions import OwnSubscriptions
 from penstock.transport.receiver.feedback_scheduler import FeedbackScheduler
@@ -158,6 +158,7 @@ class LedgerScheme:
             session.reference = ReferenceHeader(number, now, head.departure)
         elif number > reference.sequence:
             reference.sequence, reference.arrival, reference.departure = number, now, head.departure
+        found: list[Missed] = []
         if window.unknown:
             found = self._detection.read_record(session, head, message.attributes, now=now)
             if found:
@@ -167,7 +168,8 @@ class LedgerScheme:
             session.refusals.clear()
             session.fresh_refused.clear()
         if self._config.congestion:
-            effects += self._feedback.arrived(session, head, message, wanted, (), now=now)
+            lost = session.overtaken(number, found)
+            effects += self._feedback.arrived(session, head, message, wanted, lost, now=now)
         return effects + self._deliver(session, number, message, wanted, late, now)
 
     def _deliver(
@@ -391,9 +393,8 @@ class LedgerScheme:
             return self._release(session, now)
         session.ask_armed = None
         effects, declared = self._recovery.due(session, now=now)
-        sketches = [missed.sketch for missed in declared if missed.sketch is not None]
-        if sketches and self._config.congestion:
-            self._feedback.missed(session, sketches, now=now)
+        if declared and self._config.congestion:
+            self._feedback.missed(session, counted(declared), now=now)
         self._arm(session)
         return effects + self._release(session, now)
 

@@ -31,12 +31,24 @@ from penstock.transport.records import Ordered
 from penstock.transport.subscriptions import HeldDelivery
 
 LOST_AFTER = 0.050  # seconds, at least
+OVERTAKEN = 3  # later messages that have come, after which congestion control takes one for lost, as TCP does
 
 
 class Missed:
     """A number that we miss, or may miss."""
 
-    __slots__ = ("asked_at", "at", "attempts", "came_at", "detected_at", "number", "sketch", "sure")
+    __slots__ = (
+        "asked_at",
+        "at",
+        "attempts",
+        "came_at",
+        "counted",
+        "detected_at",
+        "number",
+        "overtaken",
+        "sketch",
+        "sure",
+    )
 
     def __init__(self, number: int, came_at: float, sketch: Sketch | None, *, sure: bool, at: float) -> None:
         self.number = number
@@ -47,6 +59,8 @@ class Missed:
         self.attempts = 0
         self.detected_at: float | None = None
         self.asked_at = 0.0
+        self.overtaken = 1  # messages after it that have come; a record is on one
+        self.counted = False  # congestion control knows of it
 
 
 class LedgerSession:
@@ -67,6 +81,7 @@ class LedgerSession:
         self.fresh_refused: dict[int, None] = {}  # numbers of messages whose headers were not believed
         self.missed: dict[int, Missed] = {}
         self._agenda: list[tuple[float, int]] = []
+        self._suspects: list[Missed] = []  # that congestion control may soon know of
         self.group = 0  # how many ask for the same message, as the publisher says
         self.received_at = 0.0
         self.placed_at = 0.0  # when it was last put at the end of all sessions
@@ -97,6 +112,18 @@ class LedgerSession:
         self.missed[missed.number] = missed
         self.window.settle(missed.number)
         heappush(self._agenda, (missed.at, missed.number))
+
+    def overtaken(self, number: int, found: list[Missed]) -> list[Sketch]:
+        """A message came, and its record showed these: what congestion control takes for lost now.
+
+        It does not wait as long as who asks for messages. A full queue makes delays differ, and the reach long, though
+        it reorders nothing.
+        """
+        suspects = [one for one in self._suspects if not one.counted and self.missed.get(one.number) is one]
+        for one in suspects:
+            one.overtaken += number > one.number
+        self._suspects = [one for one in suspects if one.overtaken < OVERTAKEN] + found
+        return counted([one for one in suspects if one.overtaken >= OVERTAKEN])
 
     def again(self, missed: Missed, at: float) -> None:
         """Look at this one again then."""
@@ -139,3 +166,11 @@ class LedgerSession:
             return []
         self.reported = counts
         return [Ordered(self.publisher, int(delivered), int(late), int(held), seconds, seconds)]
+
+
+def counted(lost: list[Missed]) -> list[Sketch]:
+    """What congestion control is told of these, if it does not know yet."""
+    sketches = [one.sketch for one in lost if not one.counted and one.sketch is not None]
+    for one in lost:
+        one.counted = True
+    return sketches

@@ -60,6 +60,7 @@ ROUND_TRIP_MIN = 0.001
 SMOOTHED_OVER = 2.0  # round trips
 LOOK_EVERY_MIN = 0.010  # seconds: however short the round trip, more feedback than this helps nobody
 PROBE_EVERY_MIN = 0.050
+LOOKS_MIN = 4.0  # within the time after which a publisher lets a silent receiver's flow go
 REPEATED_AFTER = 2.0  # looks: a limiting receiver repeats so often what the publisher knows
 REPEATED_WITHIN = 0.05  # of the quota: what is nearer to the last feedback is no news
 PHANTOMS_MAX = 0.001  # share of the messages that come; if more may look lost by chance, records only raise probes
@@ -278,8 +279,12 @@ class RateController:
 
     @property
     def look_every(self) -> float:
-        """Seconds: a round trip, unless that is too often."""
-        return max(self.round_trip, LOOK_EVERY_MIN if self._short else PROBE_EVERY_MIN)
+        """Seconds: a round trip, unless that is too often; or so seldom that the publisher takes us for gone.
+
+        Behind a long queue our round trip may be longer than the publisher knows: only messages wait in it.
+        """
+        trip = min(self.round_trip, self._config.flow_timeout / LOOKS_MIN) if self.limiting else self.round_trip
+        return max(trip, LOOK_EVERY_MIN if self._short else PROBE_EVERY_MIN)
 
     @property
     def allowed(self) -> float:
