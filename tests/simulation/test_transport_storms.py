@@ -15,6 +15,7 @@ from penstock.scenario.transport_checkers import Accounted
 from penstock.scenario.transport_storm import EVENTS_MAX, transport_storm
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import simulate
+from penstock.transport.config import TransportConfig
 from penstock.transport.records import LossDetected
 
 SEEDS = 200
@@ -43,7 +44,11 @@ def a_checker(faults=()):
         name="account",
         settle=1.0,
         broker=(BrokerSpec(name="b"),),
-        client=(ClientSpec(name="p", broker="b"), ClientSpec(name="c", broker="b", subscribe=(wanted,))),
+        client=(
+            ClientSpec(name="p", broker="b", services={"transport": TransportConfig()}),
+            ClientSpec(name="plain", broker="b"),
+            ClientSpec(name="c", broker="b", subscribe=(wanted,)),
+        ),
         fault=faults,
     )
     checker = Accounted(scenario)
@@ -87,6 +92,12 @@ def test_what_was_not_lost_must_not_be_reported():
     checker.published(20.0, "p", a_message(1))
     checker.delivered(20.1, "c", 0, a_message(1))
     assert told(checker, 1) == ["c reports 1 as lost; missing are 0: price < 5"]
+
+
+def test_what_a_publisher_without_numbers_lost_nobody_can_know():
+    checker = a_checker()
+    checker.published(20.0, "plain", make_message(Identity("plain", 1, 1), {"price": 1}))
+    assert told(checker, 0) == []
 
 
 def test_what_a_publisher_took_with_it_when_it_died_may_be_unknown():

@@ -9,7 +9,8 @@ what is missing, neither less nor more.
 Due is what matches and was published while the subscription was in force, `settle` after it began and TOLD before it
 ended: whoever unsubscribes sooner than publishers tell of all their messages is not there to be told. What was
 published nearer to these ends may come, or be reported, or neither. The same holds for what a publisher said in the
-last TOLD seconds before it crashed: nobody who has not received it can know that it was ever there.
+last TOLD seconds before it crashed: nobody who has not received it can know that it was ever there. A publisher without
+settings of the transport numbers nothing: what is lost of it nobody can know, and nothing of it may be reported.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Accounted(Checker):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self._single = {client.name for client in scenario.client if len(client.subscribe) == 1}
+        self._numbering = {client.name for client in scenario.client if TRANSPORT in client.services}
         self._recover = {
             (client.name, number)
             for client in scenario.client
@@ -77,6 +79,8 @@ class Accounted(Checker):
             spans[-1] = spans[-1]._replace(ended=time)
 
     def published(self, time: float, client: str, message: Message) -> None:
+        if client not in self._numbering:
+            return
         life = (client, message.identity.incarnation)
         self._numbers[life] = self._numbers.get(life, 0) + 1
         self._sent.append(_Sent(time, message, (*life, self._numbers[life])))
