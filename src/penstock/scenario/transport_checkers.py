@@ -7,7 +7,8 @@ is lost. By count, for clients with a single subscription that is in force at th
 what is missing, neither less nor more.
 
 Due is what matches and was published while the subscription was in force, `settle` after it began and TOLD before it
-ended: whoever unsubscribes sooner than publishers tell of all their messages is not there to be told. What was
+ended: whoever unsubscribes sooner than publishers tell of all their messages is not there to be told. In a scenario
+that is in pieces until `settled_after` that time begins then, since nobody can be told across a cut. What was
 published nearer to these ends may come, or be reported, or neither. The same holds for what a publisher said in the
 last TOLD seconds before it crashed: nobody who has not received it can know that it was ever there. A publisher without
 settings of the transport numbers nothing: what is lost of it nobody can know, and nothing of it may be reported.
@@ -128,7 +129,8 @@ class Accounted(Checker):
                 continue
             if not span.predicate.matches(sent.message.attributes):
                 continue
-            within = span.begun + settle <= sent.time and (end is None or sent.time + TOLD <= end)
+            told_at = max(sent.time, self.scenario.settled_after) + TOLD
+            within = span.begun + settle <= sent.time and (end is None or told_at <= end)
             (due if within and not self._untold(sent) else may).append(sent)
         return due, may
 
