@@ -110,6 +110,20 @@ def test_what_a_publisher_took_with_it_when_it_died_may_be_unknown():
     assert told(checker, 2) == []
 
 
+def test_what_a_publisher_had_told_before_it_died_must_be_known():
+    checker = a_checker((FaultSpec(at=25.0, kind="client_crash", client="p"),))
+    checker.published(19.0, "p", a_message(1))
+    assert len(told(checker, 0)) == 2
+
+
+@pytest.mark.parametrize(("ended", "problems"), [(24.9, 0), (25.1, 1)])
+def test_who_unsubscribes_need_not_know_what_nobody_has_told_yet(ended, problems):
+    checker = a_checker()
+    checker.published(20.0, "p", a_message(1))  # and is silent: told within five seconds
+    checker.unsubscribed(ended, "c", 0)
+    assert len(told(checker, 0)) == problems
+
+
 # Clients that come back.
 
 

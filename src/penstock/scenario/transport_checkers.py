@@ -6,12 +6,14 @@ It is checked twice. By number: of every message that was due and did not come, 
 is lost. By count, for clients with a single subscription that is in force at the end: what the report has for lost is
 what is missing, neither less nor more.
 
-Due is what matches and was published while the subscription was in force, `settle` after it began and TOLD before it
-ended: whoever unsubscribes sooner than publishers tell of all their messages is not there to be told. In a scenario
-that is in pieces until `settled_after` that time begins then, since nobody can be told across a cut. What was
-published nearer to these ends may come, or be reported, or neither. The same holds for what a publisher said in the
-last TOLD seconds before it crashed: nobody who has not received it can know that it was ever there. A publisher without
-settings of the transport numbers nothing: what is lost of it nobody can know, and nothing of it may be reported.
+Due is what matches and was published while the subscription was in force, `settle` after it began, and told before it
+ended: whoever unsubscribes sooner is not there to be told. A publisher has told everybody of a message UNTOLD_FOR
+seconds after it, or when it was silent for SILENCE_FIRST_MAX, and SLACK later that has reached everybody, also if one
+packet on the way was lost. In a scenario that is in pieces until `settled_after` this begins then, since nobody can be
+told across a cut. What was published nearer to these ends may come, or be reported, or neither. The same holds for what
+a publisher had not told when it crashed: nobody who has not received it can know that it was ever there. A publisher
+without settings of the transport numbers nothing: what is lost of it nobody can know, and nothing of it may be
+reported.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from penstock.content.message import Identity, Message
 from penstock.content.predicate import Predicate
 from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
+from penstock.transport.ledgers.publisher import SILENCE_FIRST_MAX, UNTOLD_FOR
 from penstock.transport.records import LossDetected
 
-TOLD = 12.0  # seconds within which a publisher has told everybody of a message, also of one that was lost
+SLACK = 2.0  # seconds
+TOLD = UNTOLD_FOR + SLACK  # seconds within which everybody is told of a message in any case
 TRANSPORT = "transport"
 Number = tuple[str, int, int]  # publisher, its life, and the number of the message in it
 
@@ -65,7 +69,7 @@ class Accounted(Checker):
         ]
         self._spans: dict[tuple[str, int], list[_InForce]] = {}
         self._sent: list[_Sent] = []
-        self._numbers: dict[tuple[str, int], int] = {}  # how many messages a life has sent
+        self._times: dict[tuple[str, int], list[float]] = {}  # when a life has sent its messages
         self._delivered: set[tuple[str, int, Identity]] = set()
         self._declared: set[tuple[str, Number]] = set()
         self._reports: dict[tuple[str, int], int] = {}
@@ -83,8 +87,9 @@ class Accounted(Checker):
         if client not in self._numbering:
             return
         life = (client, message.identity.incarnation)
-        self._numbers[life] = self._numbers.get(life, 0) + 1
-        self._sent.append(_Sent(time, message, (*life, self._numbers[life])))
+        times = self._times.setdefault(life, [])
+        times.append(time)
+        self._sent.append(_Sent(time, message, (*life, len(times))))
 
     def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
         self._delivered.add((client, subscription, message.identity))
@@ -129,14 +134,25 @@ class Accounted(Checker):
                 continue
             if not span.predicate.matches(sent.message.attributes):
                 continue
-            told_at = max(sent.time, self.scenario.settled_after) + TOLD
-            within = span.begun + settle <= sent.time and (end is None or told_at <= end)
+            within = span.begun + settle <= sent.time and (end is None or self._told_at(sent) <= end)
             (due if within and not self._untold(sent) else may).append(sent)
         return due, may
 
     def _untold(self, sent: _Sent) -> bool:
         """Whether its publisher died before it could tell everybody of the message."""
-        return any(client == sent.number[0] and at - TOLD < sent.time < at for client, at in self._crashes)
+        crashes = [at for client, at in self._crashes if client == sent.number[0] and at > sent.time]
+        return bool(crashes) and min(crashes) < self._told_at(sent)
+
+    def _told_at(self, sent: _Sent) -> float:
+        """When everybody has been told of the message."""
+        times = self._times[sent.number[:2]]
+        silent_from = sent.time
+        for time in times[sent.number[2] :]:
+            if time - silent_from >= SILENCE_FIRST_MAX or time - sent.time >= UNTOLD_FOR:
+                break
+            silent_from = time
+        told_at = min(sent.time + UNTOLD_FOR, silent_from + SILENCE_FIRST_MAX)
+        return max(told_at, self.scenario.settled_after) + SLACK
 
 
 def reported_lost(report: Any) -> int:
