@@ -14,7 +14,7 @@ from penstock.content.message import Identity, Value
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.trace import InputRefused
 from penstock.transport.config import TransportConfig
-from penstock.transport.records import FlowLimited, MessageWithheld
+from penstock.transport.records import FlowLimited, MessageWithheld, RepairSent
 from penstock.transport.wire.control_messages import FEEDBACK, TO, Feedback, FlowQuota
 
 both_schemes = pytest.mark.parametrize("config", [CONFIG, PAPERS_CONFIG], ids=["ledgers", "papers"])
@@ -188,6 +188,19 @@ def test_who_sits_behind_a_queue_longer_than_the_publisher_s_patience_is_not_for
         bus.stream(200.0, 30.0, kind="bulk")
         bus.run(30.0)
         assert len([time for time in path.drops if time >= 5.0]) < 0.03 * 190.0 * 25.0
+
+
+def test_recovery_does_not_keep_a_narrow_way_full() -> None:
+    """Repairs take tokens; those of the papers' scheme are tested with 002."""
+    bus, path = a_bus(5), Path(100.0)
+    bus.add("slow", CONFIG)
+    bus.subscribe("slow", 1, "kind = 'bulk'", recover=True)
+    bus.paths["slow"] = path
+    bus.stream(300.0, 10.0, kind="bulk")
+    bus.run(10.0)
+    assert bus.rate_at("slow", 3.0, 10.0) == pytest.approx(100.0, rel=0.2)
+    assert len([time for time in path.drops if time > 3.0]) < 0.05 * 200.0 * 7.0
+    assert bus.records_of("p", RepairSent)
 
 
 # --- Forgery.

@@ -370,6 +370,7 @@ class LedgerScheme:
         wanted = tuple(self._interest.wanting(wanting, now if missed is None else missed.came_at))
         if not wanted:
             return []
+        self._feedback.repaired(session, message, wanted, now=now)
         effects: list[TransportEffect] = []
         if missed is None or not missed.sure or missed.detected_at is None:
             self._recovery.lost += 1

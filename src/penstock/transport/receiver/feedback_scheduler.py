@@ -116,6 +116,11 @@ class FeedbackScheduler:
             session.rate_controller.missed(lost, now=now)
             self._watch(session, now)
 
+    def repaired(self, session: ControlledSession, message: Message, numbers: Sequence[int], *, now: float) -> None:
+        """A message came again, for these subscriptions."""
+        if session.rate_controller is not None:
+            session.rate_controller.repaired(message, numbers, now=now)
+
     def dropped_here(self, session: ControlledSession, *, now: float) -> None:
         """A message of this publisher came as far as our own queue."""
         if session.rate_controller is not None:

@@ -239,6 +239,13 @@ class RateController:
         if self._judge(lost, settled=self.limiting, now=now):
             self.lost(now=now)
 
+    def repaired(self, message: Message, numbers: Sequence[int], *, now: float) -> None:
+        """A message came again: it took tokens of its flows, so it counts as what comes in."""
+        self._follow_subscriptions()
+        for flow in self._flows_of(numbers, message):
+            flow.rate.add(now)
+        self._total.add(now)
+
     def lost(self, *, now: float) -> None:
         """One that we wanted did not come, or came only as far as our own queue."""
         self.loss_intervals.dropped_here(round_trip=self.round_trip, reception_rate=self._total.rate(now), now=now)
