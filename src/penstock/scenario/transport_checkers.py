@@ -8,9 +8,10 @@ what is missing, neither less nor more.
 
 Due is what matches and was published while the subscription was in force, `settle` after it began, and told before it
 ended: whoever unsubscribes sooner is not there to be told. A publisher has told everybody of a message UNTOLD_FOR
-seconds after it, or when it was silent for SILENCE_FIRST_MAX, and SLACK later that has reached everybody, also if one
-packet on the way was lost. In a scenario that is in pieces until `settled_after` this begins then, since nobody can be
-told across a cut. What was published nearer to these ends may come, or be reported, or neither. The same holds for what
+seconds after it, or when it was silent for SILENCE_FIRST_MAX, and SLACK later that has reached everybody whose ledger
+was not lost. (A lost ledger is made up for by the next; a storm in which that comes after the end fails, and is to be
+looked at.) In a scenario that is in pieces until `settled_after` this begins then, since nobody can be told across a
+cut. What was published nearer to these ends may come, or be reported, or neither. The same holds for what
 a publisher had not told when it crashed: nobody who has not received it can know that it was ever there. A publisher
 without settings of the transport numbers nothing: what is lost of it nobody can know, and nothing of it may be
 reported.
