@@ -38,6 +38,7 @@ NUMBERS_MAX = 4_096  # in one request
 ASKED_MAX = 10_000
 FILTERS_KEPT = 256
 WORK_MAX = 20_000
+GROUP_MAX = 1_000_000
 _RESENT_BYTES = 24  # of a message in a reply, beside attributes and body
 _Sent = tuple[int, Message, float]  # number, message, departure
 
@@ -70,6 +71,7 @@ class Answers:
         sent: list[_Sent] = []
         gone = []
         covered = self._matching(ask, fills, sent, gone)
+        matching = len(sent)
         for number in _each(numbers):
             kept = publisher.ring.get(number)
             effects.append(
@@ -79,6 +81,7 @@ class Answers:
                 sent.append((number, *kept))
             elif number <= publisher.number:
                 gone.append(number)
+        named = {number for number, _, _ in sent[matching:]}
         parts = _Parts()
         repairs = repair_bytes = 0
         for number, message, departure in sorted(sent, key=lambda one: one[0]):
@@ -91,6 +94,8 @@ class Answers:
             if not fits or not publisher.admit(message, now):
                 continue  # it counts as not asked for, and will be asked for again
             self._count(number, times)
+            if number in named:
+                publisher.group = max(publisher.group, min(times + 1, GROUP_MAX))
             if for_all:
                 repairs, repair_bytes = repairs + 1, repair_bytes + message.size_bytes
                 effects += self._for_all(number, message, departure)
@@ -147,7 +152,6 @@ class Answers:
     def _count(self, number: int, times: int) -> None:
         """It was asked for once more."""
         self._asked[number] = (self._asked[number][0], times + 1)
-        self._publisher.group = max(self._publisher.group, min(times + 1, 1_000_000))
 
     def _for_all(self, number: int, message: Message, departure: float) -> list[TransportEffect]:
         publisher = self._publisher

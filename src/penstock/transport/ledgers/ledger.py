@@ -4,8 +4,8 @@ Whoever recovers lost messages subscribes to ledgers. One tells of every number 
 no record showed: all of a burst, the last messages before a silence, the first of all. An empty one is a heartbeat: it
 only says which number was the last.
 
-A column is written as a table of its codes and one byte for each message, if it has at most 256 different ones, else as
-three rows of bytes, the low ones first. Codes are those of `sketch` with 24 bits. In a column of texts the table has
+A column is written as a table of its codes and one byte for each message, if it has few different ones, else as three
+rows of bytes, the low ones first. Codes are those of `sketch` with 24 bits. In a column of texts the table has
 the strings themselves, so that LIKE, string ranges and `<>` can be told; a publisher writes these only where they are
 few, or somebody asked for them. Departures are milliseconds from one message to the next.
 
@@ -46,6 +46,7 @@ TEXTS_FREE, TEXT_FREE = 512, 4  # characters of different texts that are written
 TEXTS_ASKED = 1 << 16  # characters of all texts of a ledger
 UNPACKED_MAX = 1 << 20
 _TABLE_MAX = 256
+_TABLE_SHARE = 0.4  # different codes for each message, up to which a table is shorter: 5 bytes in it, 3 in the rows
 
 
 class Ledger(Struct, frozen=True, array_like=True):
@@ -144,7 +145,7 @@ def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> t
             for value, code in zip(values, codes, strict=True)
         ]
     table = list(dict.fromkeys(codes))
-    if len(table) <= _TABLE_MAX or text:
+    if text or len(table) <= min(_TABLE_MAX, len(codes) * _TABLE_SHARE):
         places = {code: at for at, code in enumerate(table)}
         width = 1 if len(table) <= _TABLE_MAX else 2
         return tuple(table), _rows(np.array([places[code] for code in codes]), width)

@@ -35,10 +35,8 @@ UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while somebody asks
 ASKED_LATELY = 30.0  # seconds
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
-SPANS_FIRST, SPANS_MAX = (
-    3,
-    4,
-)  # spans between ledgers that one tells of; one less if nobody asks for fills
+SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
+FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
 
@@ -96,7 +94,7 @@ class LedgerPublisher:
         self._told = 0  # the last number in a ledger
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
-        self._raised = False  # whether it is more of them since the last ledger
+        self._fills = 0  # requests for fills since the last ledger
         self._untold_since = 0.0
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
@@ -156,11 +154,10 @@ class LedgerPublisher:
     def asked(self, texts: tuple[str, ...], now: float, *, fills: bool) -> None:
         """Somebody asked for something: for a while more is told, and the texts of these columns too.
 
-        Who asks for fills has missed a ledger: the next ones tell of more spans, so that one may be lost.
+        Who asks for fills has missed ledgers. If many do, the next tells of one span more, so that one may be lost.
         """
         self._asked_at = now
-        if fills and not self._raised:
-            self._raised, self._spans = True, min(self._spans + 1, SPANS_MAX)
+        self._fills += fills
         for name in texts:
             if name in self._texts or len(self._texts) < TEXTS_MAX:
                 self._texts[name] = now
@@ -199,12 +196,14 @@ class LedgerPublisher:
         first, lately = self._told + 1, 0.0 <= now - self._asked_at < ASKED_LATELY
         if self.number > self._told:
             self._ends.append(self._told)
-            if not self._raised:
+            if self._fills > FILLS_PER_SPAN:
+                self._spans = min(self._spans + 1, SPANS_MAX)
+            elif not self._fills:
                 self._spans = max(1, self._spans - 1)
+            self._fills = 0
             first = self._ends[-self._spans] + 1
         elif lately and self._spans > 1:
             first = self._ends[1 - self._spans] + 1
-        self._raised = False
         messages = []
         for number in range(max(first, self.number - MESSAGES_MAX + 1), self.number + 1):
             kept = self.ring.get(number)

@@ -4,7 +4,7 @@ What is due at one time goes into one request: numbers of missed messages, range
 names of columns whose texts would help. A request is repeated after RTO x 1.5^i; after ATTEMPTS_MAX of them, or when
 the publisher says that it is gone, a message is reported lost, by number. Where many lose the same message, as the
 publisher's ledgers say, the first request waits for a random time over four round trips (NORM's truncated exponential,
-RFC 5401), so that few ask and all hear the repair.
+RFC 5401), so that few ask and all hear the repair. What was found missed together waits together, for one request.
 
 State: counts, and the last numbers that were lost. What is missed stands in the sessions. Messages: `ask`. Bounds:
 `requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
@@ -22,6 +22,7 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.messages import MessageRequest, ask_message
 from penstock.transport.ledgers.number_ranges import ranges_of, written
+from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.session import LedgerSession, Missed
 from penstock.transport.records import GaveUp, LossDetected, Recovered, RequestSent
 from penstock.transport.subscriptions import TransportSubscriptions
@@ -58,6 +59,7 @@ class Recovery:
         self.lost = 0  # declared
         self.not_asked = 0
         self.unknown = 0  # gone, and nobody knows whether we wanted them
+        self.trips = ReplyTimeout()  # to all publishers
         self.lost_numbers: deque[tuple[str, int, int]] = deque(maxlen=LOST_KEPT)
 
     def due(self, session: LedgerSession, *, now: float) -> tuple[list[TransportEffect], list[Missed]]:
@@ -65,6 +67,7 @@ class Recovery:
         effects: list[TransportEffect] = []
         declared: list[Missed] = []
         asked: list[Missed] = []
+        wait = self._back_off(session)
         for missed in session.due(now + TOGETHER):
             if missed.detected_at is None:
                 missed.detected_at = now
@@ -75,8 +78,7 @@ class Recovery:
                     effects += self._give_up(session, missed)
                     self.not_asked += missed.sure
                     continue
-                wait = self._back_off(session)
-                if wait > 0.0:
+                if wait > 0.0 and missed.sure:
                     session.again(missed, now + wait)
                     continue
             if missed.attempts >= ATTEMPTS_MAX:
@@ -97,7 +99,7 @@ class Recovery:
     def _back_off(self, session: LedgerSession) -> float:
         if session.group <= GROUP_SMALL:
             return 0.0
-        longest = BACK_OFF_ROUND_TRIPS * (session.trip.smoothed or session.trip.wait(1))
+        longest = BACK_OFF_ROUND_TRIPS * session.trip.typical
         return group_back_off(self._random.random(), session.group, longest)
 
     def _ask(self, session: LedgerSession, asked: list[Missed], now: float) -> list[TransportEffect]:

@@ -1,7 +1,8 @@
 """How long to wait for a publisher's reply: TCP's estimator (RFC 6298), from the echo in each reply.
 
-RTO = smoothed round trip + 4 deviations, within [RTO_MIN, RTO_MAX]; RTO_FIRST until one came back. The i-th attempt
-waits RTO x 1.5^i, at most WAIT_MAX.
+RTO = smoothed round trip + 4 deviations, within [RTO_MIN, RTO_MAX]. Until one came back from a publisher, that to all
+publishers together stands for it, and RTO_FIRST if there is none either. The i-th attempt waits RTO x 1.5^i, at most
+WAIT_MAX.
 """
 
 from __future__ import annotations
@@ -11,27 +12,39 @@ BACK_OFF, WAIT_MAX = 1.5, 3.0
 
 
 class ReplyTimeout:
-    """The round trip to one publisher."""
+    """The round trip to one publisher, or to all."""
 
-    __slots__ = ("_deviation", "smoothed")
+    __slots__ = ("_deviation", "_others", "_smoothed")
 
-    def __init__(self) -> None:
-        self.smoothed: float | None = None
+    def __init__(self, others: ReplyTimeout | None = None) -> None:
+        self._others = others
+        self._smoothed: float | None = None
         self._deviation = 0.0
+
+    @property
+    def typical(self) -> float:
+        """How long a reply takes."""
+        if self._smoothed is not None:
+            return self._smoothed
+        return RTO_FIRST if self._others is None else self._others.typical
 
     def measured(self, trip: float) -> None:
         """A reply came after so long."""
         if not 0.0 <= trip < 60.0:
             return
-        if self.smoothed is None:
-            self.smoothed, self._deviation = trip, trip / 2.0
+        if self._others is not None:
+            self._others.measured(trip)
+        if self._smoothed is None:
+            self._smoothed, self._deviation = trip, trip / 2.0
             return
-        self._deviation += (abs(trip - self.smoothed) - self._deviation) / 4.0
-        self.smoothed += (trip - self.smoothed) / 8.0
+        self._deviation += (abs(trip - self._smoothed) - self._deviation) / 4.0
+        self._smoothed += (trip - self._smoothed) / 8.0
 
     def wait(self, attempts: int) -> float:
         """How long to wait after so many attempts, 1 being the first."""
-        base = RTO_FIRST
-        if self.smoothed is not None:
-            base = min(max(self.smoothed + 4.0 * self._deviation, RTO_MIN), RTO_MAX)
-        return float(min(base * BACK_OFF ** (attempts - 1), WAIT_MAX))
+        return float(min(self._timeout() * BACK_OFF ** (attempts - 1), WAIT_MAX))
+
+    def _timeout(self) -> float:
+        if self._smoothed is not None:
+            return min(max(self._smoothed + 4.0 * self._deviation, RTO_MIN), RTO_MAX)
+        return RTO_FIRST if self._others is None else self._others._timeout()

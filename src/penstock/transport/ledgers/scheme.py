@@ -443,7 +443,7 @@ class LedgerScheme:
         known = self._ended.pop((publisher, incarnation), 1)  # so far all is delivered or reported
         if known > first + SPAN:  # then it was no number of this publisher's
             known = 1
-        session = LedgerSession(publisher, incarnation, self._config, max(first, known))
+        session = LedgerSession(publisher, incarnation, self._config, max(first, known), self._recovery.trips)
         session.before = max(0, first - known)
         self._sessions[publisher, incarnation] = session
         self._keep_ticking(now)

@@ -66,7 +66,9 @@ class Missed:
 class LedgerSession:
     """One publisher's life, seen from one subscriber."""
 
-    def __init__(self, publisher: str, incarnation: int, config: TransportConfig, base: int) -> None:
+    def __init__(
+        self, publisher: str, incarnation: int, config: TransportConfig, base: int, trips: ReplyTimeout
+    ) -> None:
         self.publisher = publisher
         self.incarnation = incarnation
         self.window = NumberWindow(base)
@@ -75,7 +77,7 @@ class LedgerSession:
         self.order: OrderedQueue[HeldDelivery] = OrderedQueue(config.queue_max)
         self.reach = Reach()
         self.latch: Latch | None = make_latch(config, config.hops or 2) if config.violation_probability else None
-        self.trip = ReplyTimeout()
+        self.trip = ReplyTimeout(trips)
         self.reference: ReferenceHeader | None = None
         self.refusals = RefusedHeaders(config)
         self.fresh_refused: dict[int, None] = {}  # numbers of messages whose headers were not believed
