@@ -140,10 +140,11 @@ def _characters(values: Sequence[Value | None]) -> int:
 def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], bytes]:
     codes: list[Code] = ledger_codes(kind, values).tolist()
     if text:
-        codes = [
-            value if isinstance(value, str) and len(value) <= TEXT_MAX else code
-            for value, code in zip(values, codes, strict=True)
-        ]
+        known = {
+            value: value if isinstance(value, str) and len(value) <= TEXT_MAX else code
+            for value, code in dict(zip(values, codes, strict=True)).items()
+        }
+        codes = [known[value] for value in values]
     table = list(dict.fromkeys(codes))
     if text or len(table) <= min(_TABLE_MAX, len(codes) * _TABLE_SHARE):
         places = {code: at for at, code in enumerate(table)}

@@ -1,10 +1,10 @@
 """A publisher's side: numbers and headers, the ring of what it sent, and when to send which ledger.
 
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
-of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after somebody asked for something, and
-before any of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers
-follow, each after twice the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so,
-and an idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told.
+of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after ASKED_MANY requests, and before any
+of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
+after twice the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an idle
+publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
@@ -31,8 +31,8 @@ from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while somebody asks
-ASKED_LATELY = 30.0  # seconds
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while many ask
+ASKED_MANY, ASKED_LATELY = 4, 30.0  # requests since the last ledger that are many, and for how many seconds
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
@@ -94,7 +94,7 @@ class LedgerPublisher:
         self._told = 0  # the last number in a ledger
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
-        self._fills = 0  # requests for fills since the last ledger
+        self._asks = self._fills = 0  # requests since the last ledger, and those for fills among them
         self._untold_since = 0.0
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
@@ -156,7 +156,9 @@ class LedgerPublisher:
 
         Who asks for fills has missed ledgers. If many do, the next tells of one span more, so that one may be lost.
         """
-        self._asked_at = now
+        self._asks += 1
+        if self._asks >= ASKED_MANY:
+            self._asked_at = now
         self._fills += fills
         for name in texts:
             if name in self._texts or len(self._texts) < TEXTS_MAX:
@@ -194,6 +196,7 @@ class LedgerPublisher:
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
         first, lately = self._told + 1, 0.0 <= now - self._asked_at < ASKED_LATELY
+        self._asks = 0
         if self.number > self._told:
             self._ends.append(self._told)
             if self._fills > FILLS_PER_SPAN:

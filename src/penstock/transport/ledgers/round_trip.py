@@ -7,8 +7,8 @@ WAIT_MAX.
 
 from __future__ import annotations
 
-RTO_MIN, RTO_FIRST, RTO_MAX = 0.1, 0.5, 3.0
-BACK_OFF, WAIT_MAX = 1.5, 3.0
+RTO_MIN, RTO_FIRST, RTO_MAX = 0.1, 0.5, 1.5
+BACK_OFF, WAIT_MAX = 1.5, 1.5
 
 
 class ReplyTimeout:

@@ -141,6 +141,9 @@ def record_codes(columns: Columns, attributes: Attributes) -> list[int]:
 
 def ledger_codes(kind: str, values: Sequence[Value | None]) -> Codes:
     """The codes of one column of many messages, 24 bits each; None: no such attribute."""
+    types = dict.fromkeys(map(type, values))
+    if all(_CLASSES.get(one) == kind for one in types):
+        return _codes_of(kind, values)
     codes = np.zeros(len(values), np.uint32)
     alike = [at for at, value in enumerate(values) if value is not None and _CLASSES[value.__class__] == kind]
     if len(alike) < len(values):
@@ -150,9 +153,10 @@ def ledger_codes(kind: str, values: Sequence[Value | None]) -> Codes:
     return codes
 
 
-def _codes_of(kind: str, values: list[Value | None]) -> Codes:
+def _codes_of(kind: str, values: Sequence[Value | None]) -> Codes:
     if kind == BOOLEAN:
-        return np.array([TRUE if value else FALSE for value in values], np.uint32)
+        codes: Codes = np.array(values, np.uint32) + np.uint32(FALSE)
+        return codes
     if kind == STRING:
         known: dict[object, int] = {value: string_code(str(value), LEDGER_BITS) for value in dict.fromkeys(values)}
         return np.array([known[value] for value in values], np.uint32)

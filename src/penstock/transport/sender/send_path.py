@@ -80,7 +80,10 @@ class SendPath:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         began = now if began is None else began
         if not self._rate_limiter and not self._rate_limiter.waiting:
-            return [*self._leave(message, (), now, began), *_answer(ticket, Accepted())]
+            effects = self._leave(message, (), now, began)
+            if ticket is not None:
+                effects.append(Done(ticket, Accepted()))
+            return effects
         encoding = self._outgoing.encoding(message)
         admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now, began=began)
         if admission is LimiterVerdict.OPEN:
@@ -171,10 +174,13 @@ class SendPath:
 
     def _leave(self, message: Message, flows: Sequence[Flow], now: float, began: float) -> list[TransportEffect]:
         """Off it goes."""
-        named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX] if flows else []
-        wrapped, after = self._outgoing.leave(message, now=now, control=_control(named), limited=bool(flows))
-        for flow in named:
-            flow.count = _next_place(flow)
+        if flows:
+            named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
+            wrapped, after = self._outgoing.leave(message, now=now, control=_control(named), limited=True)
+            for flow in named:
+                flow.count = _next_place(flow)
+        else:
+            wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
         self._rate_limiter.recent.append(message)
         effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
         effects.append(BearerPublish(wrapped))
