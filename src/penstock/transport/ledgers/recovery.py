@@ -20,6 +20,7 @@ from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.interest import SketchedInterest
+from penstock.transport.ledgers.lateness import Lateness
 from penstock.transport.ledgers.messages import MessageRequest, ask_message
 from penstock.transport.ledgers.number_ranges import ranges_of, written
 from penstock.transport.ledgers.round_trip import ReplyTimeout
@@ -60,6 +61,7 @@ class Recovery:
         self.not_asked = 0
         self.unknown = 0  # gone, and nobody knows whether we wanted them
         self.trips = ReplyTimeout()  # to all publishers
+        self.lateness = Lateness()  # of what came by itself
         self.lost_numbers: deque[tuple[str, int, int]] = deque(maxlen=LOST_KEPT)
 
     def due(self, session: LedgerSession, *, now: float) -> tuple[list[TransportEffect], list[Missed]]:

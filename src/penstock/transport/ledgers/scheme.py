@@ -150,7 +150,9 @@ class LedgerScheme:
             session.duplicates += 1
             return effects
         if late:
-            self._recovery.settled(session, number)
+            missed = self._recovery.settled(session, number)
+            if missed is not None:
+                self._recovery.lateness.came(now - missed.came_at)
             session.order.wait_no_more(number)
         window.receive(number)
         self._received_from(session, now)
@@ -443,7 +445,9 @@ class LedgerScheme:
         known = self._ended.pop((publisher, incarnation), 1)  # so far all is delivered or reported
         if known > first + SPAN:  # then it was no number of this publisher's
             known = 1
-        session = LedgerSession(publisher, incarnation, self._config, max(first, known), self._recovery.trips)
+        recovery = self._recovery
+        begin = max(first, known)
+        session = LedgerSession(publisher, incarnation, self._config, begin, recovery.trips, recovery.lateness)
         session.before = max(0, first - known)
         self._sessions[publisher, incarnation] = session
         self._keep_ticking(now)

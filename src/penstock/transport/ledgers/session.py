@@ -1,8 +1,8 @@
 """What a subscriber knows of one publisher in one of its lives: numbers, order, and what is missed.
 
 A number is *missed* when a record or a ledger says that we want it and it has not come; it is *doubtful* when a ledger
-cannot tell, or the ledger that told of it was lost itself. A missed one is declared lost LOST_AFTER, or twice the
-reach, after it should have come, and asked for; a doubtful one is asked for with our filters.
+cannot tell, or the ledger that told of it was lost itself. A missed one is declared lost some time after it should
+have come (`lateness`, or twice the reach), and asked for; a doubtful one is asked for with our filters.
 
     missed or doubtful, waiting   its time has come            declared lost (missed); asked for
     asked for                     the message comes            settled
@@ -19,6 +19,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.lateness import Lateness
 from penstock.transport.ledgers.number_window import NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.reach import Reach
@@ -30,7 +31,6 @@ from penstock.transport.receiver.rate_controller import RateController
 from penstock.transport.records import Ordered
 from penstock.transport.subscriptions import HeldDelivery
 
-LOST_AFTER = 0.050  # seconds, at least
 OVERTAKEN = 3  # later messages that have come, after which congestion control takes one for lost, as TCP does
 
 
@@ -67,7 +67,13 @@ class LedgerSession:
     """One publisher's life, seen from one subscriber."""
 
     def __init__(
-        self, publisher: str, incarnation: int, config: TransportConfig, base: int, trips: ReplyTimeout
+        self,
+        publisher: str,
+        incarnation: int,
+        config: TransportConfig,
+        base: int,
+        trips: ReplyTimeout,
+        lateness: Lateness,
     ) -> None:
         self.publisher = publisher
         self.incarnation = incarnation
@@ -78,6 +84,7 @@ class LedgerSession:
         self.reach = Reach()
         self.latch: Latch | None = make_latch(config, config.hops or 2) if config.violation_probability else None
         self.trip = ReplyTimeout(trips)
+        self.lateness = lateness
         self.reference: ReferenceHeader | None = None
         self.refusals = RefusedHeaders(config)
         self.fresh_refused: dict[int, None] = {}  # numbers of messages whose headers were not believed
@@ -107,7 +114,7 @@ class LedgerSession:
 
     def lost_at(self, came_at: float) -> float:
         """When a message is lost that should have come at this time."""
-        return came_at + max(LOST_AFTER, 2.0 * self.reach.seconds)
+        return came_at + max(self.lateness.wait, 2.0 * self.reach.seconds)
 
     def miss(self, missed: Missed) -> None:
         """One more."""
