@@ -27,6 +27,7 @@ from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, Transp
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.answers import Answers
 from penstock.transport.ledgers.detection import Detection
+from penstock.transport.ledgers.ended_sessions import EndedSessions
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.ledger import LedgerContent, decode_ledger
 from penstock.transport.ledgers.messages import (
@@ -42,7 +43,6 @@ from penstock.transport.ledgers.messages import (
     resent_messages,
 )
 from penstock.transport.ledgers.number_ranges import read_ranges
-from penstock.transport.ledgers.number_window import SPAN
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
@@ -88,7 +88,7 @@ class LedgerScheme:
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
         self._sessions: OrderedDict[tuple[str, int], LedgerSession] = OrderedDict()
-        self._ended: OrderedDict[tuple[str, int], int] = OrderedDict()  # sessions, and the first number they never saw
+        self._ended = EndedSessions(config.sessions_max)
         self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
@@ -442,12 +442,9 @@ class LedgerScheme:
             effects.append(LimitReached("sessions", self._config.sessions_max))
             effects += self._end(next(iter(self._sessions.values())), now)
         first = max(1, first)
-        known = self._ended.pop((publisher, incarnation), 1)  # so far all is delivered or reported
-        if known > first + SPAN:  # then it was no number of this publisher's
-            known = 1
-        recovery = self._recovery
-        begin = max(first, known)
-        session = LedgerSession(publisher, incarnation, self._config, begin, recovery.trips, recovery.lateness)
+        known = self._ended.take(publisher, incarnation, first)
+        times = (self._recovery.trips, self._recovery.lateness)
+        session = LedgerSession(publisher, incarnation, self._config, max(first, known), *times)
         session.before = max(0, first - known)
         self._sessions[publisher, incarnation] = session
         self._keep_ticking(now)
@@ -462,17 +459,13 @@ class LedgerScheme:
 
     def _end(self, session: LedgerSession, now: float) -> list[TransportEffect]:
         """Forget a publisher; what waits goes out, and what is missed is lost."""
-        effects = self._recovery.end(session)
-        effects += self._let_go(session, now)
-        effects += session.order_report()
+        effects = [*self._recovery.end(session), *self._let_go(session, now), *session.order_report()]
         for timer in (TransportTimer.ORDER, TransportTimer.ASK):
             self._timers.cancel(timer, session.publisher, session.incarnation)
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
         self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()
-        self._ended[session.publisher, session.incarnation] = session.window.top + 1
-        if len(self._ended) > self._config.sessions_max:
-            self._ended.popitem(last=False)
+        self._ended.add(session)
         del self._sessions[session.publisher, session.incarnation]
         return effects
 
@@ -483,8 +476,8 @@ class LedgerScheme:
         subscription = self._subscriptions.get(number)
         if subscription is None:
             return TransportReport()
-        sessions = self._sessions.values()
-        delivered = subscription.delivered
+        sessions, delivered = self._sessions.values(), subscription.delivered
+        unrevealed = self._unrevealed_before + sum(session.window.forgotten for session in sessions)
         return TransportReport(
             delivered=delivered,
             late=subscription.late,
@@ -501,8 +494,6 @@ class LedgerScheme:
             delay_held=subscription.held / delivered if delivered else 0.0,
             heartbeats=self._ledgers,
             not_asked=self._recovery.not_asked,
-            unrevealed=self._unrevealed_before
-            + self._recovery.unknown
-            + sum(session.window.forgotten for session in sessions),
+            unrevealed=unrevealed + self._recovery.unknown,
             lost_numbers=tuple(self._recovery.lost_numbers),
         )
