@@ -120,6 +120,7 @@ kind = "datagram"
 delay = 0.02
 jitter = 0.01
 loss = 0.1
+repair = false
 rate_bits_per_s = 200e3
 queue_packets = 10
 [[client]]

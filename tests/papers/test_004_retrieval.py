@@ -25,7 +25,7 @@ def a_row(**rules) -> RetrievalNetwork:
 
 
 def test_freshness_0_selects_future_publications_alone():
-    """Section 3.2, Figure 3: "the interest has the conventional semantic of a subscription"."""
+    """Section 3.2, Figure 3: as with an ordinary subscription."""
     net = a_row()
     net.upload(0, says("before", 0.0))
     net.at(10.0)
@@ -45,7 +45,7 @@ def test_a_loose_subscription_selects_past_and_future_ones():
 
 
 def test_a_request_without_a_lifetime_selects_what_is_there():
-    """Section 3.2: "a request to the mediation network to retrieve immediately up to max available publications"."""
+    """Section 3.2: an interest with lifetime 0 asks for what the network has now."""
     net = a_row()
     net.upload(0, says("before", 0.0))
     net.at(10.0)
@@ -56,7 +56,7 @@ def test_a_request_without_a_lifetime_selects_what_is_there():
 
 
 def test_at_most_max_are_delivered_in_a_lifetime():
-    """Section 3.2: "at most max relevant publications before lifetime expires"."""
+    """Section 3.2: max bounds what comes before the lifetime ends."""
     net = a_row()
     net.register(2, asks("i", 2))
     for number in range(5):
@@ -198,7 +198,7 @@ def test_table_2_has_eight_configurations():
 
 
 def test_pending_publications_first_serves_what_was_never_sent():
-    """Section 3.3.2: PPF "returns first pending publications, then overflowing and finally disseminated ones"."""
+    """Section 3.3.2: the order of PPF is pending, overflowing, disseminated."""
     for policy, first in (("PPF", "pending"), ("DPF", "sent")):
         net = a_row(policy=policy)
         net.upload(0, says("sent", 2.0))
@@ -225,7 +225,7 @@ def test_figure_8_a_bad_selection_starves_an_interest():
 
 
 def test_max_decreases_on_the_way_and_a_satisfied_interest_goes_no_further():
-    """Section 3.3.3: "further advertised with the max parameter decremented"."""
+    """Section 3.3.3: what was answered on the way is not asked for again."""
     net = a_row()
     net.upload(1, says("p"))
     net.upload(0, says("q", 1.0))
@@ -237,7 +237,7 @@ def test_max_decreases_on_the_way_and_a_satisfied_interest_goes_no_further():
 
 
 def test_an_interest_is_advertised_once_on_a_cycle():
-    """Section 3.3.3: identifiers "detect cycles"."""
+    """Section 3.3.3: a router knows an interest again by its identifier."""
     net = RetrievalNetwork(((0, 1), (1, 2), (2, 0)), rules=MediationRules())
     net.register(0, asks("i"))
     assert net.messages["interest"] == 4  # two from home, one from each of the others
@@ -273,7 +273,7 @@ def test_pull_delayed_push_waits_and_sends_no_notification():
 
 
 def test_a_delayed_push_that_was_pulled_is_no_news_for_refreshed_interests():
-    """Section 3.3.4: "forwarded with the pending flag disabled", and E7: a refreshed interest refuses it."""
+    """Section 3.3.4: its pending flag is off then, and E7: a refreshed interest refuses it."""
     net = a_row(dissemination="delayed push")
     net.register(2, asks("first", 1, deadline=5.0, oldest=1.0))
     net.upload(0, says("p", 1.0))  # scheduled for 4
@@ -292,7 +292,7 @@ def test_a_delayed_push_that_was_pulled_is_no_news_for_refreshed_interests():
 
 
 def test_an_answer_goes_back_on_the_way_of_its_interest_alone():
-    """Section 3.3.5: unicast delivery "on the reverse path only"."""
+    """Section 3.3.5: unicast delivery takes the reverse path and no other."""
     net = RetrievalNetwork(((0, 1), (1, 2), (1, 3)), rules=MediationRules())
     net.upload(0, says("p"))
     net.register(2, asks("i", 2))
@@ -336,7 +336,7 @@ def test_figure_10_a_router_that_cached_nothing_cannot_detect_a_duplicate():
 
 @pytest.mark.parametrize(("duplicates", "answers"), [("none", 3), ("in network", 3), ("proactive", 1), ("both", 1)])
 def test_proactive_dropping_removes_duplicates_on_a_branch(duplicates, answers):
-    """Section 3.3.6: "duplicate responses will be eliminated from every branch"."""
+    """Section 3.3.6: on a branch nothing comes twice."""
     net = a_row(duplicates=duplicates)
     net.upload(0, says("p"))
     net.register(1, asks("before"))

@@ -3,7 +3,8 @@
 The overlay knows nothing of all this: to its brokers, headers are part of a message's body, and requests, repairs,
 heartbeats and echoes are messages like any others, in the transport's lane; feedback, requests and questions travel in
 the lane for control messages of services. A client without settings of the transport publishes past it; a subscription
-without order, recovery and congestion control is served past it.
+without order, recovery and congestion control is served past it. A ledger that is due while there is no network waits
+for it, and a little longer, until brokers know again who wants what.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from penstock.transport.config import TransportConfig, TransportOptions
 from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
 from penstock.transport.sender.publication_record import LIMITS
+from penstock.transport.timers import TransportTimer
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import AHEAD_OF_DATA
+
+TOLD_AFTER = 3.0  # seconds after a new connection, a ledger that was due before it
 
 
 class TransportClient:
@@ -55,6 +59,8 @@ class TransportClient:
         self._lane = context.lane
         self._paces: dict[int, ReaderPace] = {}  # of the readers of our subscriptions
         self._started = False
+        self._timers = context.timers
+        self._ledger_due = False  # while there is no network
 
     # What the application publishes.
 
@@ -162,12 +168,18 @@ class TransportClient:
         """The first time that there is a network, a publisher asks it for what it needs; without one nobody waits."""
         if not up and not self._client.connected:
             return self.carried_out(self.transport.close(NOT_CONNECTED))
+        if up and self._ledger_due:
+            self._ledger_due = False
+            self._timers.set(TransportTimer.LEDGER, now + TOLD_AFTER)
         if not up or self._started or not self.transport.publishes:
             return []
         self._started = True
         return self.carried_out(self.transport.start())
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        if timer == TransportTimer.LEDGER and not self._client.connected:
+            self._ledger_due = True
+            return []
         return self.carried_out(self.transport.expired(timer, key, now=now))
 
     def carried_out(self, effects: list[TransportEffect]) -> list[Effect]:

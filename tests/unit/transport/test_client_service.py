@@ -269,6 +269,22 @@ def test_a_reader_without_settings_may_ask_for_order_and_recovery() -> None:
     assert (report.delivered, report.recovered, report.lost) == (6, 1, 1)
 
 
+def test_what_a_ledger_would_have_told_without_a_network_is_told_after_the_next_connection() -> None:
+    pump, reader = connected("a", transport=None)
+    writer = also(pump, "p", transport=TransportConfig())
+    pump.apply("a", reader.subscribe(1, "EXISTS n", BOTH, ticket=1, now=0.0))
+    pump.advance(0.1)
+    pump.loses = lambda flight: isinstance(flight.packet, Delivery) and "n" in flight.packet.message.attributes
+    pump.apply("p", writer.publish(a_message(1), ticket=1, now=pump.now))
+    pump.advance(0.1)
+    pump.change("p", "b0", up=False)
+    pump.advance(30.0)
+    pump.loses = lambda flight: False
+    pump.change("p", "b0", up=True)
+    pump.advance(6.0)
+    assert [message.identity.count for _, message in pump.got("a")] == [1]
+
+
 def test_transport_subscriptions_survive_a_break_of_the_link() -> None:
     pump, reader = connected("a")
     writer = also(pump, "p")

@@ -122,15 +122,20 @@ def any_content_network(
     outages: bool = False,
     spikes: bool = False,
     twins: bool = False,
+    repair: bool = False,
     transport: TransportConfig | None = None,
     **services: bool,
 ) -> Scenario:
-    """The network of this number. `services`: what subscriptions ask for, `recover` and `ordered`."""
+    """The network of this number. `services`: what subscriptions ask for, `recover` and `ordered`.
+
+    Links do not repair themselves unless asked to, so that what the ends do can be seen.
+    """
     random = generator(number, "any content", "tree")
     names = [f"b{place}" for place in range(BROKERS)]
-    links = tuple(_links(random, names, loss, burst))
+    links = tuple(_links(random, names, loss, burst, repair))
     words = [filters.replace(" ", "-"), *(name for name, wanted in services.items() if wanted)]
     words += [f"loss-{loss:g}-{burst:g}" if loss else "", "outages" if outages else "", "spikes" if spikes else ""]
+    words += ["repair" if repair else ""]
     return Scenario(
         name=f"any-content-{number}-{scale}-" + "-".join(filter(None, words)),
         duration=DURATION[scale],
@@ -147,7 +152,7 @@ def any_content_network(
     )
 
 
-def _links(random: Random, names: list[str], loss: float, burst: float) -> Iterator[LinkSpec]:
+def _links(random: Random, names: list[str], loss: float, burst: float, repair: bool) -> Iterator[LinkSpec]:
     for place in range(1, len(names)):
         delay = random.uniform(*LINK_DELAY)
         yield LinkSpec(
@@ -157,6 +162,7 @@ def _links(random: Random, names: list[str], loss: float, burst: float) -> Itera
             jitter=delay / 10.0,
             loss=loss,
             loss_burst=burst,
+            repair=repair,
         )
 
 
