@@ -278,8 +278,11 @@ IMPOSSIBLE = namespaces_possible()
 
 @pytest.mark.skipif(bool(IMPOSSIBLE), reason=IMPOSSIBLE)
 def test_content_makes_room_for_a_tcp_of_the_kernel_and_nothing_is_left_behind() -> None:
-    """000 section IV-D with a real TCP, for a quarter of a minute; the bounds are wide."""
-    begins, counts, ends = 4.0, 6.0, 16.0
+    """000 section IV-D with a real TCP, for a third of a minute; the bounds are wide.
+
+    The content has time to recover from a first loss, which a busy machine brings about.
+    """
+    settles, begins, counts, ends = 6.0, 9.0, 11.0, 21.0
     scenario = dumbbell(
         "kernel", [DumbbellPair(1.0, (Stretch(0.0, ends, 600.0),))], rate_bits_per_s=1e6, duration=ends,
         controlled=True,
@@ -301,10 +304,10 @@ def test_content_makes_room_for_a_tcp_of_the_kernel_and_nothing_is_left_behind()
         return (await process.communicate())[0].decode()
 
     left_behind = run(there())
-    alone = sum(2.0 <= at < begins for at in content) * WIRE_BYTES * 8.0 / (begins - 2.0)
+    alone = sum(settles <= at < begins for at in content) * WIRE_BYTES * 8.0 / (begins - settles)
     beside = sum(counts <= at < ends for at in content) * WIRE_BYTES * 8.0 / (ends - counts)
     shared = sum(value for at, value in tcp if counts <= at < ends) * 8.0 / (ends - counts)
-    assert alone > 0.8e6
+    assert alone > 0.8e6, alone
     assert 0.2e6 < beside < 0.65e6
     assert 0.3e6 < shared < 0.8e6
     assert beside + shared > 0.85e6
