@@ -22,5 +22,9 @@ def test_retrieval_keeps_its_invariants(first):
         assert result.complete, f"seed {seed} has more than {EVENTS_MAX} events"
 
 
+def test_what_was_used_while_the_disk_was_full_is_not_new_after_a_crash():
+    assert simulate(retrieval_storm(90003), 90003, events_max=EVENTS_MAX).problems == []
+
+
 def test_a_storm_replays_from_its_seed():
     assert simulate(retrieval_storm(11), 11).digest == simulate(retrieval_storm(11), 11).digest

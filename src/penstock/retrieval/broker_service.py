@@ -50,7 +50,7 @@ from penstock.retrieval.config import RetrievalConfig
 from penstock.retrieval.contents import ItemContent, content_of, new_item, public_content
 from penstock.retrieval.interest import LOCAL, LooseInterest, PublicationId, PublishedItem
 from penstock.retrieval.interest_index import EngineIndex, fits, places_of
-from penstock.retrieval.life_cycle import USED_PENDING, CachePlace
+from penstock.retrieval.life_cycle import PENDING, USED_PENDING, CachePlace, Selector
 from penstock.retrieval.link_recovery import LinkRecovery
 from penstock.retrieval.mediation import MediationRouter
 from penstock.retrieval.packets import (
@@ -252,6 +252,8 @@ class RetrievalBroker:
                 return
             self._end(before, now)
         moved = packet.refreshed and packet.home != self.home
+        if moved and packet.home is not None and packet.home[0] == self._routing.broker:
+            self._distrust_restored()
         try:
             self._check_limits(client, link, work_of_text(packet.where), now)
             interest = read_request(packet, client, self._config, self._next_name, moved, now)
@@ -412,6 +414,12 @@ class RetrievalBroker:
         for packet, link in early:
             self._request(packet, link, now)
         self._catch_up(now)
+
+    def _distrust_restored(self) -> None:
+        """A life of this cache was in memory alone: what is pending on disk may have been used in it."""
+        cache = self.router.cache
+        for entry in [one for one in cache if not one.first_hand and one.place is PENDING]:
+            cache.use(entry, Selector.LOCAL)
 
     # Time.
 
