@@ -15,6 +15,7 @@ from penstock.lab.papers.spread import EXPERIMENTS
 from penstock.lab.setups.spread import GROUPS, SCENARIO_2, WIRE_BYTES, spread_network
 from penstock.pricing.packets import PricedPublication
 from penstock.scenario.validate import validate
+from penstock.sim.tcp.config import HEADER_BYTES
 
 END_TO_END = ("cb-s2-buffers", "cb-s2-throughput")
 
@@ -28,12 +29,12 @@ def test_every_plan_is_a_valid_scenario(scale):
             validate(plan.scenario)
 
 
-def test_a_message_to_three_brokers_has_1000_bytes_on_the_wire():
+def test_a_message_has_1000_bytes_on_the_wire_of_its_last_link():
     scenario = spread_network("size", SCENARIO_2, GROUPS, duration=10.0, senders=1)
     sender = next(client for client in scenario.client if client.publish)
     flow = sender.publish[0]
     message = make_message(Identity(sender.name, 1, 1), flow.attributes, bytes(flow.body_bytes))
-    assert PricedPublication((2, 4, 5), 7, message).size_bytes() == WIRE_BYTES
+    assert PricedPublication((4,), 7, message).size_bytes() + HEADER_BYTES == WIRE_BYTES
 
 
 def test_two_of_them_from_end_to_end_share_one_run(spark, lab_root):

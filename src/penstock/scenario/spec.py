@@ -59,7 +59,7 @@ class LinkSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     repair: bool = True  # a datagram link sends again what the wire lost; no other kind needs it
     # Of tcp links alone:
     send_buffer_bytes: int = 16_384  # what the connection holds, sent and not acknowledged
-    segment_bytes: int = 1_460
+    segment_bytes: int = 1_460  # of packets; each segment has 40 bytes more on the simulated wire, its header
     receive_window: int = 1_000  # segments that may be under way, at most
     wire_packets: int = 50  # that may wait for the wire; those that find no place are dropped, and sent again
     along: tuple[str, ...] = ()  # brokers through whose links the connection goes, with its own wire for access
@@ -118,7 +118,7 @@ class TcpSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: tuple[str, ...]  # brokers, from the sender's side to the receiver's
     start: float = 0.0
     stop: float | None = None
-    segment_bytes: int = 280  # on the wire
+    segment_bytes: int = 280  # on the wire, with its header
     access_delay: float = 0.0005  # from the sender to the first broker, and from the last to the receiver
     acknowledge_every: int = 2  # segments; 1: no delayed acknowledgements
     receive_window: int = 1_000  # segments that may be under way, at most

@@ -25,7 +25,7 @@ from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, SimulatedPort
 from penstock.sim.pipes import Pipe
 from penstock.sim.port_repair import PortRepair
-from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.config import HEADER_BYTES, TcpConfig
 from penstock.sim.tcp.connection import TcpPipe
 from penstock.sim.tcp.flow import TcpFlow
 from penstock.sim.tcp.packets import Give, beside
@@ -338,7 +338,8 @@ class SimulatedNetwork:
         """Both directions of a TCP connection, over its own wire and those it goes along."""
         onward, backward = self._ways(spec.along)
         forward, reverse = [there.send, *onward], [*backward, back.send]
-        config = TcpConfig(segment_bytes=spec.segment_bytes, receive_window=spec.receive_window, segments_max=0)
+        on_the_wire = spec.segment_bytes + HEADER_BYTES
+        config = TcpConfig(segment_bytes=on_the_wire, receive_window=spec.receive_window, segments_max=0)
         buffer = spec.send_buffer_bytes
         engine = self._engine
         near.join(TcpPipe(engine, forward, reverse, far.arrive, near.lost, config, buffer_bytes=buffer), limited=True)

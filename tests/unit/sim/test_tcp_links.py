@@ -14,7 +14,7 @@ from penstock.scenario.reader import parse_scenario
 from penstock.sim.engine import Engine
 from penstock.sim.pipes import Pipe
 from penstock.sim.run import simulate
-from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.config import HEADER_BYTES, TcpConfig
 from penstock.sim.tcp.connection import TcpPipe
 from penstock.sim.tcp.packets import beside
 
@@ -47,7 +47,7 @@ class End:
     """One direction of a connection, and a sender that always has a packet for it."""
 
     def __init__(self, line: Line, *, buffer: int = 16_000) -> None:
-        config = TcpConfig(segment_bytes=SEGMENT, segments_max=0)
+        config = TcpConfig(segment_bytes=SEGMENT + HEADER_BYTES, segments_max=0)
         self.arrived: list[Any] = []
         self.lost: list[Any] = []
         self.pipe = TcpPipe(
@@ -98,8 +98,21 @@ def test_a_connection_alone_fills_its_wire_and_never_holds_more_than_its_buffer_
     end = End(line)
     end.fill()
     line.engine.run(30.0)
-    assert 0.97 <= end.pipe.carried_bytes * 8 / 30.0 / MBIT <= 1.0
+    payload = SEGMENT / (SEGMENT + HEADER_BYTES)
+    assert 0.97 * payload <= end.pipe.carried_bytes * 8 / 30.0 / MBIT <= payload
     assert end.fullest < 16_000 + SEGMENT
+
+
+def test_every_segment_has_a_header_on_the_wire_and_so_does_an_acknowledgement():
+    line = Line()
+    end = End(line)
+    end.pipe.send("in three segments", 2 * SEGMENT + 1)
+    end.pipe.send("in one", 1)
+    line.engine.run(10.0)
+    assert end.arrived == ["in three segments", "in one"]
+    assert line.there.carried_bytes == 2 * SEGMENT + 2 + 4 * HEADER_BYTES
+    assert line.back.carried_bytes == line.back.carried_packets * HEADER_BYTES
+    assert end.pipe.carried_bytes == 2 * SEGMENT + 2
 
 
 def test_a_buffer_below_bandwidth_times_delay_limits_the_connection():

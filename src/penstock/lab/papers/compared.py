@@ -243,8 +243,8 @@ EXPERIMENTS = (
         draw=_draw,
         parameters={
             "bottleneck": f"{BOTTLENECK:g} Mbit/s, 20 ms, {QUEUE} packets may wait for the wire",
-            "offered": f"{OFFERED:g} messages/s of about {MESSAGE_BYTES} bytes, twice what it carries, from {STARTS:g}"
-            f" s on; {AT_ONCE} under way at once",
+            "offered": f"{OFFERED:g} messages/s of {MESSAGE_BYTES} bytes on the wire, twice what it carries, from"
+            f" {STARTS:g} s on; {AT_ONCE} under way at once",
             "flapping": f"a quarter of the rate in every second period of {PERIOD['paper']:g} s",
             "settings": "what Penstock does by default",
         },

@@ -1,8 +1,9 @@
 """One bottleneck, five workloads, four ways to control them: what `controllers-compared` runs.
 
 Brokers left - right are joined by BOTTLENECK Mbit/s and 20 ms, left - near by ten times as much. Publishers stand at
-left, readers at right, and one at near where content overlaps. A message has about 1000 bytes. What is offered is twice
-what the bottleneck carries.
+left, readers at right, and one at near where content overlaps. A message has 1000 bytes on the wire, with the header
+of TCP where there is one; that of the transport, and of packets of a stream, comes to it. What is offered is twice what
+the bottleneck carries.
 
     one flow            one publisher
     ten unequal flows   the n-th offers n times as much as the first, each to a reader of its own
@@ -32,6 +33,7 @@ from penstock.scenario.spec import (
     TcpSpec,
 )
 from penstock.scenario.workload import PublisherSpec, Recipe
+from penstock.sim.tcp.config import HEADER_BYTES
 from penstock.streams.config import StreamsConfig
 from penstock.transport.config import papers_config
 from penstock.transport.service import TRANSPORT
@@ -40,6 +42,7 @@ Controller = Literal["no control", "transport", "streams", "pricing"]
 Workload = Literal["one flow", "ten unequal flows", "overlapping", "beside TCP", "flapping"]
 CONTROLLERS: tuple[Controller, ...] = ("no control", "transport", "streams", "pricing")
 WORKLOADS: tuple[Workload, ...] = ("one flow", "ten unequal flows", "overlapping", "beside TCP", "flapping")
+LOSSLESS = ("streams", "pricing")  # they need links that lose nothing
 MBIT = 1e6
 BOTTLENECK = 2.0  # Mbit/s
 SLOWER = 0.25  # of it, while it is slow
@@ -47,8 +50,8 @@ FAST = 20.0
 DELAY = 0.020
 QUEUE = 50  # packets
 SEND_BUFFER = 64  # packets of a connection: more than fits the wire and its queue
-BODY_BYTES = 900
-MESSAGE_BYTES = 1_000  # about, on the wire
+BODY_BYTES = 925  # on datagram links
+MESSAGE_BYTES = 1_000  # on the wire
 OFFERED = 500.0  # messages/s, all flows together
 AT_ONCE = 16
 FLOWS = 10
@@ -94,7 +97,7 @@ def _wanted(workload: Workload, number: int) -> str:
 
 
 def _link(controller: Controller, pair: tuple[str, str], rate: float) -> LinkSpec:
-    lossless = controller in ("streams", "pricing")
+    lossless = controller in LOSSLESS
     return LinkSpec(
         between=pair,
         kind="tcp" if lossless else "datagram",
@@ -128,7 +131,7 @@ def _publisher(controller: Controller, workload: Workload, number: int, flows: i
         rate_messages_per_s=flow_rate(number, flows),
         start=STARTS,
         attributes={"source": number, "shared": shared},
-        body_bytes=BODY_BYTES,
+        body_bytes=BODY_BYTES - (HEADER_BYTES if controller in LOSSLESS else 0),
         options={"stream": STREAM} if streams else {},
         unanswered_max=AT_ONCE if streams else None,
         waits=0 if streams else AT_ONCE,

@@ -2,7 +2,8 @@
 
 The tree of scenarios 1 to 3 is A - B; B - C, B - D; D - E, D - F. Senders at A publish to the groups G_ace (wanted at C
 and E) and G_aef (wanted at E and F). The chain of scenarios 4 and 5 is A - B - C - D - E - F. A message has 1000 bytes
-on the wire. A sender awaits publish(): it says the next message when the last one has left.
+on the wire of its last link, with all headers; on those before it 3 more for each further broker that it goes to. A
+sender awaits publish(): it says the next message when the last one has left.
 
 Amounts as in the paper; what it leaves open: threshold 15, first period 5 s with nothing to begin with, so that first
 salaries are spread over it, and then periods from 5 ms to 1 s.
@@ -19,10 +20,11 @@ from penstock.overlay.link_reports import ReportsConfig
 from penstock.pricing.config import PricedClass, PricingConfig
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec, TcpSpec
 from penstock.scenario.workload import PublisherSpec
+from penstock.sim.tcp.config import HEADER_BYTES
 
 MBIT = 1e6
 WIRE_BYTES = 1_000
-PACKET_BYTES = 29  # of a PricedPublication to three brokers, besides the message
+PACKET_BYTES = 23 + HEADER_BYTES  # of a PricedPublication to one broker besides the message, and of its segment
 DELAY = 0.010
 TCP_WINDOW = 20  # segments of any TCP that may be under way: what ns2, which the paper used, gives its TCPs
 SEND_BUFFER = (

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HEADER_BYTES = 40  # of IP and TCP, in each segment; an acknowledgement is nothing else
+
 
 @dataclass(frozen=True, kw_only=True)
 class TcpConfig:
     """One flow. Sizes are on the wire, so that shares of a link can be compared."""
 
     segment_bytes: int = 280  # as large as a message in the experiments: queues count packets, so parity is per packet
-    acknowledgement_bytes: int = 40
+    acknowledgement_bytes: int = HEADER_BYTES
     initial_window: int = 3  # segments (RFC 3390); today's stacks take 10
     receive_window: int = 1000  # segments; the window is never larger
     segments_max: int | None = None  # how much there is to send; None: without end

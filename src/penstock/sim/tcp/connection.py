@@ -1,12 +1,13 @@
 """A connection between two nodes as TCP carries it: packets go in at one end, and come out in order at the other.
 
 `TcpPipe` is one direction, and stands where a reliable `Pipe` would. It cuts each packet into segments, which travel
-with those of other flows through pipes that queue and drop; acknowledgements come back through the opposite ones. What
-was sent stays in the send buffer until it is acknowledged, so the room in it comes back at the pace of the receiver:
-that is how the node above learns how fast the link is. Small packets are not joined into one segment (TCP_NODELAY).
+with those of other flows through pipes that queue and drop; acknowledgements come back through the opposite ones. Each
+segment has a header on the wire (HEADER_BYTES), which neither the buffer nor the counts of packets know of. What was
+sent stays in the send buffer until it is acknowledged, so the room in it comes back at the pace of the receiver: that
+is how the node above learns how fast the link is. Small packets are not joined into one segment (TCP_NODELAY).
 
-State: the sizes of unacknowledged segments, and the packets whose last segment has not arrived. Bound: the send buffer
-and one packet, because a node sends only while there is room.
+State: how much is in each unacknowledged segment, and the packets whose last segment has not arrived. Bound: the send
+buffer and one packet, because a node sends only while there is room.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.sim.engine import Engine
-from penstock.sim.tcp.config import TcpConfig
+from penstock.sim.tcp.config import HEADER_BYTES, TcpConfig
 from penstock.sim.tcp.flow import TcpFlow
 from penstock.sim.tcp.packets import Arrive, Give, Lost
 
@@ -43,6 +44,8 @@ class TcpPipe:
         self._arrive = arrive
         self._lost = lost
         self._config = config
+        self._segment_bytes = config.segment_bytes - HEADER_BYTES  # of packets, in a full segment
+        assert self._segment_bytes > 0, f"segments of {config.segment_bytes} bytes are all header"
         self._buffer_bytes = buffer_bytes
         self._wakes: tuple[Callable[[Any], None], Any] | None = None  # who waits for room
         self._begin()
@@ -50,7 +53,7 @@ class TcpPipe:
     def _begin(self) -> None:
         """A new connection: numbers begin at 0, and nothing of an earlier one counts."""
         forward, backward = self._ways
-        self._sizes: deque[int] = deque()  # of segments that are not acknowledged
+        self._sizes: deque[int] = deque()  # what is in each segment that is not acknowledged, without its header
         self._first = 0  # the number of the first of them
         self._packets: deque[tuple[int, Any, int]] = deque()  # number after the last segment, packet, bytes
         self._given = 0  # segments in all
@@ -61,8 +64,8 @@ class TcpPipe:
 
     def send(self, item: Any, size_bytes: int, urgent: bool = False) -> None:
         """Take a packet; it arrives after all before it, or is reported lost when the connection breaks."""
-        whole, rest = divmod(size_bytes, self._config.segment_bytes)
-        sizes = [self._config.segment_bytes] * whole + ([rest] if rest else [])
+        whole, rest = divmod(size_bytes, self._segment_bytes)
+        sizes = [self._segment_bytes] * whole + ([rest] if rest else [])
         self._sizes.extend(sizes)
         self._given += len(sizes)
         self._packets.append((self._given, item, size_bytes))
@@ -93,7 +96,7 @@ class TcpPipe:
             self._lost(item, "link down")
 
     def _size_of(self, number: int) -> int:
-        return self._sizes[number - self._first]
+        return self._sizes[number - self._first] + HEADER_BYTES
 
     def _arrived(self, expected: int) -> None:
         """All segments below this number have."""

@@ -4,7 +4,7 @@ Chance is kept to (`even_chance`), senders are patient, brokers see their own li
 come within a second. On the chain whoever cannot pay waits up to CHAIN_PERIOD seconds for a salary, four times as long
 as in the other experiments: the flow that crosses all links gives way further, as the goal asks. That is a choice of
 this experiment and not a default, for the flow that gives way would rather not. Connections have small send buffers
-(16 packets instead of 56): no link has a TCP beside it here, so nothing need be lost to find out how fast it is.
+(16 packets instead of 40): no link has a TCP beside it here, so nothing need be lost to find out how fast it is.
 """
 
 from __future__ import annotations

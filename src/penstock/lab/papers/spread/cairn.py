@@ -55,9 +55,7 @@ def _measure(number: int) -> Callable[[Views], Mapping[str, float]]:
         return {
             **{f"{group} (Mbit/s)": rate for group, rate in rates.items()},
             **ratios,
-            "control, share of what links carry (%)": 100.0
-            * counts.link_bytes("control bytes")
-            / max(counts.link_bytes("link bytes"), 1.0),
+            "control, share of what links carry (%)": counts.control_share(),
             "messages sent (MB)": data / 1e6,
         }
 

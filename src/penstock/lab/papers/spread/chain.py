@@ -160,7 +160,10 @@ EXPERIMENTS = (
         plans=tcp_plans,
         measure=measure_tcp,
         draw=_draw_tcp,
-        parameters={**CHAIN_PARAMETERS, "TCP": "NewReno, packets of 1000 bytes, 20 may wait for each wire"},
+        parameters={
+            **CHAIN_PARAMETERS,
+            "TCP": f"NewReno, packets of {WIRE_BYTES} bytes, {TCP_WINDOW} may be under way",
+        },
         criteria=(
             Criterion(name="A-F over A-B in the first shared phase", paper="less", high=0.999, scales=PAPER),
             Criterion(

@@ -1,8 +1,9 @@
 """003 sections 1 and 7: what control costs. It grows with links, and not with groups.
 
 Control is everything in the lanes of control between brokers: prices, and also Hellos and credit, which the paper does
-not count. Beside scenario 2 with two groups there is one with the same senders in twenty groups; CAIRN's first scenario
-has the interval of the paper's live runs, of which the paper tells its share.
+not count. Shares are of what brokers say to each other, without headers of TCP. Beside scenario 2 with two groups there
+is one with the same senders in twenty groups; CAIRN's first scenario has the interval of the paper's live runs, whose
+share the paper tells.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
-from penstock.lab.engine.view import View
 from penstock.lab.pages.style import named_bars
 from penstock.lab.papers.spread.cairn import EXPERIMENTS as CAIRN_EXPERIMENTS
 from penstock.lab.papers.spread.setting import PAPER, PARAMETERS, counted
@@ -40,24 +40,18 @@ def plans(scale: Scale) -> Mapping[str, Plan]:
     return {**found, LIVE: first.plans(scale)["run"]}
 
 
-def _share(view: View) -> float:
-    """Percent of what links between brokers carry."""
-    counts = counted(view)
-    return 100.0 * counts.link_bytes("control bytes") / max(counts.link_bytes("link bytes"), 1.0)
-
-
 def measure(views: Views) -> Mapping[str, float]:
     """Shares, and bytes in each second."""
-    rates = {name: counted(views[name]).link_bytes("control bytes") / counted(views[name]).seconds for name in views}
+    rates = {name: counted(views[name]).on_links("control bytes") / counted(views[name]).seconds for name in views}
     return {
-        **{f"{name}: control (%)": _share(view) for name, view in views.items()},
+        **{f"{name}: control (%)": counted(view).control_share() for name, view in views.items()},
         **{f"{name}: control (bytes/s)": rate for name, rate in rates.items()},
         "20 groups over 2, bytes": rates[MANY] / max(rates[FEW], 1.0),
     }
 
 
 def _draw(views: Views) -> Sequence[Figure]:
-    rows = [{"run": name, "share": _share(view)} for name, view in views.items()]
+    rows = [{"run": name, "share": counted(view).control_share()} for name, view in views.items()]
     spec = named_bars(rows, x="run", y="share", y_title="control, % of what links carry")
     return (Figure(caption="What control costs.", spec=spec),)
 

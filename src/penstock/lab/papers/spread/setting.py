@@ -1,9 +1,9 @@
 """What all experiments on priced sending look at in a run, and the words they share (003 section 6).
 
-The *rate* of a group is what its senders bought, in Mbit/s of bytes on the wire: what was bought arrives, for links
-lose nothing. The *buffer* of a link is what waits for it at its broker, in messages; brokers look at it ten
-milliseconds apart and note the mean and the most of each update interval. What TCP itself holds (send buffer and wire)
-is not in it. Start-up, the first STARTED seconds, is left out where nothing else is said.
+The *rate* of a group is what its senders bought, in Mbit/s of bytes on the wire, headers of TCP included: what was
+bought arrives, for links lose nothing. The *buffer* of a link is what waits for it at its broker, in messages; brokers
+look at it ten milliseconds apart and note the mean and the most of each update interval. What TCP itself holds (send
+buffer and wire) is not in it. Start-up, the first STARTED seconds, is left out where nothing else is said.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import numpy as np
 from penstock.lab.engine.experiment import Figure, Scale
 from penstock.lab.engine.view import Columns, Floats, View
 from penstock.lab.pages.style import lines
-from penstock.lab.setups.spread import MBIT, WIRE_BYTES
+from penstock.lab.setups.spread import MBIT, TCP_WINDOW, WIRE_BYTES, WIRE_PACKETS
+from penstock.sim.tcp.config import HEADER_BYTES
 
 PAPER: tuple[Scale, ...] = ("paper",)
 NAN = float("nan")
 STARTED = 20.0  # seconds
 
 PARAMETERS = {
-    "messages": f"{WIRE_BYTES} bytes on the wire; 20 senders for each group, each awaits publish()",
-    "links": "TCP connections, 10 ms; 20 packets may wait for each wire, 56 in a connection",
+    "messages": f"{WIRE_BYTES} bytes on the wire, 40 of them headers of TCP and IP; 20 senders for each group, each"
+    " awaits publish()",
+    "links": f"TCP connections, 10 ms; {WIRE_PACKETS} packets may wait for each wire, {TCP_WINDOW} of a connection may"
+    " be under way",
     "prices": "salary 10, savings 20 (cut after the salary), fee 1, soft limit 100, updates every 50 ms",
     "open in the paper": "threshold 15, first period 5 s with nothing to begin with, periods from 5 ms to 1 s",
 }
@@ -122,12 +125,17 @@ class PricedCounts:
         """What a TCP beside the brokers delivered, in each second, in Mbit/s."""
         return self._counter("tcp delivered bytes", node=name) * 8 / MBIT
 
-    def link_bytes(self, counter: str) -> float:
-        """A counter of bytes over all links between brokers."""
+    def on_links(self, counter: str) -> float:
+        """A counter over all links between brokers."""
         table = self._tables.counted
         rows = columns(table.where(table.name == counter).select("node", "peer", "value"))
         ours = np.isin(rows["node"], self.brokers) & np.isin(rows["peer"], self.brokers)
         return float(rows["value"][ours].sum())
+
+    def control_share(self) -> float:
+        """Percent of what brokers said to each other, both without the headers of TCP, which every packet has."""
+        said = self.on_links("link bytes") - HEADER_BYTES * self.on_links("link packets")
+        return 100.0 * self.on_links("control bytes") / max(said, 1.0)
 
     def _counter(self, name: str, *, node: str) -> Floats:
         table = self._tables.counted
