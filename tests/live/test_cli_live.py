@@ -253,6 +253,7 @@ def test_a_live_experiment_without_root_is_4_and_says_how_it_can_be_run(tmp_path
     [
         (["up", "no-such-file.toml"], "cannot be read"),
         (["sub", "price <"], "expected"),
+        (["sub", "TRUE", "--max", "0"], "greater than or equal to 1"),
         (["sub", "price <", "--url", "127.0.0.1:1"], "expected"),  # before a broker is looked for
         (["pub", "-a", "novalue"], "NAME=VALUE"),
         (["pub", "-a", "_to=1"], "reserved"),

@@ -28,7 +28,7 @@ def with_service_options(command: Callable[..., None], kind: type[Struct]) -> Ca
     @wraps(command)
     def run(**given: Any) -> None:
         named = {field.name: given.pop(field.name) for field in fields}
-        chosen = {field.name: named[field.name] for field in fields if named[field.name] != field.default}
+        chosen = {field.name: named[field.name] for field in fields if named[field.name] not in (None, field.default)}
         try:
             services.options(chosen, kind)
         except InvalidOption as error:
@@ -52,9 +52,11 @@ def _parameter(field: Any) -> inspect.Parameter:
     """One option as typer wants it."""
     kind, *metas = get_args(field.type) if get_args(field.type) else (field.type,)
     description = next((meta.description for meta in metas if isinstance(meta, Meta) and meta.description), "")
+    least = next((meta.ge for meta in metas if isinstance(meta, Meta) and meta.ge is not None), None)
     made: Any = Annotated  # a type that is known at run time only
-    option = made[kind, typer.Option(_flag(field), help=description)]
-    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=option)
+    option = made[kind if least is None else kind | None, typer.Option(_flag(field), help=description, min=least)]
+    default = field.default if least is None else None  # a default below the least means that nobody asked
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
 
 
 def _flag(field: Any) -> str:

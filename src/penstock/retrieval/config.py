@@ -48,7 +48,7 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lifetime_max: float = 31 * 86_400.0
     moved_slack: float = 1.0  # by how much ages of publications may be wrong, where a client moves
     resend_after: float = 0.5  # seconds without a receipt
-    unreceipted_max: int = 4_096  # packets for one neighbour
+    unreceipted_max: int = 16_384  # packets for one neighbour: whole caches may be asked for
     forget_after: float = 60.0  # a neighbour that is gone, with what it has not received
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class RetrievalClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class RetrievalOptions(Struct, frozen=True, kw_only=True):
     """What a subscription may ask for. Whoever sets one of these asks for items, at most so many in each lifetime."""
 
-    max: Annotated[int, Meta(description="Retrieve so many in each lifetime, cached or new (10).")] = 0
+    max: Annotated[int, Meta(description="Retrieve so many in each lifetime, cached or new (10).", ge=1)] = 0
     all_items: Annotated[bool, Meta(description="Retrieve all there are.", extra={"flag": "--all"})] = False
     lifetime: Annotated[str, Meta(description="Retrieve: how long a lifetime is (24h); 0: ask once.")] = ""
     freshness: Annotated[str, Meta(description="Retrieve: how old items may be (24h); 0: new ones only.")] = ""

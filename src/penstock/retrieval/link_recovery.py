@@ -1,10 +1,10 @@
 """Packets between two brokers that must come once: what a link or a full queue loses is sent again.
 
 Each packet to a neighbour has a number. The neighbour tells what has come and what is missing (RetrievalReceipt), soon
-after something has come, and at once where numbers are missing. What is missing is sent again at once; what has no
-receipt for `resend_after` seconds too, at intervals that double while no receipt comes. A number that has come before
-is left out. Numbers belong to the present lives of both brokers: one that restarts has nothing to repeat, and must not
-get what was meant for its former life, because that may have used it.
+after something has come, and at once where numbers are missing. What is missing is sent again at once, if that was
+not done a moment ago; what has no receipt for `resend_after` seconds too, at intervals that double while no receipt
+comes. A number that has come before is left out. Numbers belong to the present lives of both brokers: one that restarts
+has nothing to repeat, and must not get what was meant for its former life, because that may have used it.
 
 A packet is made anew when it is sent again, because it carries times that pass.
 
@@ -23,7 +23,8 @@ Timers: RECEIPT and RESEND for each neighbour.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import NamedTuple
 
 from penstock.kernel.machine import Effect, Send
@@ -64,6 +65,7 @@ class NeighbourSession:
         self.seen_at = now
         self.next_number = 1
         self.unreceipted: dict[int, Make] = {}  # in the order of numbers
+        self.resent_at: dict[int, float] = {}  # those of them that were said to be missing
         self.under_way: dict[int, int] = {}  # bytes of those that are publications
         self.under_way_bytes = 0
         self.waiting: deque[tuple[Make, PublicationInLine]] = deque()  # publications without a number
@@ -103,7 +105,14 @@ class NeighbourSession:
     def received(self, number: int) -> None:
         """It need not be sent again."""
         del self.unreceipted[number]
+        self.resent_at.pop(number, None)
         self.under_way_bytes -= self.under_way.pop(number, 0)
+
+    def lost(self, missing: Sequence[int], now: float) -> list[int]:
+        """Which of these to send again: a receipt may tell of numbers whose next copy is on its way."""
+        due = [n for n in missing if n in self.unreceipted and now - self.resent_at.get(n, -inf) >= RECEIPT_DELAY]
+        self.resent_at.update(dict.fromkeys(due, now))
+        return due
 
     def missing(self) -> tuple[int, ...]:
         """Numbers that have been overtaken."""
@@ -185,7 +194,7 @@ class LinkRecovery:
         for number in came:
             session.received(number)
         session.resend_after = self._config.resend_after
-        lost = [number for number in packet.missing if number in session.unreceipted]
+        lost = session.lost(packet.missing, now)
         session.window = max(session.window // 2, WINDOW_MIN) if lost else min(session.window + 1, WINDOW_MAX)
         for number in lost:
             effects += self._again(broker, session, number, now, repeated=True)

@@ -179,9 +179,9 @@ class MediationRouter:
         return sent
 
     def overload(self, interest: InterestId, came_from: Interface, now: float) -> None:
-        """An interest is satisfied at its home; whoever has no state of it does not tell others."""
+        """An interest is satisfied at its home; that counts where it comes the way of the interest, and goes on once."""
         found = self.pending.get(interest)
-        if found is None or found[1] < 0:
+        if found is None or found[1] < 0 or found[1] != came_from:
             return
         self.pending.over(interest, now)
         self._outlet.overload(interest, came_from)

@@ -178,6 +178,16 @@ def test_an_overload_ends_the_state_and_goes_on_once():
     assert sent.take() == []
 
 
+def test_an_overload_counts_on_the_way_of_its_interest_alone():
+    router, sent = a_router()
+    router.interest(asks("a"), 1)
+    sent.take()
+    router.overload("a", 2, 1.0)
+    assert sent.take() == []
+    router.upload(says("p"), 1.0)
+    assert kinds(sent) == ["multicast"]
+
+
 def test_nobody_else_can_end_a_receivers_interest():
     router, sent = a_router()
     router.register(asks("a"), 1.0)

@@ -11,6 +11,7 @@ from penstock.retrieval.packets import (
     RetrievalAnswer,
     RetrievalInterest,
     RetrievalMulticast,
+    RetrievalReceipt,
     RetrieveReply,
     RetrieveRequest,
 )
@@ -66,6 +67,20 @@ def test_a_gap_is_filled_also_when_a_neighbour_has_sent_more_than_we_keep_beyond
         pump.receive("b1", packet, sender=link)
         known.append(service(pump, "b1").status().interests)
     assert known == [1, 2, 3, 3, 4, 5]  # the fifth was one too many at first, and is sent again
+
+
+def test_receipts_that_say_the_same_at_once_are_answered_once() -> None:
+    pump = a_network(2)
+    ask(pump, all_items=True, lifetime="1h")
+    pump.loses = lambda flight: isinstance(flight.packet, RetrievalMulticast)
+    write(pump, 1, 2, 3)
+    before = service(pump, "b0").status().resent
+    for _ in range(5):
+        pump.receive("b0", RetrievalReceipt(1, 1, 0, (1, 2, 3)), sender=pump.link("b0", "b1"))
+    assert service(pump, "b0").status().resent == before + 3
+    pump.loses = lambda flight: False
+    pump.advance(5.0)
+    assert sorted(got(pump)) == [1, 2, 3]
 
 
 def test_a_client_gets_more_items_than_its_queue_has_places_in_turns() -> None:
