@@ -179,7 +179,7 @@ class MediationRouter:
         return sent
 
     def overload(self, interest: InterestId, came_from: Interface, now: float) -> None:
-        """An interest is satisfied at its home; that counts where it comes the way of the interest, and goes on once."""
+        """An interest is satisfied at its home; that counts where it comes the way of the interest, and goes on."""
         found = self.pending.get(interest)
         if found is None or found[1] < 0 or found[1] != came_from:
             return
