@@ -15,6 +15,7 @@ from penstock.overlay.link_reports import LinkReports
 from penstock.pricing.account import Account
 from penstock.pricing.broker_service import PricedBroker
 from penstock.pricing.client_service import PricedClient
+from penstock.pricing.passing import PricedPassing
 from penstock.pricing.timers import PricingTimer
 from penstock.scenario.priced_storm import EVENTS_MAX, priced_storm
 from penstock.sim.run import simulate
@@ -79,12 +80,12 @@ def the_window_is_not_opened_again_after_a_reconnection(patch: pytest.MonkeyPatc
 
 
 def a_copy_goes_to_everybody_again(patch: pytest.MonkeyPatch) -> None:
-    original = PricedBroker._passing
+    original = PricedPassing.receive
 
-    def passing(self: Any, packet: Any, sender: int) -> Any:
+    def receive(self: Any, packet: Any, sender: int) -> Any:
         return [*original(self, packet, sender), *original(self, packet, sender)]
 
-    patch.setattr(PricedBroker, "_passing", passing)
+    patch.setattr(PricedPassing, "receive", receive)
 
 
 def prices_of_the_silent_count_for_ever(patch: pytest.MonkeyPatch) -> None:

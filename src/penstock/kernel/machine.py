@@ -35,6 +35,15 @@ class Send(Struct, frozen=True, gc=False):
     lane: Lane
 
 
+class SendFor(Struct, frozen=True, gc=False):
+    """Put one packet on one link, on whose account it has waited here so far (see `overlay.egress`)."""
+
+    to: Link
+    packet: Packet
+    lane: Lane
+    source: Link
+
+
 class Deliver(Struct, frozen=True, gc=False):
     """Hand a message to the application, for one of its subscriptions."""
 
@@ -90,7 +99,7 @@ class Release(Struct, frozen=True):
     lane: Lane
 
 
-Effect = Send | Deliver | Done | Ask | Hold | Release | Record
+Effect = Send | SendFor | Deliver | Done | Ask | Hold | Release | Record
 
 
 class Machine(Protocol):

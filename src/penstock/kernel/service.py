@@ -60,8 +60,17 @@ class NodeView(Protocol):
     def has_room(self, link: Link, lane: Lane, size_bytes: int, after_bytes: int = 0, after_packets: int = 0) -> bool:
         """Whether a packet of our own that goes out now, after so much else, would not be dropped."""
 
-    def recall(self, link: Link, lane: Lane) -> list[Packet]:
-        """Take back what waits for this link in one lane."""
+    def recall(self, link: Link, lane: Lane) -> list[tuple[Packet, Link]]:
+        """Take back what waits for this link in one lane, each packet with the link on whose account it waits."""
+
+    def window(self, lane: Lane) -> int:
+        """How many bytes one neighbour may have waiting here, in a lane that holds."""
+
+    def waiting_from(self, source: Link, lane: Lane) -> int:
+        """How many bytes wait here on the account of this link, in a lane that holds."""
+
+    def park(self, kind: type[Packet]) -> None:
+        """Keep packets of this kind, in lanes that hold, when the link that they wait for goes down."""
 
 
 @dataclass(frozen=True, kw_only=True)

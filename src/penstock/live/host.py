@@ -118,6 +118,8 @@ class LiveHost:
         """End. Whatever waits is lost, and recorded."""
         for link in list(self.ports):
             self.link_down(link, cause)
+        if self._machine is not None:
+            self.apply(self._machine.stop())
         self.count()
         self.note(NodeStopped(cause))
         self._machine = self._driver = None

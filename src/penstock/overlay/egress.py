@@ -6,7 +6,13 @@ congestion, and control packets overtake data. On reliable links a lane also wai
 neighbour gives any; in lanes that hold, the egress knows over which link each waiting packet came (`credit`). There our
 own packets have as much room before each link as those of a neighbour have, so that nobody takes it from them.
 
-A packet that finds its lane full, or its link down, is dropped and recorded.
+What waits in a lane that holds waits on an *account*: that of the link over which it came, which gets no more credit
+meanwhile, or ours. A service may take back what waits for a link, and send it another way on the same account
+(`SendFor`); or on that of KEPT, which nobody's credit pays for: how much that may be is its business. What can go
+nowhere at present it sends to PARKED, a link that never has room. There is also what waited for a link that went down,
+if the service asked for that.
+
+All else that finds its lane full, or its link down, is dropped and recorded.
 """
 
 from __future__ import annotations
@@ -14,13 +20,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.kernel.link import Link, LinkInfo, LinkKind
-from penstock.kernel.machine import Effect, Send
+from penstock.kernel.machine import Effect, Send, SendFor
 from penstock.kernel.packet import DATA_LANES, Lane, Packet
 from penstock.kernel.queue import LaneQueue, QueueConfig
 from penstock.kernel.trace import Dropped, dropped_record
 from penstock.overlay.packets import Delivery
 
 OURSELVES: Link = -1  # the source of what came over no link
+KEPT: Link = -2  # the source of what a service keeps here on nobody's account
+PARKED: Link = -3  # where it waits for a way; no room ever comes
 
 
 class _Waiting:
@@ -40,7 +48,8 @@ class Egress:
     def __init__(self, links: Mapping[Link, LinkInfo], config: QueueConfig) -> None:
         self._links = links
         self._config = config
-        self._up: dict[Link, _Waiting | None] = {}  # None for datagram links
+        self._up: dict[Link, _Waiting | None] = {PARKED: _Waiting(config)}  # None for datagram links
+        self.parked_kinds: dict[type[Packet], None] = {}  # that are kept when their link goes down
         self._round = 0  # in which a packet began to wait
         self._held_lanes = config.held_lanes
         self._waiting_from: dict[
@@ -60,10 +69,15 @@ class Egress:
             self._up[link] = None if direct else _Waiting(self._config.sized(info.queue_packets))
         if waiting is None:
             return []
-        left = waiting.queue.clear()
-        for packet, lane, source, _ in left:
+        lost: list[Effect] = []
+        for packet, lane, source, _ in waiting.queue.clear():
             self._free(waiting, source, lane, packet.size_bytes())
-        return [dropped("egress", "link down", self.peer(link), lane, packet) for packet, lane, _, _ in left]
+            if type(packet) in self.parked_kinds and lane in self._held_lanes and link != PARKED:
+                paid = source not in (link, OURSELVES)
+                lost += self._send_for(SendFor(PARKED, packet, lane, source if paid else KEPT))
+            else:
+                lost.append(dropped("egress", "link down", self.peer(link), lane, packet))
+        return lost
 
     def link_ready(self, link: Link, room_bytes: int) -> list[Effect]:
         """The link can take this many bytes more."""
@@ -90,7 +104,9 @@ class Egress:
         passed: list[Effect] = []
         up = self._up
         for effect in effects:
-            if type(effect) is not Send:
+            if type(effect) is SendFor:
+                passed += self._send_for(effect)
+            elif type(effect) is not Send:
                 passed.append(effect)
             elif len(effect.to) == 1:
                 waiting = up.get(effect.to[0])
@@ -145,15 +161,15 @@ class Egress:
         before = waiting.own_bytes[lane] + after_bytes
         return before == 0 or before + size_bytes <= self._config.lanes[lane].bytes_max
 
-    def recall(self, link: Link, lane: Lane) -> list[Packet]:
-        """Take back what waits for this link in one lane."""
+    def recall(self, link: Link, lane: Lane) -> list[tuple[Packet, Link]]:
+        """Take back what waits for this link in one lane, each packet with its source."""
         waiting = self._up.get(link)
         if waiting is None:
             return []
         left = waiting.queue.clear_lane(lane)
         for packet, _, source, _ in left:
             self._free(waiting, source, lane, packet.size_bytes())
-        return [packet for packet, _, _, _ in left]
+        return [(packet, source) for packet, _, source, _ in left]
 
     def next_round(self) -> int:
         """From now on packets begin to wait in a new round; returns the number of the one before."""
@@ -177,6 +193,10 @@ class Egress:
         waiting = self._up.get(link)
         return waiting.queue.lane_bytes(Lane.CONTROL) if waiting is not None else 0
 
+    def window(self, lane: Lane) -> int:
+        """How much of one neighbour may wait here, in a lane that holds."""
+        return self._config.lanes[lane].bytes_max
+
     def waiting_bytes_from(self, source: Link, lane: Lane) -> int:
         """How much waits here of what came over this link, in a lane that holds."""
         return self._waiting_from.get((source, lane), 0)
@@ -194,6 +214,10 @@ class Egress:
         if direct:
             passed.append(effect if len(direct) == len(effect.to) else Send(tuple(direct), effect.packet, effect.lane))
         return passed
+
+    def _send_for(self, effect: SendFor) -> list[Effect]:
+        outcome = self._offer(effect.to, Send((effect.to,), effect.packet, effect.lane), effect.source)
+        return [] if outcome is None else [outcome]
 
     def _offer(self, link: Link, effect: Send, source: Link) -> Effect | None:
         """One packet for one link: the effect itself if it may go, None if it must wait, or the record of its end."""

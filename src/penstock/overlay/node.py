@@ -31,7 +31,7 @@ from penstock.kernel.storage import StorageResult, StorageTickets, Ticket
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import InputRefused
 from penstock.overlay.credit import Credit, CreditGrants
-from penstock.overlay.egress import OURSELVES, Egress
+from penstock.overlay.egress import OURSELVES, PARKED, Egress
 
 T = TypeVar("T")
 Receive = Callable[..., list[Effect]]  # receive(packets, *, sender, now)
@@ -112,9 +112,25 @@ class Node:
         """Whether a packet of our own that goes out now, after so much else, would not be dropped."""
         return self.egress.has_room(link, lane, size_bytes, after_bytes, after_packets)
 
-    def recall(self, link: Link, lane: Lane) -> list[Packet]:
-        """Take back what waits for this link in one lane."""
+    def recall(self, link: Link, lane: Lane) -> list[tuple[Packet, Link]]:
+        """Take back what waits for this link in one lane, each packet with the link on whose account it waits."""
         return self.egress.recall(link, lane)
+
+    def window(self, lane: Lane) -> int:
+        """How many bytes one neighbour may have waiting here, in a lane that holds."""
+        return self.egress.window(lane)
+
+    def waiting_from(self, source: Link, lane: Lane) -> int:
+        """How many bytes wait here on the account of this link, in a lane that holds."""
+        return self.egress.waiting_bytes_from(source, lane)
+
+    def park(self, kind: type[Packet]) -> None:
+        """Keep packets of this kind, in lanes that hold, when the link that they wait for goes down."""
+        self.egress.parked_kinds[kind] = None
+
+    def stop(self) -> list[Effect]:
+        """The node ends, and all its links are down: records of what waited for none of them."""
+        return self.egress.link_changed(PARKED, up=False)
 
     # Inputs.
 

@@ -6,9 +6,9 @@ Follow one message:
 2. `_buy`: its price is the fee and what all links of its way cost (`ways`), divided by what it is worth (`benefit`). If
    the account can pay, it is bought with probability 1/price; otherwise chance is asked again within an interval. If it
    cannot, the message waits for the next salary, or for lower prices.
-3. `_send`: one copy for each neighbour on the spanning tree, in the priced lane. Nothing is dropped there: a lane that
-   is full holds the neighbours that fill it (`overlay.credit`), and what would find no room here is not bought.
-4. `_passing`: a neighbour's copy is delivered here, goes on, or both. Deliveries to clients are best effort, so that a
+3. One copy for each neighbour on the spanning tree, in the priced lane (`passing`). Nothing is dropped there: a lane
+   that is full holds the neighbours that fill it (`overlay.credit`), and what would find no room here is not bought.
+4. `_receive`: a neighbour's copy is delivered here, goes on, or both. Deliveries to clients are best effort, so that a
    client that does not read holds nobody.
 
 Prices: buffers are looked at some times in each interval of the link reports, and their mean gives the price that is
@@ -37,11 +37,10 @@ from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
-from penstock.kernel.trace import InputRefused, LimitReached, dropped_record
+from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.overlay.broker import Broker
-from penstock.overlay.egress import dropped
 from penstock.overlay.link_reports import VALUE_MAX, LinkReports
-from penstock.overlay.packets import HOPS_MAX, BrokerId, Publish
+from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.routing import Routing
 from penstock.pricing.account import Account
 from penstock.pricing.benefit import BENEFITS, BenefitName, Worth
@@ -60,6 +59,7 @@ from penstock.pricing.packets import (
     PriceRequest,
     Prices,
 )
+from penstock.pricing.passing import Copy, PricedPassing, copies, ended
 from penstock.pricing.patience import Patience, eagerness
 from penstock.pricing.records import LinkPriced, MessageBought
 from penstock.pricing.sender import NOBODY_WAITS, Held, PricedFlow, PricedSender
@@ -68,7 +68,6 @@ from penstock.pricing.status import LinkPrice, PriceReport, PricingStatus
 from penstock.pricing.timers import PricingTimer
 from penstock.pricing.ways import PricedWays, TreeWay
 
-HOPS_SPARE = 8
 ANSWERS_MAX = 16  # to one batch of requests
 NO_WAY_MAX = 10.0  # seconds that a message waits for a way to any of its brokers
 RECEIVERS_TOLD_MAX = 16  # of one flow, by name
@@ -89,6 +88,7 @@ class PricedBroker:
         self._doubts = Doubts(doubted_from, self._routing.broker, self._reports.value)
         self._ways = PricedWays(self._routing, self._reports, context.links, self._config.lines)
         self._node = context.node
+        self._passing = PricedPassing(context.node, self._routing, self._ways, parks=bool(self._config.classes))
         self._timers = context.timers
         self._traced = context.traced
         self._random = context.random("buying")
@@ -117,7 +117,7 @@ class PricedBroker:
         for packet in packets:
             match packet:
                 case PricedPublication():
-                    effects += self._passing(packet, sender)
+                    effects += self._receive(packet, sender)
                 case PricedPublish():
                     effects += self._publish(packet, sender, now)
                 case _ if len(answers) == ANSWERS_MAX:
@@ -149,7 +149,7 @@ class PricedBroker:
             lost += [one for flow in sender.flows.values() for one in flow.held]
         else:
             self._wake_flows(kept, sender, now)
-        return [_dropped("sender gone", one) for one in lost]
+        return [ended("sender gone", one) for one in lost]
 
     def _wake_flows(self, link: Link, sender: PricedSender, now: float) -> None:
         """Its flows have timers under this link from now on."""
@@ -170,28 +170,17 @@ class PricedBroker:
     # Prices.
 
     def _look(self, now: float) -> list[Effect]:
-        """At the buffers of our links to neighbours, and at the tree: what waits beside it is sent anew."""
+        """At the buffers of our links to neighbours, and at what waits beside the tree."""
         self._now = now
         self._timers.set(PricingTimer.LOOK, now + self._reports.interval / self._config.samples)
         neighbours = self._routing.link_to.items()
         self._means.look({broker: self._node.lane_packets(link, Lane.PRICED) for broker, link in neighbours})
         effects, self._noted = self._noted, []
-        for link in self._ways.off_tree():
-            for packet in self._node.recall(link, Lane.PRICED):
-                effects += self._send_anew(packet)
+        effects += self._passing.look(now)
         for near, far in self._doubts.look(now):
             told = f"its link to broker {self._name(far)} has cost more than can be saved for {DOUBTED_AFTER:g} s"
             effects.append(InputRefused(f"broker {self._name(near)}", told))
         return effects
-
-    def _send_anew(self, packet: Packet) -> list[Effect]:
-        """A copy that waited for a link that is no longer on the tree."""
-        if not isinstance(packet, PricedPublication):
-            return [dropped("route", "tree changed", "", Lane.PRICED, packet)]
-        copies = self._copies(packet.message, self._ways.to(packet.destinations), packet.hops_left)
-        if not self._promise(copies):
-            return [_dropped("tree changed", packet, len(packet.destinations))]
-        return self._send(packet, packet.hops_left)
 
     def _measure(self, now: float) -> dict[BrokerId, float]:
         """The price of each of our links, for all brokers."""
@@ -231,11 +220,11 @@ class PricedBroker:
         client = self._broker.attached(link)
         if client is None:
             problem = "the broker does not know its sender"
-            return [_dropped("sender unknown", packet), *self._refuse(link, packet.number, problem)]
+            return [ended("sender unknown", packet), *self._refuse(link, packet.number, problem)]
         if packet.message.identity.publisher != client.name or FLAG in packet.message.attributes:
             problem = "a client publishes under its own name, and only content of applications is priced"
             refused = [InputRefused(client.name, problem)] if client.records.take(now) else []
-            return [_dropped("not its name", packet), *refused, *self._refuse(link, packet.number, problem)]
+            return [ended("not its name", packet), *refused, *self._refuse(link, packet.number, problem)]
         kept = [] if self._broker.uploads is None else self._broker.uploads([packet.message], now)
         return kept + self._published(packet.message, packet.number, link, client.name, now)
 
@@ -273,7 +262,7 @@ class PricedBroker:
             sender = self._arrived(link, name, now)
         if sender.held[one.awaited] >= self._config.held_max:
             problem = f"more messages wait at the broker than may; the limit held_max is {self._config.held_max}"
-            return [_dropped("queue full", one), *self._refuse(link, number, problem)]
+            return [ended("queue full", one), *self._refuse(link, number, problem)]
         opened = sender.flow_to(found[0])
         if opened is None:
             phase = self._random.random()
@@ -311,8 +300,8 @@ class PricedBroker:
             account.settle(now, share)
             cost = self._cost(way, now)
             price = self._payable(self._price(one.benefit, len(one.destinations), account, cost, now), way, now)
-            copies = self._copies(one.message, way, 1)
-            if not self._have_room(copies):
+            parts = copies(one.message, way, 1)
+            if not self._have_room(parts):
                 account.block(price, now)
                 self._timers.set(PricingTimer.AGAIN, now + interval, link, number)
                 break
@@ -327,10 +316,11 @@ class PricedBroker:
             account.buy(price, now)
             flow.held.popleft()
             sender.held[one.awaited] -= 1
-            self._promise(copies)
+            for first, copy in parts:
+                self._promised[first] = self._promised.get(first, 0) + copy.size_bytes()
             if self._traced:
                 effects.append(_bought(one, price, account, now))
-            effects += self._send(one, min(len(way.hops) + HOPS_SPARE, HOPS_MAX)) + self._deliver(one.message)
+            effects += self._passing.buy(one) + self._deliver(one.message)
             if one.awaited:
                 bought.append(one.number)
         self._senders.tidy(link)
@@ -391,40 +381,18 @@ class PricedBroker:
         found = self._ways.dearest(self._ways.to(flow.held[0].destinations), now)
         return None if found is None else found[0]
 
-    def _send(self, one: Held | PricedPublication, hops_left: int, came_by: Link | None = None) -> list[Effect]:
-        """A copy for each neighbour that leads to some of the brokers, but for the one that it came from."""
-        destinations = tuple(broker for broker in one.destinations if broker != self._routing.broker)
-        way = self._ways.to(destinations)
-        back = sum(len(group) for link, group in way.groups if link == came_by)
-        effects: list[Effect] = []
-        if way.lost + back:
-            effects.append(_dropped("no way", one, way.lost + back))
-        copies = [(link, packet) for link, packet in self._copies(one.message, way, hops_left) if link != came_by]
-        if hops_left == 0 and copies:
-            return [*effects, _dropped("hop limit", one, len(destinations) - way.lost - back)]
-        return effects + [Send((link,), packet, Lane.PRICED) for link, packet in copies]
-
-    def _copies(self, message: Message, way: TreeWay, hops_left: int) -> list[tuple[Link, PricedPublication]]:
-        return [(link, PricedPublication(group, max(0, hops_left - 1), message)) for link, group in way.groups]
-
-    def _have_room(self, copies: list[tuple[Link, PricedPublication]]) -> bool:
+    def _have_room(self, parts: list[Copy]) -> bool:
         """Whether none of them would be dropped, behind all that this input has bought before."""
         room, promised = self._node.has_room, self._promised
-        return all(room(link, Lane.PRICED, copy.size_bytes(), promised.get(link, 0)) for link, copy in copies)
-
-    def _promise(self, copies: list[tuple[Link, PricedPublication]]) -> bool:
-        """Take their room, if there is any."""
-        if not self._have_room(copies):
+        if parts and self._passing.full():
             return False
-        for link, copy in copies:
-            self._promised[link] = self._promised.get(link, 0) + copy.size_bytes()
-        return True
+        return all(room(link, Lane.PRICED, copy.size_bytes(), promised.get(link, 0)) for link, copy in parts)
 
-    def _passing(self, packet: PricedPublication, sender: Link) -> list[Effect]:
+    def _receive(self, packet: PricedPublication, sender: Link) -> list[Effect]:
         """A neighbour's copy."""
         if not self._routing.is_neighbour(sender):
-            return [_dropped("sender unknown", packet, len(packet.destinations))]
-        effects = self._send(packet, packet.hops_left, sender)
+            return [ended("sender unknown", packet, len(packet.destinations))]
+        effects = self._passing.receive(packet, sender)
         if self._routing.broker in packet.destinations:
             effects += self._deliver(packet.message)
         return effects
@@ -475,12 +443,6 @@ class PricedBroker:
 
     def _name(self, broker: BrokerId) -> str:
         return self._names.get(broker, str(broker))
-
-
-def _dropped(cause: str, one: Held | PricedPublish | PricedPublication, destinations: int = 1) -> Effect:
-    """The record of a copy that ends here, or of a message that was never bought."""
-    kind = "PricedPublication" if isinstance(one, PricedPublication) else "PricedPublish"
-    return dropped_record("route", cause, "", Lane.PRICED, kind, one.message, destinations)
 
 
 def _bought(one: Held, price: float, account: Account, now: float) -> MessageBought:

@@ -1,10 +1,8 @@
 """The way of a priced message: on one spanning tree, over reliable links, at a price that is the sum of its links.
 
 The lines of the tree are those of the map that are reliable, which the network file says (`lines`). Every broker works
-the tree out from its own map. While maps do not agree a copy may lack a way, or go round in circles
-until its hops are used up; then it is dropped and recorded. It never goes back over the link that it came by, and when
-the tree has changed what waits for a link that is not on it is sent anew (`off_tree`): so once maps agree, no circle of
-waiting is left.
+the tree out from its own map. While maps do not agree a copy may lack a way, or go round in circles until its hops are
+used up. When the tree has changed, what waits for a link that is not on it (`off_tree`) is sent anew: see `passing`.
 
 State: the tree of the present map, and the ways to sets of brokers on it. Bound: WAYS_MAX sets.
 """

@@ -5,8 +5,9 @@
     priced-accounts  no account goes below nothing or above what may be saved; where a message is worth 1 its price is
                      the fee at least, so that 1/price is a probability; periods stay within their bounds
     priced-once      copies that are under way name disjoint brokers, and no broker is served twice
-    priced-kept      while links and brokers are up and the tree stays as it is, no copy is dropped; every broker that a
-                     copy named was served, or a record says why not; no message of a client is refused its place
+    priced-kept      while brokers live and there are ways, no copy is dropped but what a link had taken that went down,
+                     whatever becomes of the tree; every broker that a copy named was served, or a record says why not;
+                     no message of a client is refused its place
     priced-drains    in the end every application knows what became of its messages, and every message of a class that
                      its client had, through no crash and no cut of its own connection, was bought or its end recorded:
                      nobody waits for ever, on rings and meshes neither
@@ -31,12 +32,14 @@ from penstock.pricing.config import PricingConfig
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
 from penstock.scenario.checker import Checker
+from penstock.scenario.joined import Joined
 from penstock.scenario.node_config import broker_config
 from penstock.scenario.spec import ClientSpec, Scenario
 
 ROUNDING = 1e-9
-FAULTS = ("link down", "crash", "no way", "hop limit", "sender unknown", "tree changed", "not connected", "sender gone")
-EXCUSES = (*FAULTS, "refused")  # and the client was told so
+EXCUSES = ("link down", "crash", "not connected", "sender gone", "refused")  # of the last the client was told
+APART = ("no way", "hop limit", "sender unknown")  # excuses while the network is not whole, or has just come to be
+AGREED = 2.0  # seconds until all brokers have the same map
 FAIR_MEAN = 20  # messages that equal senders must have bought on the mean before they are compared
 FAIR_SHARE = 0.1  # of the mean: whoever has less starves; storms are too short to show that shares are equal
 
@@ -130,6 +133,7 @@ class PricedKept(Checker):
         super().__init__(scenario)
         self._unserved: defaultdict[Identity, set[BrokerId]] = defaultdict(set)
         self._explained: defaultdict[Identity, int] = defaultdict(int)
+        self._joined = Joined(scenario)
 
     def copy_sent(self, time: float, packet: PricedPublication) -> None:
         self._unserved[packet.message.identity].update(packet.destinations)
@@ -141,7 +145,8 @@ class PricedKept(Checker):
     def dropped(self, time: float, record: Dropped) -> None:
         if record.kind not in ("PricedPublication", "PricedPublish"):
             return
-        if record.cause not in EXCUSES:
+        apart = record.cause in APART and self._joined.for_seconds(time) < AGREED
+        if record.cause not in EXCUSES and not apart:
             who = f"{record.publisher} {record.count}"
             self.problem(f"{time:.6f}: a {record.kind} of {who} was dropped: {record.place}, {record.cause}")
         if record.kind == "PricedPublication":

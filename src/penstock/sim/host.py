@@ -217,6 +217,9 @@ class Host:
             for effect in machine.egress.link_changed(link, up=False):
                 if isinstance(effect, Record):
                     self.note(effect)
+        for record in machine.stop():
+            assert isinstance(record, Record)
+            self.note(record)
         for link, packet, lane in self._ingress.clear():
             self.note(dropped("ingress", cause, self.ports[link].peer, lane, packet))
         self.note(NodeStopped(cause))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.kernel.link import LinkInfo, LinkKind
-from penstock.kernel.machine import Accepted, Done, Effect, Send
+from penstock.kernel.machine import Accepted, Done, Effect, Send, SendFor
 from penstock.kernel.packet import Lane, Packet
-from penstock.kernel.queue import QUANTUM_BYTES, LaneBounds, QueueConfig
+from penstock.kernel.queue import QUANTUM_BYTES, LaneBounds, Overflow, QueueConfig
 from penstock.kernel.trace import Dropped
-from penstock.overlay.egress import Egress, dropped
+from penstock.overlay.egress import KEPT, OURSELVES, PARKED, Egress, dropped
 from penstock.overlay.packets import Answer, Delivery, Hello, Publication, Publish
 from penstock.testing import a_message
 
@@ -215,3 +215,24 @@ def test_a_full_lane_of_control_messages_drops_with_a_record() -> None:
     assert [(effect.lane, effect.cause) for effect in effects if isinstance(effect, Dropped)] == [
         (Lane.SERVICE_CONTROL, "queue full")
     ]
+
+
+def test_what_is_kept_when_its_link_goes_down_waits_on_the_same_account_until_it_is_recalled_or_all_ends() -> None:
+    held = QueueConfig(lanes={**QueueConfig().lanes, Lane.PRICED: LaneBounds(bytes_max=1_000, overflow=Overflow.HOLD)})
+    egress = an_egress(config=held)
+    egress.parked_kinds[Publish] = None
+    for source, number in ((SHAPED, 1), (RELIABLE, 2), (OURSELVES, 3)):
+        assert egress.route([send(RELIABLE, number, Lane.PRICED)], source) == []
+    before = egress.waiting_bytes_from(SHAPED, Lane.PRICED)
+    assert egress.link_changed(RELIABLE, up=False) == []
+    assert egress.waiting_bytes_from(SHAPED, Lane.PRICED) == before
+    assert egress.waiting_bytes_from(RELIABLE, Lane.PRICED) == 0
+    taken = egress.recall(PARKED, Lane.PRICED)
+    assert [source for _, source in taken] == [SHAPED, KEPT, KEPT]
+    assert egress.waiting_bytes_from(SHAPED, Lane.PRICED) == egress.waiting_bytes_from(KEPT, Lane.PRICED) == 0
+    effects: list[Effect] = [SendFor(PARKED, packet, Lane.PRICED, source) for packet, source in taken]
+    assert egress.route(effects) == []
+    assert egress.waiting_bytes_from(SHAPED, Lane.PRICED) == before
+    assert numbers(egress.route([SendFor(DATAGRAM, taken[0][0], Lane.PRICED, SHAPED)])) == [1]
+    ended = egress.link_changed(PARKED, up=False)
+    assert [record.cause for record in ended if isinstance(record, Dropped)] == ["link down"] * 3

@@ -11,7 +11,8 @@ from penstock.content.message import Identity, make_message
 from penstock.kernel.machine import Refused, Reported, Unknown
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Dropped, InputRefused, LimitReached
-from penstock.overlay.egress import OURSELVES
+from penstock.overlay.egress import OURSELVES, PARKED
+from penstock.overlay.node import Node
 from penstock.overlay.packets import Publication, Publish
 from penstock.pricing.broker_service import NO_WAY_MAX
 from penstock.pricing.config import PricedClass, PricingConfig
@@ -24,6 +25,7 @@ from penstock.pricing.packets import (
     PriceRequest,
     Prices,
 )
+from penstock.pricing.passing import RETURN_AFTER
 from penstock.pricing.records import MessageBought
 from penstock.pricing.status import PriceReport
 from penstock.services import options, publication_options
@@ -268,15 +270,24 @@ def test_requests_beyond_a_few_at_once_are_not_answered():
     assert len(effects) == 17
 
 
-def test_copies_of_strangers_are_dropped_and_copies_never_go_back():
+def test_copies_of_strangers_are_dropped_and_what_must_go_back_waits_until_maps_agree():
     network = a_line(first_balance=5.0)
     message = make_message(Identity("sender", 1, 1), {"topic": "freight"}, b"")
     network.pump.receive("b1", PricedPublication((0, 2), 5, message), sender=99)
     assert network.drops("b1") == ["sender unknown"]
     network.pump.receive("b1", PricedPublication((0, 2), 5, message), sender=network.pump.link("b1", "b0"))
-    assert network.drops("b1") == ["sender unknown", "no way"]
     network.pump.run()
     assert network.got("receiver") == [1]
+    node = network.pump.machines["b1"]
+    assert isinstance(node, Node)
+    back = network.pump.link("b1", "b0")
+    assert (node.egress.lane_packets(PARKED, Lane.PRICED), node.egress.lane_packets(back, Lane.PRICED)) == (1, 0)
+    assert node.egress.waiting_bytes_from(back, Lane.PRICED) > 0
+    network.pump.advance(2 * RETURN_AFTER)
+    assert network.copies()[-1].destinations == (0,)
+    assert node.egress.lane_packets(PARKED, Lane.PRICED) == 0
+    assert node.egress.waiting_bytes_from(back, Lane.PRICED) == 0
+    assert network.drops("b1") == ["sender unknown"]
     network.pump.receive("b1", PricedPublication((2,), 0, message), sender=network.pump.link("b1", "b0"))
     assert network.drops("b1")[-1] == "hop limit"
 

@@ -1,4 +1,4 @@
-"""Priced messages on maps with circles: one tree, no circle of waiting, and what waits beside the tree is sent anew."""
+"""Priced messages on maps with circles: one tree, no circle of waiting, and what waits beside the tree finds it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import pytest
 
 from penstock.errors import InvalidScenario
 from penstock.kernel.link import LinkInfo, LinkKind
+from penstock.kernel.machine import Send
 from penstock.kernel.packet import Lane
+from penstock.kernel.trace import Dropped
 from penstock.overlay.assembly import Life, broker_node
+from penstock.overlay.egress import KEPT, PARKED
 from penstock.overlay.node import Node
 from penstock.pricing.broker_service import PricedBroker
 from penstock.pricing.config import PricedClass, PricingConfig
 from penstock.pricing.packets import PricedPublication
+from penstock.pricing.passing import WAY_MAX, PricedPassing
 from penstock.pricing.ways import PricedWays, TreeWay
 from penstock.scenario.node_config import broker_config, reliable_lines
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LaneSpec, LinkSpec, Scenario, SubscriptionSpec
@@ -98,6 +102,68 @@ def test_what_waits_for_a_link_that_is_no_longer_on_the_tree_is_sent_anew():
     assert node.egress.lane_packets(direct, Lane.PRICED) == 0
     assert node.egress.waiting_bytes_from(pump.link("b1", "b0"), Lane.PRICED) == 0
     assert [message.identity.count for _, message in pump.got("reader")] == [1]
+
+
+def a_copy(*destinations: int, count: int = 1) -> PricedPublication:
+    return PricedPublication(destinations, 5, a_message(count, {"topic": "freight"}))
+
+
+def a_broker_of_the_ring(pump: Pump) -> Node:
+    """b1, from which nothing can leave to b0; the tree is b1 - b0 - b2."""
+    a_ring(pump)
+    attach(pump, "reader", "b2", "TRUE")
+    node = pump.machines["b1"]
+    assert isinstance(node, Node)
+    pump.apply("b1", node.link_ready(pump.link("b1", "b0"), room_bytes=0, now=pump.now))
+    return node
+
+
+def test_what_waits_for_a_link_that_goes_down_takes_another_way():
+    pump = Pump()
+    node = a_broker_of_the_ring(pump)
+    link = pump.link("b1", "b2")
+    pump.receive("b1", a_copy(2), sender=link)  # on another map it came this way
+    pump.apply("b1", node.route([Send((pump.link("b1", "b0"),), a_copy(2, count=2), Lane.PRICED)]))
+    assert node.egress.lane_packets(pump.link("b1", "b0"), Lane.PRICED) == 2
+    pump.change("b1", "b0", up=False)
+    pump.advance(3.0)
+    assert sorted(message.identity.count for _, message in pump.got("reader")) == [1, 2]
+    assert node.egress.waiting_bytes_from(KEPT, Lane.PRICED) == node.egress.waiting_bytes_from(link, Lane.PRICED) == 0
+
+
+def test_what_has_no_way_waits_for_one_and_holds_up_nobody():
+    pump = Pump()
+    node = a_broker_of_the_ring(pump)
+    pump.change("b0", "b2", up=False)
+    pump.change("b1", "b2", up=False)
+    pump.advance(1.0)
+    pump.receive("b1", a_copy(2), sender=pump.link("b1", "b0"))
+    pump.advance(1.0)
+    assert node.egress.lane_packets(PARKED, Lane.PRICED) == 1
+    assert node.egress.waiting_bytes_from(pump.link("b1", "b0"), Lane.PRICED) == 0
+    pump.change("b1", "b2", up=True)
+    pump.advance(2.0)
+    assert [message.identity.count for _, message in pump.got("reader")] == [1]
+    pump.change("b1", "b2", up=False)
+    pump.advance(1.0)
+    pump.receive("b1", a_copy(2, count=3), sender=pump.link("b1", "b0"))
+    pump.advance(WAY_MAX + 1.0)
+    assert node.egress.lane_packets(PARKED, Lane.PRICED) == 0
+    assert "no way" in [record.cause for _, record in pump.records if isinstance(record, Dropped)]
+
+
+def test_what_must_return_and_finds_no_room_stays_on_its_neighbours_account_and_ends_at_last(monkeypatch):
+    monkeypatch.setattr(PricedPassing, "_kept_max", lambda self: 0)
+    pump = Pump()
+    node = a_broker_of_the_ring(pump)
+    back = pump.link("b1", "b0")
+    pump.receive("b1", a_copy(2), sender=back)
+    pump.advance(WAY_MAX - 1.0)
+    assert node.egress.waiting_bytes_from(back, Lane.PRICED) > 0
+    assert node.egress.lane_packets(PARKED, Lane.PRICED) == 1
+    pump.advance(2.0)
+    assert node.egress.waiting_bytes_from(back, Lane.PRICED) == 0
+    assert "tree changed" in [record.cause for _, record in pump.records if isinstance(record, Dropped)]
 
 
 def greedy_ring(brokers: int) -> Scenario:
