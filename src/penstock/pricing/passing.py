@@ -18,10 +18,10 @@ w is not u. So each account waits for accounts farther on. What came over a link
 tree, and nobody waits for such a link. What is KEPT holds nobody's credit. What is parked on a neighbour's account
 leaves it after RETURN_AFTER seconds, or, if there is no room, ends after WAY_MAX.
 
-Bound: KEPT_WINDOWS windows of the lane for each neighbour that we have, and what our own copies need. While there is
-more, nothing is bought here; copies that should return stay parked on the account of their neighbour, so that no more
-of them come. Only if that lasts WAY_MAX seconds are they dropped and recorded ("tree changed"): the tree has turned
-round several windows, and nothing has left.
+Bound: KEPT_WINDOWS windows of the lane for each neighbour, and one more, which our own copies need. While there is more
+than these KEPT_WINDOWS, nothing is bought here; copies that should return stay parked on the account of their
+neighbour, so that no more of them come. Only if that lasts WAY_MAX seconds are they dropped and recorded ("tree
+changed"): the tree has turned round several windows, and nothing has left.
 
 State: since when each parked copy waits. No timers: `look` is called often.
 """
