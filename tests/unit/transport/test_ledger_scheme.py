@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -28,6 +29,8 @@ from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.record import SketchRecord, decode_data_header
 from penstock.transport.ledgers.recovery import group_back_off
+from penstock.transport.ledgers.session_table import LIVES_MAX
+from penstock.transport.records import GaveUp, RequestSent
 from penstock.transport.wire.control_messages import ControlIdentities
 
 WHERES = ("n > 3", "n < 120.5 AND s = 'b'", "s LIKE 'a%'", "price BETWEEN 10 AND 20", "s <> 'a'", "s = 'rare'")
@@ -187,12 +190,61 @@ def test_ledgers_of_many_lives_do_not_fill_the_memory():
     bus.subscribe("a", 1, "n > 0", recover=True)
     identities = ControlIdentities("liar", 1)
     for life in range(100):
-        now = bus.members["a"].local(bus.now)
-        ledger = make_ledger(("liar", life), 90_000, [], last=89_999, sent_at=now)
-        bus.hand("a", (SERVICE_SUBSCRIPTIONS,), ledger_message(identities, ledger))
+        invented_life(bus, identities, life)
     report = bus.report("a", 1)
-    assert (report.publishers, report.pending) == (100, 10_000)
-    assert report.unrevealed == 100 * 4_096 - 10_000
+    assert report.publishers == LIVES_MAX
+    assert report.pending == 5_000
+    assert report.unrevealed >= 100 * 4_096 - 5_000, "and those before, of lives that were given up"
+
+
+def invented_life(bus: Bus, identities: ControlIdentities, life: int) -> None:
+    """A ledger of a client that says it has sent 90,000 messages in this life."""
+    ledger = make_ledger(("liar", life), 90_000, [], last=89_999, sent_at=bus.members["a"].local(bus.now))
+    bus.hand("a", (SERVICE_SUBSCRIPTIONS,), ledger_message(identities, ledger))
+
+
+def test_who_invents_lives_takes_no_room_from_others():
+    bus = Bus(seed=1, loss=0.0)
+    for name in ("liar", "p", "q"):
+        bus.add(name, TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] % 3 == 1
+    identities = ControlIdentities("liar", 1)
+    for life in range(400):
+        bus.at(0.5 + life * 0.05, partial(invented_life, bus, identities, life))
+    for n in range(600):
+        for name in ("p", "q"):
+            bus.publish(name, {"n": n}, at=1.0 + n * 0.02)
+    bus.run(30.0)
+    report = bus.report("a", 1)
+    assert len(bus.got("a", 1)) == 1_200, "all that honest publishers sent"
+    assert (report.known_lost, report.not_asked) == (0, 0)
+    assert report.pending <= 5_000
+
+
+def test_a_closed_subscription_asks_for_nothing_any_more_and_its_losses_are_nobodys():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 5", recover=True)
+    bus.subscribe("a", 2, "n >= 5", recover=True)
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] in (2, 7))
+    )
+    for n in range(10):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
+    bus.run(3.0)
+    assert bus.report("a", 2).pending == 2
+    bus.unsubscribe("a", 1)
+    before = len(bus.records_of("a", RequestSent))
+    bus.run(8.0)
+    assert {record.sequence for record in bus.records_of("a", RequestSent)[before:]} == {8}, "the other goes on"
+    bus.unsubscribe("a", 2)
+    asked = sum(carried.kind == "ask" for carried in bus.carried)
+    bus.run(100.0)
+    assert sum(carried.kind == "ask" for carried in bus.carried) == asked
+    assert not bus.records_of("a", GaveUp)
 
 
 def test_who_alone_lost_a_burst_gets_it_alone():

@@ -8,13 +8,12 @@ as a repair for all. Sending: `publisher` numbers a message and tells of it, `an
 A header that cannot be, given those before it, does not move anything: its message is delivered without order. After a
 row of such that agree with each other the order begins anew with them (`header_sanity`).
 
-State: sessions in the order of their last message; of those that ended, where they were. Own subscriptions: ledgers,
-while anybody recovers. Timers: ORDER and ASK for each session, LEDGER. Bounds: `sessions_max`, and those of the parts.
+State: sessions (`session_table`), counts. Own subscriptions: ledgers, while anybody recovers. Timers: ORDER and ASK for
+each session, LEDGER. Bounds: those of the parts.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -22,12 +21,11 @@ from penstock.content.envelope import control_name
 from penstock.content.message import Message
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.kernel.trace import InputRefused
 from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.answers import Answers
 from penstock.transport.ledgers.detection import Detection
-from penstock.transport.ledgers.ended_sessions import EndedSessions
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.ledger import LedgerContent, decode_ledger
 from penstock.transport.ledgers.messages import (
@@ -47,6 +45,7 @@ from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
 from penstock.transport.ledgers.session import LedgerSession, Missed, counted
+from penstock.transport.ledgers.session_table import SessionTable
 from penstock.transport.ordering.header_sanity import BACKWARDS_MAX, ReferenceHeader
 from penstock.transport.own_subscriptions import OwnSubscriptions
 from penstock.transport.receiver.feedback_scheduler import FeedbackScheduler
@@ -56,7 +55,6 @@ from penstock.transport.subscriptions import HeldDelivery, TransportSubscription
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ASK, ControlIdentities
 
-PLACED_EVERY = 1.0  # seconds between two moves of a session to the end of all
 ORDER_REPORTED_EVERY = 5  # ticks
 
 
@@ -87,8 +85,7 @@ class LedgerScheme:
         self._interest = SketchedInterest()
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
-        self._sessions: OrderedDict[tuple[str, int], LedgerSession] = OrderedDict()
-        self._ended = EndedSessions(config.sessions_max)
+        self._sessions = SessionTable(config)
         self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
@@ -155,7 +152,7 @@ class LedgerScheme:
                 self._recovery.lateness.came(now - missed.came_at)
             session.order.wait_no_more(number)
         window.receive(number)
-        self._received_from(session, now)
+        self._sessions.received_from(session, now)
         if reference is None:
             session.reference = ReferenceHeader(number, now, head.departure)
         elif number > reference.sequence:
@@ -164,7 +161,7 @@ class LedgerScheme:
         if window.unknown:
             found = self._detection.read_record(session, head, message.attributes, now=now)
             if found:
-                effects += self._recovery.found(found)
+                effects += self._recovery.found(session, found)
                 self._arm(session)
         if session.fresh_refused:
             session.refusals.clear()
@@ -319,12 +316,12 @@ class LedgerScheme:
             effects += self._begin_anew(session, head, now)
         self._ledgers += 1
         session.group = ledger.group
-        self._received_from(session, now)
-        room = max(0, self._config.requests_pending_max - self._recovery.pending)
+        self._sessions.received_from(session, now)
+        room = self._recovery.room(session.publisher)
         found = self._detection.read_ledger(session, content, now=now, room=room)
         if session.reference is None:
             session.reference = ReferenceHeader(max(1, ledger.last), now, ledger.sent_at)
-        effects += self._recovery.found(found)
+        effects += self._recovery.found(session, found)
         self._arm(session)
         return effects
 
@@ -367,7 +364,7 @@ class LedgerScheme:
             return []
         late = number < session.window.top
         session.window.receive(number)
-        self._received_from(session, now)
+        self._sessions.received_from(session, now)
         wanting = self._subscriptions.wanting(message.attributes)
         wanted = tuple(self._interest.wanting(wanting, now if missed is None else missed.came_at))
         if not wanted:
@@ -438,24 +435,12 @@ class LedgerScheme:
         self, publisher: str, incarnation: int, first: int, now: float
     ) -> tuple[LedgerSession, list[TransportEffect]]:
         effects: list[TransportEffect] = []
-        if len(self._sessions) >= self._config.sessions_max:
-            effects.append(LimitReached("sessions", self._config.sessions_max))
-            effects += self._end(next(iter(self._sessions.values())), now)
-        first = max(1, first)
-        known = self._ended.take(publisher, incarnation, first)
-        times = (self._recovery.trips, self._recovery.lateness)
-        session = LedgerSession(publisher, incarnation, self._config, max(first, known), *times)
-        session.before = max(0, first - known)
-        self._sessions[publisher, incarnation] = session
+        crowded = self._sessions.in_the_way(publisher)
+        if crowded is not None:
+            effects = [crowded[1], *self._end(crowded[0], now)]
+        session = self._sessions.begin(publisher, incarnation, first, self._recovery.trips, self._recovery.lateness)
         self._keep_ticking(now)
         return session, effects
-
-    def _received_from(self, session: LedgerSession, now: float) -> None:
-        """Its publisher lives."""
-        session.received_at = now
-        if not 0.0 <= now - session.placed_at < PLACED_EVERY:
-            session.placed_at = now
-            self._sessions.move_to_end((session.publisher, session.incarnation))
 
     def _end(self, session: LedgerSession, now: float) -> list[TransportEffect]:
         """Forget a publisher; what waits goes out, and what is missed is lost."""
@@ -465,8 +450,7 @@ class LedgerScheme:
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
         self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()
-        self._ended.add(session)
-        del self._sessions[session.publisher, session.incarnation]
+        self._sessions.end(session)
         return effects
 
     # Reports.

@@ -42,6 +42,7 @@ class Missed:
         "at",
         "attempts",
         "came_at",
+        "checked",
         "counted",
         "detected_at",
         "number",
@@ -57,6 +58,7 @@ class Missed:
         self.sure = sure
         self.at = at  # when something is to be done
         self.attempts = 0
+        self.checked = -1  # how many subscriptions had been closed when somebody last looked who wants it
         self.detected_at: float | None = None
         self.asked_at = 0.0
         self.overtaken = 1  # messages after it that have come; a record is on one
