@@ -48,6 +48,7 @@ class PublishedRing:
         self._kept = kept
         self._bytes_max = bytes_max
         self._bytes = 0
+        self.kept_bytes = 0  # of all that was ever kept
         self.oldest = 1  # number of the first that is still here
         self._messages: dict[int, tuple[Message, float]] = {}
 
@@ -56,6 +57,7 @@ class PublishedRing:
         messages = self._messages
         messages[number] = (message, departure)
         self._bytes += message.size_bytes
+        self.kept_bytes += message.size_bytes
         while len(messages) > self._kept or (self._bytes > self._bytes_max and len(messages) > 1):
             self._bytes -= messages.pop(self.oldest)[0].size_bytes
             self.oldest += 1

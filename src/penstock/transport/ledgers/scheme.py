@@ -386,7 +386,7 @@ class LedgerScheme:
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of this scheme has come."""
         if timer == TransportTimer.LEDGER:
-            return self.outgoing.expired(now=now)
+            return [*self._answers.budget.refusals(), *self.outgoing.expired(now=now)]
         session = self._sessions[str(key[0]), int(key[1])]
         if timer == TransportTimer.ORDER:
             session.order_armed = None
