@@ -12,17 +12,20 @@ from penstock.content.envelope import kind_of, wrap
 from penstock.content.message import Identity, Message, make_message
 from penstock.errors import InvalidHeader
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
-from penstock.kernel.trace import Counted
+from penstock.kernel.trace import Counted, InputRefused
 from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.ledgers.answer_budget import ALL_DEPTH, ALL_RATE, ONE_DEPTH, ONE_RATE
 from penstock.transport.ledgers.ledger import make_ledger
 from penstock.transport.ledgers.messages import (
     Again,
     MessageRequest,
+    Reply,
+    Resent,
     again_message,
     ask_message,
     decode_message,
     ledger_message,
+    reply_message,
 )
 from penstock.transport.ledgers.record import SketchRecord
 from penstock.transport.ledgers.session_table import LIVES_MAX
@@ -141,6 +144,9 @@ def test_two_schemes_are_noticed_and_named():
     for name in ("a", "b"):
         assert [message.attributes["n"] for message in bus.got(name, 1)] == [1, 2], "it is delivered all the same"
         assert bus.report(name, 1).without_header == 1
+        (refused,) = bus.records_of(name, InputRefused)
+        assert refused.sender == ("p" if name == "a" else "q")
+        assert "scheme" in refused.problem, "and what differs is named"
 
 
 @pytest.mark.parametrize("number", [500, 9_000, 10**6, 10**15])
@@ -214,6 +220,25 @@ def test_old_numbers_among_refused_headers_that_are_believed_in_the_end():
     assert (report.delivered, report.refused) == (20_013, 10)
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_number_far_ahead_or_behind_moves_nothing_until_eight_agree(behind):
+    bus, _ = a_long_run()
+    first = 100 if behind else 10_000_000
+    for step in range(7):
+        forged(bus, first + step, {"n": 1}, later=0.01 * step)
+    (session,) = bus.members["a"].transport.scheme.sessions()
+    assert (session.window.top, bus.report("a", 1).refused) == (20_000, 7)
+    bus.publish("p", {"n": 20_001})
+    bus.run(bus.now + 0.1)
+    assert session.window.top == 20_001, "one that fits ends the row"
+    for step in range(7):
+        forged(bus, first + 10 + step, {"n": 1}, later=0.01 * step)
+    assert session.window.top == 20_001
+    forged(bus, first + 17, {"n": 1}, later=0.07)
+    forged(bus, first + 18, {"n": 1}, later=0.08)
+    assert session.window.top == first + 18, "eight agree: what was believed was wrong"
+
+
 def test_nobody_tells_or_repairs_in_anothers_name():
     bus = Bus(seed=1, loss=0.0)
     for name in ("p", "liar"):
@@ -227,5 +252,12 @@ def test_nobody_tells_or_repairs_in_anothers_name():
     bus.at(2.0, lambda: bus.hand("a", (1 << 40,), ledger_message(lies, ledger)))
     bus.at(2.1, lambda: bus.hand("a", (1,), again))
     bus.run(5.0)
+    reply = Reply("p", 1, 1.0, (), (), (Resent(2, 2, 1.5, {"n": 5}, 0),))
+    bus.hand("a", (SERVICE_SUBSCRIPTIONS,), reply_message(lies, "a", reply, []))
+    asked = ask_message(lies, MessageRequest("p", 1, "a", 1.0, (1, 1)))
+    before = len(bus.carried)
+    bus.hand("p", (SERVICE_SUBSCRIPTIONS,), asked)
     assert [message.attributes["n"] for message in bus.got("a", 1)] == [1]
-    assert (bus.report("a", 1).refused, bus.report("a", 1).lost) == (2, 0)
+    assert (bus.report("a", 1).refused, bus.report("a", 1).lost) == (3, 0)
+    assert len(bus.carried) == before, "nobody asks in another's name either"
+    assert len(bus.records_of("p", InputRefused)) == 1
