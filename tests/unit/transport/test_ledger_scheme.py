@@ -9,6 +9,7 @@ import pytest
 from foreign_bus import Bus
 from penstock.content.envelope import kind_of
 from penstock.content.language.parser import parse_predicate
+from penstock.content.message import Message
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.number_ranges import ranges_of, read_ranges, written
@@ -207,23 +208,66 @@ def test_a_publisher_that_was_forgotten_meanwhile_goes_on_where_it_was(crowd):
     assert sorted(got) == list(range(201)), "each once"
 
 
-def test_the_last_message_of_a_publisher_that_leaves_at_once_is_in_the_report():
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_last_message_of_a_publisher_that_leaves_at_once_is_in_the_report(lost):
+    """Also if the first ledgers that tell of it are lost."""
     bus = Bus(seed=1, loss=0.0)
     member = bus.add("p", TransportConfig(), publishes=True)
     bus.add("a", TransportConfig())
     bus.subscribe("a", 1, "n > 0", recover=True)
-    bus.loses = lambda sender, to, message: kind_of(message) == "data" or to == "p"
+    ledgers: list[Message] = []
+
+    def loses(sender: str, to: str, message: Message) -> bool:
+        if kind_of(message) == "ledger":
+            ledgers.append(message)
+        return kind_of(message) == "data" or to == "p" or (kind_of(message) == "ledger" and len(ledgers) <= lost)
+
+    bus.loses = loses
     bus.publish("p", {"n": 1}, at=1.0)
     bus.run(1.0)
     transport = member.transport
     assert transport is not None
-    bus.apply(member, transport.leaving(now=member.local(bus.now)))
-    bus.apply(member, transport.leaving(now=member.local(bus.now)))
-    assert sum(carried.kind == "ledger" for carried in bus.carried) == 1, "once"
+    for _ in range(5):
+        bus.apply(member, transport.leaving(now=member.local(bus.now)))
+    assert sum(carried.kind == "ledger" for carried in bus.carried) == 3, "three times"
     bus.restart("p")
     bus.run(200.0)
     report = bus.report("a", 1)
-    assert (report.lost, report.known_lost, len(report.lost_numbers)) == (1, 1, 1)
+    assert (report.lost, report.known_lost, len(report.lost_numbers), report.broken_off) == (1, 1, 1, 0)
+
+
+def test_who_was_silent_for_long_needs_one_last_word_only():
+    bus = Bus(seed=1, loss=0.0)
+    member = bus.add("p", TransportConfig(), publishes=True)
+    bus.publish("p", {"n": 1}, at=1.0)
+    bus.run(30.0)
+    before = sum(carried.kind == "ledger" for carried in bus.carried)
+    for _ in range(3):
+        bus.apply(member, member.transport.leaving(now=member.local(bus.now)))
+    assert sum(carried.kind == "ledger" for carried in bus.carried) == before + 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_dies_without_a_last_word_is_in_the_report(restarts):
+    """Nobody tells of its last message, which is lost: a silence of minutes, or its next life, says that it is gone."""
+    bus = Bus(seed=1, loss=0.0)
+    for name in ("p", "q"):
+        bus.add(name, TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n > 0", recover=True)
+    bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] == 2
+    for n in (1, 2):
+        bus.publish("p", {"n": n}, at=1.0 + 0.01 * n)
+    bus.publish("q", {"n": 1}, at=1.0)
+    bus.run(1.1)
+    bus.restart("p")
+    if restarts:
+        bus.publish("p", {"n": 3}, at=5.0)
+    bus.run(100.0)
+    assert bus.report("a", 1).broken_off == restarts
+    bus.run(400.0)
+    assert bus.report("a", 1).broken_off == 1
+    assert bus.report("a", 1).publishers == 2 + restarts
 
 
 def test_what_nobody_answers_for_is_reported_by_number():

@@ -89,7 +89,8 @@ class LedgerScheme:
         self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
-        self._dropped_late = self._duplicates_before = self._unrevealed_before = 0
+        self._dropped_late = self._duplicates_before = self._unrevealed_before = self._broken_off_before = 0
+        self._ticked_at = 0.0
 
     # Subscriptions.
 
@@ -316,6 +317,7 @@ class LedgerScheme:
             effects += self._begin_anew(session, head, now)
         self._ledgers += 1
         session.group = ledger.group
+        session.finished = session.finished or ledger.final
         self._sessions.received_from(session, now)
         room = self._recovery.room(session.publisher)
         found = self._detection.read_ledger(session, content, now=now, room=room)
@@ -410,6 +412,7 @@ class LedgerScheme:
     def tick(self, *, now: float) -> list[TransportEffect]:
         """End sessions that are idle, and report how order fares."""
         self._ticks += 1
+        self._ticked_at = now
         effects: list[TransportEffect] = []
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
@@ -450,6 +453,7 @@ class LedgerScheme:
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
         self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()
+        self._broken_off_before += self._interest.recover_any and session.broken_off(now)
         self._sessions.end(session)
         return effects
 
@@ -480,4 +484,11 @@ class LedgerScheme:
             not_asked=self._recovery.not_asked,
             unrevealed=unrevealed + self._recovery.unknown,
             lost_numbers=tuple(self._recovery.lost_numbers),
+            broken_off=self._broken_off(),
         )
+
+    def _broken_off(self) -> int:
+        """Only who recovers hears ledgers, and can tell silence from an end."""
+        if not self._interest.recover_any:
+            return self._broken_off_before
+        return self._broken_off_before + sum(one.broken_off(self._ticked_at) for one in self._sessions.values())

@@ -49,7 +49,10 @@ class SessionTable(OrderedDict[tuple[str, int], LedgerSession]):
         session = LedgerSession(publisher, incarnation, self._config, max(first, known), trips, lateness)
         session.before = max(0, first - known)
         self[publisher, incarnation] = session
-        self._lives.setdefault(publisher, []).append(incarnation)
+        lives = self._lives.setdefault(publisher, [])
+        for life in lives:
+            self[publisher, min(life, incarnation)].outlived = True
+        lives.append(incarnation)
         return session
 
     def received_from(self, session: LedgerSession, now: float) -> None:
