@@ -81,7 +81,7 @@ def _settings(options: dict[str, Any]) -> Any:
 
     if options.get("plain"):
         return None
-    return penstock.TransportConfig(congestion=True, record_entries=2, when_full=options.get("when_full", "wait"))
+    return penstock.TransportConfig(congestion=True, when_full=options.get("when_full", "wait"))
 
 
 class PenstockPublisher:

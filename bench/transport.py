@@ -2,8 +2,9 @@
 
 Five questions, a table each:
 
-    publisher    microseconds of the processor and bytes that the header adds to a message, for each size and form of
-                 the record; 10 attributes, of which half change from message to message
+    publisher    microseconds of the processor and bytes that the header adds to a message of 10 attributes, of which
+                 half change from message to message: with the product's scheme, and with the papers' for each size and
+                 form of its record
     subscriber   microseconds per message that arrives, with each part on, over a stream from which some messages are
                  lost (2 %) and some overtake each other (every 20th); `plain` is a client without the transport that
                  takes the header off
@@ -44,12 +45,19 @@ from penstock.live.client.network import connect
 from penstock.live.event_loop import run
 from penstock.testing import embedded_network
 from penstock.transport.bearer import BearerPublish
-from penstock.transport.config import TransportConfig
+from penstock.transport.config import TransportConfig, papers_config
 from penstock.transport.transport import Transport
 
 Row = dict[str, Any]
 RATE = 1_000.0  # messages per second of the stream
-RECORDS: tuple[tuple[int, str], ...] = ((0, "whole"), (2, "whole"), (10, "whole"), (25, "whole"), (10, "shared"))
+SCHEMES = {
+    "ledgers": TransportConfig(),
+    "papers, no record": papers_config(record_entries=0),
+    "papers, 2 entries": papers_config(record_entries=2),
+    "papers, 10 entries": papers_config(record_entries=10),
+    "papers, 25 entries": papers_config(record_entries=25),
+    "papers, 10 entries, shared": papers_config(record_entries=10, record_form="shared"),
+}
 WHERE = "kind = 'tick'"
 
 
@@ -90,27 +98,26 @@ def disturbed(stream_of_messages: list[Message]) -> list[Message]:
 
 def publisher_rows(count: int, rounds: int) -> list[Row]:
     plain = messages("publisher", count)
-    times: dict[tuple[int, str], list[float]] = {record: [] for record in RECORDS}
+    times: dict[str, list[float]] = {scheme: [] for scheme in SCHEMES}
     sizes = {}
     for _ in range(rounds):
-        for record in RECORDS:
-            config = TransportConfig(record_entries=record[0], record_form=record[1])
+        for scheme, config in SCHEMES.items():
             began = time.process_time()
             wrapped = sent(config, plain)
-            times[record].append((time.process_time() - began) / count)
-            sizes[record] = statistics.fmean(w.size_bytes - p.size_bytes for w, p in zip(wrapped, plain, strict=True))
+            times[scheme].append((time.process_time() - began) / count)
+            sizes[scheme] = statistics.fmean(w.size_bytes - p.size_bytes for w, p in zip(wrapped, plain, strict=True))
     return [
         {
-            "record": f"{entries} entries, {form}",
-            "us_per_message": round(statistics.median(times[entries, form]) * 1e6, 2),
-            "bytes_added": round(sizes[entries, form], 1),
+            "scheme": scheme,
+            "us_per_message": round(statistics.median(times[scheme]) * 1e6, 2),
+            "bytes_added": round(sizes[scheme], 1),
         }
-        for entries, form in RECORDS
+        for scheme in SCHEMES
     ]
 
 
 def subscriber_rows(count: int, rounds: int) -> list[Row]:
-    arriving = disturbed(sent(TransportConfig(record_entries=10), messages("publisher", count)))
+    arriving = disturbed(sent(TransportConfig(), messages("publisher", count)))
     cases: dict[str, Callable[[], float]] = {
         "plain: header taken off": lambda: strip_all(arriving),
         "loss detection and recovery": lambda: take_all(arriving, ordered=False, recover=True),
@@ -153,7 +160,7 @@ def session_rows(sessions: int) -> list[Row]:
     for number in range(sessions):
         own = [Message(Identity(f"publisher-{number}", 1, m.identity.count), m.attributes, m.body, m.size_bytes)
                for m in bodies]  # fmt: skip
-        for message in sent(TransportConfig(record_entries=10), own):
+        for message in sent(TransportConfig(), own):
             transport.arrived((0,), message, now=message.identity.count / RATE)
     gc.collect()
     kept = tracemalloc.get_traced_memory()[0] - before

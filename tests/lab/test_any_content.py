@@ -27,9 +27,25 @@ def test_every_run_can_be_made_and_no_two_are_one():
 
 
 def test_all_runs_on_a_network_have_the_same_tree_and_publishers():
-    plans = [plan.scenario for name, plan in setting.plans("paper").items() if name.startswith("network 2: ")]
+    prefix = setting.run_name(setting.NETWORKS["paper"][1], "")
+    plans = [plan.scenario for name, plan in setting.plans("paper").items() if name.startswith(prefix)]
     assert len({tuple(link.between for link in scenario.link) for scenario in plans}) == 1
     assert len({tuple((c.name, c.broker) for c in scenario.client if c.publish) for scenario in plans}) == 1
+
+
+def test_every_run_with_recovery_is_made_with_and_without_link_repair():
+    runs = setting.plans("paper")
+    for number in setting.NETWORKS["paper"]:
+        for name in (*setting.RECOVERED, *setting.LOSSLESS):
+            columns = [runs[setting.run_name(number, run)].scenario for run in setting.both([name])]
+            assert [{link.repair for link in scenario.link} for scenario in columns] == [{False}, {True}]
+            assert columns[0].client == columns[1].client
+
+
+def test_every_criterion_is_about_a_run_that_is_made():
+    runs = {name.split(": ", 1)[1] for name in setting.plans("paper")}
+    kinds = {criterion.name.rsplit(": ", 1)[0] for criterion in EXPERIMENTS[0].criteria if ": " in criterion.name}
+    assert kinds <= runs
 
 
 def test_filters_match_as_much_as_their_names_say():

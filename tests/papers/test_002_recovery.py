@@ -481,6 +481,25 @@ def test_4_2_4_who_is_not_active_gives_its_memory_back_gradually() -> None:
     assert size(100.0, active=False, needed=250.0) == pytest.approx(90.0)
 
 
+def test_4_2_4_a_cache_that_is_asked_and_misses_grows_though_it_never_sent_a_repair() -> None:
+    """4.2.4: "caching nodes also need to monitor their average hit ratio ... and if this ratio is below a preconfigured
+    value, increase their cache size". Asked for what it never had, it does not: no size would help."""
+    cache = RepairCache(papers_config())
+    sizes = []
+    for second in range(12):
+        for number in range(20 * second + 1, 20 * second + 21):
+            message = make_message(Identity("P", 1, number), SPORT)
+            cache.put(Key("P", 1, number), message, float(second), float(second))
+        if second:
+            asked = 20 * second if second <= 6 else 10_000  # dropped long ago; never heard of
+            cache.note_request(Request(Key("P", 1, asked), "C", 0.0, 0.1, 2.0, 2.0, 1), 0.1, float(second))
+        cache.tune(float(second))
+        sizes.append(cache.capacity("P", 1))
+    assert sizes[:7] == [5, *[ceil(5 * 1.1**times) for times in range(1, 7)]]
+    assert sizes[7:] == sorted(sizes[7:], reverse=True)
+    assert sizes[-1] < sizes[6]
+
+
 def test_r4_a_size_out_of_range_is_clamped() -> None:
     """Erratum R4: printed, K stays as it was when the result is out of range; a ring of 5.2 would never get to 5."""
     assert size(5.2, active=False) == 5.0

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.kernel.trace import Delivered, Dropped, Published, Record
+from penstock.overlay.records import LostOnLink
 from penstock.pipeline import metrics
 from penstock.pipeline.metrics.fates import FATES
 from penstock.pipeline.schema import checked, table_ddl
@@ -20,7 +21,7 @@ def table(spark: SparkSession, kind: type[Record], rows: Rows) -> DataFrame:
     return spark.createDataFrame(rows, table_ddl(kind))
 
 
-def test_a_message_ends_came_or_was_declared_and_numbers_count_what_has_left(spark: SparkSession) -> None:
+def test_a_message_is_lost_or_came_or_was_declared_and_numbers_count_what_has_left(spark: SparkSession) -> None:
     """The publisher's counts are 3, 5 and 7: two were refused before each, so its numbers are 1, 2 and 3."""
     truth = spark.createDataFrame(
         [("r", "p", 1, count, "c", 0, float(count), True) for count in (3, 5, 7)], TRUTH_SCHEMA
@@ -31,9 +32,10 @@ def test_a_message_ends_came_or_was_declared_and_numbers_count_what_has_left(spa
     ended = [("r", 5.1, "x", "pipe", *place, 5, 1), ("r", 7.1, "y", "pipe", *place[:1], "x", *place[2:], 7, 1)]
     dropped = table(spark, Dropped, ended)
     declared = table(spark, LossDetected, [("r", 5.5, "c", "p", 1, 2)])
-    found = metrics.fates(truth, published, came, dropped, declared, [("x", "y", "c")])
+    repaired = table(spark, LostOnLink, [("r", 3.05, "x", "y", "p", 1, 3)])
+    found = metrics.fates(truth, published, came, dropped, declared, repaired, [("x", "y", "c")])
     assert sorted(tuple(row) for row in checked(found, FATES, "fates").collect()) == [
-        ("p", 1, 3, "c", 0, 3.0, None, 3.1, None, False),
+        ("p", 1, 3, "c", 0, 3.0, 3.05, 3.1, None, False),
         ("p", 1, 5, "c", 0, 5.0, 5.1, 6.0, 5.5, False),
         ("p", 1, 7, "c", 0, 7.0, None, None, None, True),
     ], "what ended from y to x was not meant for the client, which is behind y"

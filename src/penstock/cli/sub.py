@@ -229,6 +229,7 @@ _WORDS_OF_THE_TRANSPORT = {
     "known_lost": "of those given up",
     "not_asked": "of those never asked for",
     "unrevealed": "publications that no record covered",
+    "broken_off": "publishers that ended without a last word",
     "late": "delivered after a later one",
     "duplicates": "copies left out",
     "refused": "headers that made no sense",

@@ -279,7 +279,7 @@ class HasLastWords(Protocol):
     """A client's machine that has something to send before the client leaves for good."""
 
     def leaving(self, *, now: float) -> list[Effect]:
-        """The application closes its network: the last that is sent."""
+        """The application closes its network: the last that is sent. Called again a little later, for copies."""
 
 
 class ServesSubscriptions(Protocol):

@@ -19,3 +19,12 @@ class ServiceSubscriptionRefused(Record, frozen=True):
     where: str
     problem: str
     again_in: float  # seconds
+
+
+class LostOnLink(Record, frozen=True):
+    """The wire to `peer` has lost a message of a link that repairs itself. `Dropped` follows if no copy comes."""
+
+    peer: str
+    publisher: str
+    incarnation: int
+    count: int

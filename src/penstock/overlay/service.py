@@ -33,7 +33,7 @@ from penstock.overlay.packets import (
     Summary,
     Unsubscribe,
 )
-from penstock.overlay.records import NeighbourChanged, ServiceSubscriptionRefused
+from penstock.overlay.records import LostOnLink, NeighbourChanged, ServiceSubscriptionRefused
 from penstock.overlay.routing import Routing
 from penstock.overlay.timers import ForwardingTimer, RoutingTimer
 
@@ -63,7 +63,7 @@ ROUTING = Service(
 FORWARDING = Service(
     name="forwarding",
     packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, ReadyRequest, Ready, Publish, Delivery, Credit),
-    records=(ServiceSubscriptionRefused,),
+    records=(ServiceSubscriptionRefused, LostOnLink),
     timers=ForwardingTimer,
     lane=Lane.BEST_EFFORT,
     broker=Broker,

@@ -8,7 +8,7 @@ Control messages of services overtake data in the pipe, so they are counted apar
 There is no handshake here. Each life of a host is an epoch that its datagrams name: who hears a new one begins anew.
 
 What the wire lost is recorded as dropped only when no copy of it has come within `settled_after`, so that the trace
-says of each packet how it ended.
+says of each packet how it ended. A lost message is recorded at once too, so that one can see how long repair takes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import OWN_BOUNDS
 from penstock.kernel.trace import Record, dropped_record
 from penstock.overlay.egress import dropped
+from penstock.overlay.records import LostOnLink
 from penstock.overlay.repair.config import RepairConfig
 from penstock.overlay.repair.controls import LinkControl, LinkTail, encode_control
 from penstock.overlay.repair.link_repair import LinkRepair
@@ -158,7 +159,14 @@ class PortRepair:
             key = (datagram.epoch, datagram.channel, datagram.number)
             self.lost_packets += 1
             self._awaited[key] = (packet, lane, cause)
+            self._note_loss(packet)
             self._engine.at(self._engine.now + CONFIG.settled_after, self._settle, key)
+
+    def _note_loss(self, packet: Packet) -> None:
+        message = packet.carried()
+        if message is not None:
+            who = message.identity
+            self._port.note(LostOnLink(self._port.peer, who.publisher, who.incarnation, who.count))
 
     def _settle(self, key: tuple[int, bool, int]) -> None:
         """Nobody will send it again: it is lost, if no copy has come."""

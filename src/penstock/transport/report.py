@@ -36,6 +36,7 @@ class TransportReport:
     heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
     unrevealed: int = 0  # publications, wanted or not, that no record ever covered: a loss among them went unnoticed
+    broken_off: int = 0  # publishers' lives that ended without a last word: what they sent last may be lost unnoticed
     lost_numbers: tuple[tuple[str, int, int], ...] = ()  # publisher, life and number of what is lost for good: the last
 
 

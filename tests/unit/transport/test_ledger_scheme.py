@@ -7,28 +7,17 @@ from collections import Counter
 import pytest
 
 from foreign_bus import Bus
-from penstock.content.envelope import kind_of, wrap
+from penstock.content.envelope import kind_of
 from penstock.content.language.parser import parse_predicate
-from penstock.content.message import Identity, Message, make_message
-from penstock.errors import InvalidHeader
-from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
+from penstock.content.message import Message
 from penstock.kernel.randomness import generator
-from penstock.transport.config import TransportConfig, papers_config
-from penstock.transport.ledgers.ledger import make_ledger
-from penstock.transport.ledgers.messages import (
-    Again,
-    MessageRequest,
-    again_message,
-    ask_message,
-    decode_message,
-    ledger_message,
-)
+from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.number_ranges import ranges_of, read_ranges, written
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.record import SketchRecord, decode_data_header
 from penstock.transport.ledgers.recovery import group_back_off
-from penstock.transport.wire.control_messages import ControlIdentities
+from penstock.transport.records import GaveUp, RequestSent
 
 WHERES = ("n > 3", "n < 120.5 AND s = 'b'", "s LIKE 'a%'", "price BETWEEN 10 AND 20", "s <> 'a'", "s = 'rare'")
 
@@ -157,42 +146,28 @@ def test_what_a_publisher_that_died_told_nobody_of_is_in_the_report():
     assert (report.delivered, report.unrevealed) == (9, 1)
 
 
-def test_few_small_requests_do_not_make_a_publisher_send_its_ring_to_all():
+def test_a_closed_subscription_asks_for_nothing_any_more_and_its_losses_are_nobodys():
     bus = Bus(seed=1, loss=0.0)
-    for name in ("p", "liar"):
-        bus.add(name, TransportConfig(), publishes=True)
-    for n in range(600):
-        bus.publish("p", {"n": n}, bytes(10_000), at=1.0 + n * 0.001)
-    bus.run(10.0)
-    identities = ControlIdentities("liar", 1)
-    before = len(bus.carried)
-    for _ in range(5):
-        bus.hand("p", (SERVICE_SUBSCRIPTIONS,), ask_message(identities, MessageRequest("p", 1, "liar", 1.0, (1, 600))))
-    kinds = Counter(carried.kind for carried in bus.carried[before:])
-    assert kinds["reply"] <= 5 * 16
-    assert kinds["again"] <= 5 * 4
-
-
-def test_a_request_with_names_that_no_attribute_has_is_refused():
-    asked = MessageRequest("p", 1, "liar", 1.0, (1, 1), texts=("x" * 129,))
-    with pytest.raises(InvalidHeader):
-        decode_message(ask_message(ControlIdentities("liar", 1), asked).body[2:], MessageRequest)
-
-
-def test_ledgers_of_many_lives_do_not_fill_the_memory():
-    """Each of them tells of 4,096 numbers that nobody has seen."""
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("liar", TransportConfig(), publishes=True)
+    bus.add("p", TransportConfig(), publishes=True)
     bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n > 0", recover=True)
-    identities = ControlIdentities("liar", 1)
-    for life in range(100):
-        now = bus.members["a"].local(bus.now)
-        ledger = make_ledger(("liar", life), 90_000, [], last=89_999, sent_at=now)
-        bus.hand("a", (SERVICE_SUBSCRIPTIONS,), ledger_message(identities, ledger))
-    report = bus.report("a", 1)
-    assert (report.publishers, report.pending) == (100, 10_000)
-    assert report.unrevealed == 100 * 4_096 - 10_000
+    bus.subscribe("a", 1, "n < 5", recover=True)
+    bus.subscribe("a", 2, "n >= 5", recover=True)
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] in (2, 7))
+    )
+    for n in range(10):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
+    bus.run(3.0)
+    assert bus.report("a", 2).pending == 2
+    bus.unsubscribe("a", 1)
+    before = len(bus.records_of("a", RequestSent))
+    bus.run(8.0)
+    assert {record.sequence for record in bus.records_of("a", RequestSent)[before:]} == {8}, "the other goes on"
+    bus.unsubscribe("a", 2)
+    asked = sum(carried.kind == "ask" for carried in bus.carried)
+    bus.run(100.0)
+    assert sum(carried.kind == "ask" for carried in bus.carried) == asked
+    assert not bus.records_of("a", GaveUp)
 
 
 def test_who_alone_lost_a_burst_gets_it_alone():
@@ -233,23 +208,66 @@ def test_a_publisher_that_was_forgotten_meanwhile_goes_on_where_it_was(crowd):
     assert sorted(got) == list(range(201)), "each once"
 
 
-def test_the_last_message_of_a_publisher_that_leaves_at_once_is_in_the_report():
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_last_message_of_a_publisher_that_leaves_at_once_is_in_the_report(lost):
+    """Also if the first ledgers that tell of it are lost."""
     bus = Bus(seed=1, loss=0.0)
     member = bus.add("p", TransportConfig(), publishes=True)
     bus.add("a", TransportConfig())
     bus.subscribe("a", 1, "n > 0", recover=True)
-    bus.loses = lambda sender, to, message: kind_of(message) == "data" or to == "p"
+    ledgers: list[Message] = []
+
+    def loses(sender: str, to: str, message: Message) -> bool:
+        if kind_of(message) == "ledger":
+            ledgers.append(message)
+        return kind_of(message) == "data" or to == "p" or (kind_of(message) == "ledger" and len(ledgers) <= lost)
+
+    bus.loses = loses
     bus.publish("p", {"n": 1}, at=1.0)
     bus.run(1.0)
     transport = member.transport
     assert transport is not None
-    bus.apply(member, transport.leaving(now=member.local(bus.now)))
-    bus.apply(member, transport.leaving(now=member.local(bus.now)))
-    assert sum(carried.kind == "ledger" for carried in bus.carried) == 1, "once"
+    for _ in range(5):
+        bus.apply(member, transport.leaving(now=member.local(bus.now)))
+    assert sum(carried.kind == "ledger" for carried in bus.carried) == 3, "three times"
     bus.restart("p")
     bus.run(200.0)
     report = bus.report("a", 1)
-    assert (report.lost, report.known_lost, len(report.lost_numbers)) == (1, 1, 1)
+    assert (report.lost, report.known_lost, len(report.lost_numbers), report.broken_off) == (1, 1, 1, 0)
+
+
+def test_who_was_silent_for_long_needs_one_last_word_only():
+    bus = Bus(seed=1, loss=0.0)
+    member = bus.add("p", TransportConfig(), publishes=True)
+    bus.publish("p", {"n": 1}, at=1.0)
+    bus.run(30.0)
+    before = sum(carried.kind == "ledger" for carried in bus.carried)
+    for _ in range(3):
+        bus.apply(member, member.transport.leaving(now=member.local(bus.now)))
+    assert sum(carried.kind == "ledger" for carried in bus.carried) == before + 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_dies_without_a_last_word_is_in_the_report(restarts):
+    """Nobody tells of its last message, which is lost: a silence of minutes, or its next life, says that it is gone."""
+    bus = Bus(seed=1, loss=0.0)
+    for name in ("p", "q"):
+        bus.add(name, TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n > 0", recover=True)
+    bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] == 2
+    for n in (1, 2):
+        bus.publish("p", {"n": n}, at=1.0 + 0.01 * n)
+    bus.publish("q", {"n": 1}, at=1.0)
+    bus.run(1.1)
+    bus.restart("p")
+    if restarts:
+        bus.publish("p", {"n": 3}, at=5.0)
+    bus.run(100.0)
+    assert bus.report("a", 1).broken_off == restarts
+    bus.run(400.0)
+    assert bus.report("a", 1).broken_off == 1
+    assert bus.report("a", 1).publishers == 2 + restarts
 
 
 def test_what_nobody_answers_for_is_reported_by_number():
@@ -266,110 +284,6 @@ def test_what_nobody_answers_for_is_reported_by_number():
     report = bus.report("a", 1)
     assert (report.delivered, report.lost, report.known_lost, report.pending) == (2, 1, 1, 0)
     assert [number for _, _, number in report.lost_numbers] == [2]
-
-
-def test_two_schemes_are_noticed_and_named():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", papers_config(), publishes=True)
-    bus.add("q", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.add("b", papers_config())
-    for name in ("a", "b"):
-        bus.subscribe(name, 1, "n > 0", ordered=True)
-    bus.publish("p", {"n": 1}, at=1.0)
-    bus.publish("q", {"n": 2}, at=2.0)
-    bus.run(3.0)
-    for name in ("a", "b"):
-        assert [message.attributes["n"] for message in bus.got(name, 1)] == [1, 2], "it is delivered all the same"
-        assert bus.report(name, 1).without_header == 1
-
-
-@pytest.mark.parametrize("number", [500, 9_000, 10**6, 10**15])
-@pytest.mark.parametrize("first", [False, True])
-def test_one_forged_number_does_not_stop_an_ordered_subscription(number, first):
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 1000", ordered=True, recover=True)
-
-    def forge() -> None:
-        records = SketchRecord()
-        records.number = number - 1
-        departure = bus.members["p"].local(bus.now)
-        content = {"n": 999}
-        forged = wrap(make_message(Identity("p", 1, number), content), records.header(content, departure))
-        bus.hand("a", (1,), forged)
-
-    bus.at(0.5 if first else 3.05, forge)
-    for n in range(60):
-        bus.publish("p", {"n": n}, at=1.0 + 0.1 * n)
-    bus.run(60.0)
-    got = [message.attributes["n"] for message in bus.got("a", 1) if message.attributes["n"] != 999]
-    assert sorted(got) == list(range(60))
-    assert got[45:] == list(range(45, 60)), "in order again"
-
-
-def forged(bus: Bus, number: int, content: dict[str, int], *, later: float = 0.0) -> None:
-    """A message of p for a, with a number and a departure that somebody made up."""
-    records = SketchRecord()
-    records.number = number - 1
-    header = records.header(content, bus.members["p"].local(bus.now) + later)
-    bus.hand("a", (1,), wrap(make_message(Identity("p", 1, number), content), header))
-
-
-def a_long_run(lost: int = 0) -> tuple[Bus, list[Message]]:
-    """20,000 messages, one of them lost, and so are all repairs; so the window has left the first ones behind."""
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n > 0", ordered=True, recover=True)
-    gone: list[Message] = []
-
-    def loses(sender: str, to: str, message: Message) -> bool:
-        if kind_of(message) == "data" and message.attributes["n"] == lost:
-            gone.append(message)
-            return True
-        return kind_of(message) == "reply"
-
-    bus.loses = loses
-    for n in range(1, 20_001):
-        bus.publish("p", {"n": n}, at=1.0 + n * 0.0001)
-    bus.run(3.05)
-    return bus, gone
-
-
-def test_a_missed_message_may_come_after_the_window_has_left_it_behind():
-    bus, gone = a_long_run(lost=100)
-    assert bus.report("a", 1).pending == 1
-    bus.hand("a", (1,), gone[0])
-    report = bus.report("a", 1)
-    assert (report.delivered, report.pending, report.refused) == (20_000, 0, 0)
-
-
-def test_old_numbers_among_refused_headers_that_are_believed_in_the_end():
-    bus, _ = a_long_run()
-    forged(bus, 5, {"n": 1})
-    for step in range(1, 13):
-        forged(bus, 20_000 + step, {"n": step}, later=100.0)
-    report = bus.report("a", 1)
-    assert (report.delivered, report.refused) == (20_013, 10)
-
-
-def test_nobody_tells_or_repairs_in_anothers_name():
-    bus = Bus(seed=1, loss=0.0)
-    for name in ("p", "liar"):
-        bus.add(name, TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 1000", recover=True)
-    bus.publish("p", {"n": 1}, at=1.0)
-    lies = ControlIdentities("liar", 1)
-    ledger = make_ledger(("p", 1), 2, [(make_message(Identity("p", 1, 2), {"n": 5}), 1.5)], last=2, sent_at=2.0)
-    again = again_message(lies, Again("p", 1, 2, 2, 1.5), make_message(Identity("p", 1, 2), {"n": 5}))
-    bus.at(2.0, lambda: bus.hand("a", (1 << 40,), ledger_message(lies, ledger)))
-    bus.at(2.1, lambda: bus.hand("a", (1,), again))
-    bus.run(5.0)
-    assert [message.attributes["n"] for message in bus.got("a", 1)] == [1]
-    assert (bus.report("a", 1).refused, bus.report("a", 1).lost) == (2, 0)
 
 
 # Parts.

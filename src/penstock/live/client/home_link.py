@@ -38,6 +38,7 @@ SECRET_BYTES = 16
 CHECK_INTERVAL = 1.0  # seconds between two looks at the connection
 CLOSE_WITHIN = 3.0  # seconds for the connection to close
 DRAIN_WITHIN = 5.0  # seconds for what was published to leave before that
+LAST_WORDS_AGAIN = (0.05, 0.15)  # seconds before each further copy of what services say last: datagrams may be lost
 
 
 class HomeLink:
@@ -95,6 +96,7 @@ class HomeLink:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         if self.port is not None:
             connection = self.port.connection
+            await self._say_last_words()
             await self._drain()
             connection.close()
             await asyncio.wait([connection.closed], timeout=CLOSE_WITHIN)
@@ -223,10 +225,19 @@ class HomeLink:
             else:
                 return
 
+    async def _say_last_words(self) -> None:
+        """What services have to say before the client leaves, as often as they want it said."""
+        self.post()
+        for pause in (*LAST_WORDS_AGAIN, 0.0):
+            words = self.verbs.leaving(now=self.host.now())
+            self.host.apply(words)
+            if not words or self.port is None:
+                return
+            self.host.flush()
+            await asyncio.sleep(pause)
+
     async def _drain(self) -> None:
         """Wait until all that was published is in the socket, or the connection is lost, or time is up."""
-        self.post()
-        self.host.apply(self.verbs.leaving(now=self.host.now()))
         until = self._loop.time() + DRAIN_WITHIN
         while self.port is not None and self._loop.time() < until:
             self.host.flush()

@@ -71,6 +71,7 @@ class Report:
     heartbeats: int = 0  # received
     not_asked: int = 0  # losses that nobody asked for: not wanted, no room, or most such had proved to be none (ranges)
     unrevealed: int = 0  # publications, wanted or not, that no record ever covered: a loss among them went unnoticed
+    broken_off: int = 0  # publishers' lives that ended without a last word: what they sent last may be lost unnoticed
     lost_numbers: tuple[tuple[str, int, int], ...] = ()  # publisher, life and number of what is lost for good: the last
     # Congestion control's, of the publisher to whom the way is the worst; None: unknown, or no limit.
     loss_event_rate: float | None = None

@@ -28,12 +28,14 @@ def fates(
     delivered: DataFrame,
     dropped: DataFrame,
     loss_detected: DataFrame,
+    lost_on_link: DataFrame,
     ways: list[tuple[str, str, str]],
 ) -> DataFrame:
     """FATES, of one run: a row for each message and subscription that it was due to.
 
-    When the first copy that was meant for the client ended on the way, when the message was delivered and when the
-    client's transport declared it lost, each null if never; and whether it is the last of its publisher's life.
+    When the first copy that was meant for the client was lost on the way, also if its link repaired that, when the
+    message was delivered and when the client's transport declared it lost, each null if never; and whether it is the
+    last of its publisher's life.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -51,7 +53,7 @@ def fates(
     message = list(_MESSAGE)
     return (
         due.join(came, [*message, "subscription"], "left")
-        .join(_ended(dropped, ways), message, "left")
+        .join(_ended(dropped, lost_on_link, ways), message, "left")
         .join(declared, message, "left")
         .join(numbers, message[:3])
         .select(*(column.split()[0] for column in FATES.split(",")))
@@ -66,11 +68,13 @@ def twin_delays(delivered: DataFrame) -> DataFrame:
     return times.select((F.col("1") - F.col("0")).alias("extra")).dropna()
 
 
-def _ended(dropped: DataFrame, ways: list[tuple[str, str, str]]) -> DataFrame:
+def _ended(dropped: DataFrame, lost_on_link: DataFrame, ways: list[tuple[str, str, str]]) -> DataFrame:
     from pyspark.sql import functions as F
 
     behind = F.broadcast(dropped.sparkSession.createDataFrame(ways, WAYS))
-    ended = dropped.where((F.col("kind") == "Publication") & F.col("place").isin(*ON_THE_WAY))
+    place = ("node", "peer", *_MESSAGE[:3])
+    lost = dropped.where((F.col("kind") == "Publication") & F.col("place").isin(*ON_THE_WAY)).select(*place, "time")
+    ended = lost.unionByName(lost_on_link.select(*place, "time"))
     return ended.join(behind, ["node", "peer"]).groupBy(*_MESSAGE).agg(F.min("time").alias("ended_at"))
 
 

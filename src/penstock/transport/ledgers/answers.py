@@ -6,8 +6,8 @@ many in a reply as fit REPLY_BYTES. What has no room in REPLIES_MAX is asked for
 
 Suppression. The first UNICAST_MAX requests for a number within a second are answered to the requester alone, the next
 by one repair for all who wanted the message, further ones by nobody: the repair is on its way. One request causes
-REPAIRS_BYTES of such repairs at most, so nobody makes a publisher send its ring to all. With congestion control
-a repair leaves only if its flow can spare a token.
+REPAIRS_BYTES of such repairs at most, so nobody makes a publisher send its ring to all; and requesters have budgets
+(`answer_budget`). With congestion control a repair leaves only if its flow can spare a token.
 
 State: how often each number was asked for lately; parsed filters. Bounds: ASKED_MAX numbers, FILTERS_KEPT filters,
 WORK_MAX comparisons for one request. No timers.
@@ -23,6 +23,7 @@ from penstock.content.message import Message
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidHeader, InvalidPredicate
 from penstock.transport.bearer import BearerPublish, TransportEffect
+from penstock.transport.ledgers.answer_budget import NUMBER_COST, REQUEST_COST, AnswerBudget
 from penstock.transport.ledgers.messages import Again, MessageRequest, Reply, Resent, again_message, reply_message
 from penstock.transport.ledgers.number_ranges import RANGES_MAX, count_of, ranges_of, read_ranges, written
 from penstock.transport.ledgers.publisher import LedgerPublisher
@@ -51,7 +52,7 @@ class Answers:
         self._identities = identities
         self._asked: OrderedDict[int, tuple[float, int]] = OrderedDict()  # number -> since when, how often
         self._filters: OrderedDict[str, Predicate | None] = OrderedDict()
-        self._work = 0
+        self.budget = AnswerBudget()
 
     def received(self, ask: MessageRequest, sender: str, now: float) -> list[TransportEffect]:
         """A request has come to our inbox; raises InvalidHeader."""
@@ -63,9 +64,21 @@ class Answers:
         publisher = self._publisher
         if ask.publisher != publisher.name or ask.incarnation > publisher.incarnation:
             raise InvalidHeader(f"a request for messages of {ask.publisher[:40]}, life {ask.incarnation}")
+        if not self.budget.admits(ask.requester, now, publisher.ring.kept_bytes):
+            return []
+        effects, looks = self._answer(ask, numbers, fills, now)
+        sent = sum(effect.message.size_bytes for effect in effects if isinstance(effect, BearerPublish))
+        self.budget.spend(ask.requester, REQUEST_COST + NUMBER_COST * looks + sent)
+        return effects
+
+    def _answer(
+        self, ask: MessageRequest, numbers: list[tuple[int, int]], fills: list[tuple[int, int]], now: float
+    ) -> tuple[list[TransportEffect], int]:
+        """What is sent, and how many numbers were looked at, those of fills by each filter."""
+        publisher = self._publisher
         if ask.incarnation < publisher.incarnation:  # of an earlier life nothing is left
             gone = sorted([*_each(numbers), *_each(fills)])
-            return self._replies(ask, [], [], gone)
+            return self._replies(ask, [], [], gone), len(gone)
         publisher.asked(ask.texts, now, fills=bool(fills))
         effects: list[TransportEffect] = []
         sent: list[_Sent] = []
@@ -101,7 +114,8 @@ class Answers:
                 effects += self._for_all(number, message, departure)
             elif times < UNICAST_MAX:
                 parts.add(number, message, departure)
-        return effects + self._replies(ask, parts.parts, covered, sorted(gone))
+        looks = count_of(numbers) + min(count_of(fills) * (1 + len(ask.filters)), WORK_MAX)
+        return effects + self._replies(ask, parts.parts, covered, sorted(gone)), looks
 
     def _matching(
         self, ask: MessageRequest, fills: list[tuple[int, int]], sent: list[_Sent], gone: list[int]

@@ -30,6 +30,7 @@ class SketchedInterest:
 
     def __init__(self) -> None:
         self._wanted: dict[int, _Wanted] = {}
+        self.closed = 0  # how often subscriptions were closed
         self._sum_up()
 
     def add(self, number: int, predicate: Predicate, *, since: float, recover: bool) -> None:
@@ -40,6 +41,7 @@ class SketchedInterest:
     def keep(self, numbers: set[int]) -> None:
         """Only these are left."""
         self._wanted = {number: one for number, one in self._wanted.items() if number in numbers}
+        self.closed += 1
         self._sum_up()
 
     def _sum_up(self) -> None:

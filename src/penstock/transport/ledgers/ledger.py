@@ -2,7 +2,7 @@
 
 Whoever recovers lost messages subscribes to ledgers. One tells of every number from `first` to `last`, so it shows what
 no record showed: all of a burst, the last messages before a silence, the first of all. An empty one is a heartbeat: it
-only says which number was the last.
+only says which number was the last. A final one says that its publisher's life ends.
 
 A column is written as a table of its codes and one byte for each message, if it has few different ones, else as three
 rows of bytes, the low ones first. Codes are those of `sketch` with 24 bits. In a column of texts the table has
@@ -62,6 +62,7 @@ class Ledger(Struct, frozen=True, array_like=True):
     columns: Annotated[tuple[tuple[str, str], ...], Meta(max_length=COLUMNS_MAX)] = ()  # names and kinds
     complete: bool = True  # the messages have no other attributes
     packed: bytes = b""
+    final: bool = False  # this life ends: nothing follows
 
 
 _Table = Annotated[tuple[int | str, ...], Meta(max_length=MESSAGES_MAX)]  # an empty one: three rows of bytes instead
@@ -108,6 +109,7 @@ def make_ledger(
     sent_at: float,
     left_at: float | None = None,  # departure of the last message, for a ledger of none
     group: int = 0,
+    final: bool = False,
 ) -> bytes:
     """The bytes of a ledger of these messages."""
     attributes = [message.attributes for message, _ in messages]
@@ -129,7 +131,7 @@ def make_ledger(
         packed = compress(_encode(_Unpacked(_rows(np.clip(steps, 0, 0xFFFFFFFF), 4), tuple(written))), 6)
     began_at = messages[0][1] if messages else sent_at if left_at is None else left_at
     plain = tuple([(name, kind) for name, kind in columns])
-    return _encode(Ledger(*identity, first, last, sent_at, began_at, group, plain, complete, packed))
+    return _encode(Ledger(*identity, first, last, sent_at, began_at, group, plain, complete, packed, final))
 
 
 def _characters(values: Sequence[Value | None]) -> int:

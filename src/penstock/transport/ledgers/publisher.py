@@ -4,7 +4,8 @@ A message gets its number when it leaves, from 1 on in each life of the publishe
 of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after ASKED_MANY requests, and before any
 of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
 after twice the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an idle
-publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told.
+publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told. Whoever
+leaves sees to it that the last number was told TOLD_TIMES, the last time in a ledger that says that nothing follows.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
@@ -37,6 +38,7 @@ SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
+TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
 
@@ -48,6 +50,7 @@ class PublishedRing:
         self._kept = kept
         self._bytes_max = bytes_max
         self._bytes = 0
+        self.kept_bytes = 0  # of all that was ever kept
         self.oldest = 1  # number of the first that is still here
         self._messages: dict[int, tuple[Message, float]] = {}
 
@@ -56,6 +59,7 @@ class PublishedRing:
         messages = self._messages
         messages[number] = (message, departure)
         self._bytes += message.size_bytes
+        self.kept_bytes += message.size_bytes
         while len(messages) > self._kept or (self._bytes > self._bytes_max and len(messages) > 1):
             self._bytes -= messages.pop(self.oldest)[0].size_bytes
             self.oldest += 1
@@ -92,6 +96,9 @@ class LedgerPublisher:
         self._records = SketchRecord()
         self._rate = RateEstimator(RATE_WINDOW) if config.congestion else None
         self._told = 0  # the last number in a ledger
+        self._told_from = 1  # the first number of the last ledger that was not empty
+        self._told_times = 0  # how many ledgers had that last number
+        self._final = False  # it was told that this life ends
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
         self._asks = self._fills = 0  # requests since the last ledger, and those for fills among them
@@ -165,8 +172,11 @@ class LedgerPublisher:
                 self._texts[name] = now
 
     def leaving(self, *, now: float) -> list[TransportEffect]:
-        """This life ends: the last ledger, unless all is told."""
-        return self._tell(now) if self.number > self._told else []
+        """This life ends: the last ledger, and copies of it when this is called again."""
+        if not self.number or (self._final and self._told_times >= TOLD_TIMES):
+            return []
+        self._final = True
+        return self._tell(now)
 
     def expired(self, *, now: float) -> list[TransportEffect]:
         """Look whether a ledger is due."""
@@ -205,6 +215,9 @@ class LedgerPublisher:
                 self._spans = max(1, self._spans - 1)
             self._fills = 0
             first = self._ends[-self._spans] + 1
+            self._told_times = 0
+        elif self._final:
+            first = self._told_from
         elif lately and self._spans > 1:
             first = self._ends[1 - self._spans] + 1
         messages = []
@@ -215,6 +228,9 @@ class LedgerPublisher:
             else:
                 messages.clear()  # it was too large for the ring; who misses it is told when asking
         self._told = self.number
+        self._told_times += 1
+        if messages:
+            self._told_from = self.number - len(messages) + 1
         self._texts = {name: at for name, at in self._texts.items() if now - at < TEXTS_FOR}
         ledger = make_ledger(
             (self.name, self.incarnation),
@@ -225,6 +241,7 @@ class LedgerPublisher:
             sent_at=max(now, self._departure),
             left_at=self._departure,
             group=self.group,
+            final=self._final,
         )
         self.group //= 2
         return [BearerPublish(ledger_message(self._identities, ledger))]

@@ -6,8 +6,12 @@ the publisher says that it is gone, a message is reported lost, by number. Where
 publisher's ledgers say, the first request waits for a random time over four round trips (NORM's truncated exponential,
 RFC 5401), so that few ask and all hear the repair. What was found missed together waits together, for one request.
 
-State: counts, and the last numbers that were lost. What is missed stands in the sessions. Messages: `ask`. Bounds:
-`requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
+A publisher whose numbers are missed takes room, whatever is true of them. Each name, in all its lives, may take as much
+as is left free after that: one alone half of the room, and nobody leaves nothing for the next. What has no room is
+reported lost at once. What nobody wants any more, because subscriptions were closed, is dropped when it is due.
+
+State: counts, also by publisher, and the last numbers that were lost. What is missed stands in the sessions. Messages:
+`ask`. Bounds: `requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
 """
 
 from __future__ import annotations
@@ -57,6 +61,7 @@ class Recovery:
         self._identities = identities
         self._random = random
         self.pending = 0  # missed and doubtful numbers of all sessions
+        self._pending_of: dict[str, int] = {}  # the same by publisher
         self.lost = 0  # declared
         self.not_asked = 0
         self.unknown = 0  # gone, and nobody knows whether we wanted them
@@ -71,15 +76,17 @@ class Recovery:
         asked: list[Missed] = []
         wait = self._back_off(session)
         for missed in session.due(now + TOGETHER):
+            if not self._wanted_back(missed):
+                if missed.detected_at is None and missed.sure:
+                    declared.append(missed)
+                    self.not_asked += 1
+                effects += self._give_up(session, missed)
+                continue
             if missed.detected_at is None:
                 missed.detected_at = now
                 if missed.sure:
                     effects += self._declare(session, missed)
                     declared.append(missed)
-                if not self._asks_for(missed):
-                    effects += self._give_up(session, missed)
-                    self.not_asked += missed.sure
-                    continue
                 if wait > 0.0 and missed.sure:
                     session.again(missed, now + wait)
                     continue
@@ -89,10 +96,12 @@ class Recovery:
                 asked.append(missed)
         return effects + self._ask(session, asked, now), declared
 
-    def _asks_for(self, missed: Missed) -> bool:
-        if self.pending > self._config.requests_pending_max:
-            return False
-        return bool(self._interest.who(missed.sketch, missed.came_at, recover=True))
+    def _wanted_back(self, missed: Missed) -> bool:
+        """Whether anybody wants it back; looked up again only after a subscription was closed."""
+        if missed.checked != self._interest.closed:
+            missed.checked = self._interest.closed
+            return bool(self._interest.who(missed.sketch, missed.came_at, recover=True))
+        return True
 
     def _declare(self, session: LedgerSession, missed: Missed) -> list[TransportEffect]:
         self.lost += 1
@@ -149,16 +158,34 @@ class Recovery:
         """It came, or does not concern us."""
         missed = session.missed.pop(number, None)
         if missed is not None:
-            self.pending -= 1
+            self._count(session.publisher, -1)
             session.order.wait_no_more(number)
         return missed
 
-    def found(self, found: list[Missed]) -> list[TransportEffect]:
-        """More is missed."""
-        before = self.pending
-        self.pending += len(found)
-        limit = self._config.requests_pending_max
-        return [LimitReached("requests", limit)] if before <= limit < self.pending else []
+    def room(self, publisher: str) -> int:
+        """How many more numbers of this publisher may be missed: afterwards as many must be free as it has."""
+        own = self._pending_of.get(publisher, 0)
+        return max(0, (self._config.requests_pending_max - self.pending - own) // 2)
+
+    def found(self, session: LedgerSession, found: list[Missed]) -> list[TransportEffect]:
+        """More is missed; what has no room is lost."""
+        room = self.room(session.publisher)
+        self._count(session.publisher, len(found))
+        if len(found) <= room:
+            return []
+        effects: list[TransportEffect] = [LimitReached("requests", self._config.requests_pending_max)]
+        for missed in found[room:]:
+            effects += self._give_up(session, missed)
+            self.not_asked += missed.sure
+        return effects
+
+    def _count(self, publisher: str, more: int) -> None:
+        self.pending += more
+        of_it = self._pending_of.get(publisher, 0) + more
+        if of_it:
+            self._pending_of[publisher] = of_it
+        else:
+            self._pending_of.pop(publisher, None)
 
     def gone(self, session: LedgerSession, number: int) -> list[TransportEffect]:
         """The publisher has it no longer."""
@@ -174,12 +201,15 @@ class Recovery:
 
     def _give_up(self, session: LedgerSession, missed: Missed) -> list[TransportEffect]:
         self.settled(session, missed.number)
+        who = self._interest.who(missed.sketch, missed.came_at, recover=False)
+        if not who:
+            return []  # subscriptions were closed meanwhile
         if not missed.sure:
             self.unknown += 1
         if missed.number == session.first:  # those before it, if any, left after we subscribed or before: nobody knows
             self.unknown += session.before
             session.before = 0
-        for number in self._interest.who(missed.sketch, missed.came_at, recover=False) if missed.sure else ():
+        for number in who if missed.sure else ():
             subscription = self._subscriptions.get(number)
             if subscription is not None:
                 subscription.known_lost += 1

@@ -8,13 +8,12 @@ as a repair for all. Sending: `publisher` numbers a message and tells of it, `an
 A header that cannot be, given those before it, does not move anything: its message is delivered without order. After a
 row of such that agree with each other the order begins anew with them (`header_sanity`).
 
-State: sessions in the order of their last message; of those that ended, where they were. Own subscriptions: ledgers,
-while anybody recovers. Timers: ORDER and ASK for each session, LEDGER. Bounds: `sessions_max`, and those of the parts.
+State: sessions (`session_table`), counts. Own subscriptions: ledgers, while anybody recovers. Timers: ORDER and ASK for
+each session, LEDGER. Bounds: those of the parts.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -22,12 +21,11 @@ from penstock.content.envelope import control_name
 from penstock.content.message import Message
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.kernel.trace import InputRefused
 from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.answers import Answers
 from penstock.transport.ledgers.detection import Detection
-from penstock.transport.ledgers.ended_sessions import EndedSessions
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.ledger import LedgerContent, decode_ledger
 from penstock.transport.ledgers.messages import (
@@ -47,6 +45,7 @@ from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
 from penstock.transport.ledgers.session import LedgerSession, Missed, counted
+from penstock.transport.ledgers.session_table import SessionTable
 from penstock.transport.ordering.header_sanity import BACKWARDS_MAX, ReferenceHeader
 from penstock.transport.own_subscriptions import OwnSubscriptions
 from penstock.transport.receiver.feedback_scheduler import FeedbackScheduler
@@ -56,7 +55,6 @@ from penstock.transport.subscriptions import HeldDelivery, TransportSubscription
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ASK, ControlIdentities
 
-PLACED_EVERY = 1.0  # seconds between two moves of a session to the end of all
 ORDER_REPORTED_EVERY = 5  # ticks
 
 
@@ -87,12 +85,12 @@ class LedgerScheme:
         self._interest = SketchedInterest()
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
-        self._sessions: OrderedDict[tuple[str, int], LedgerSession] = OrderedDict()
-        self._ended = EndedSessions(config.sessions_max)
+        self._sessions = SessionTable(config)
         self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
-        self._dropped_late = self._duplicates_before = self._unrevealed_before = 0
+        self._dropped_late = self._duplicates_before = self._unrevealed_before = self._broken_off_before = 0
+        self._ticked_at = 0.0
 
     # Subscriptions.
 
@@ -155,7 +153,7 @@ class LedgerScheme:
                 self._recovery.lateness.came(now - missed.came_at)
             session.order.wait_no_more(number)
         window.receive(number)
-        self._received_from(session, now)
+        self._sessions.received_from(session, now)
         if reference is None:
             session.reference = ReferenceHeader(number, now, head.departure)
         elif number > reference.sequence:
@@ -164,7 +162,7 @@ class LedgerScheme:
         if window.unknown:
             found = self._detection.read_record(session, head, message.attributes, now=now)
             if found:
-                effects += self._recovery.found(found)
+                effects += self._recovery.found(session, found)
                 self._arm(session)
         if session.fresh_refused:
             session.refusals.clear()
@@ -319,12 +317,13 @@ class LedgerScheme:
             effects += self._begin_anew(session, head, now)
         self._ledgers += 1
         session.group = ledger.group
-        self._received_from(session, now)
-        room = max(0, self._config.requests_pending_max - self._recovery.pending)
+        session.finished = session.finished or ledger.final
+        self._sessions.received_from(session, now)
+        room = self._recovery.room(session.publisher)
         found = self._detection.read_ledger(session, content, now=now, room=room)
         if session.reference is None:
             session.reference = ReferenceHeader(max(1, ledger.last), now, ledger.sent_at)
-        effects += self._recovery.found(found)
+        effects += self._recovery.found(session, found)
         self._arm(session)
         return effects
 
@@ -367,7 +366,7 @@ class LedgerScheme:
             return []
         late = number < session.window.top
         session.window.receive(number)
-        self._received_from(session, now)
+        self._sessions.received_from(session, now)
         wanting = self._subscriptions.wanting(message.attributes)
         wanted = tuple(self._interest.wanting(wanting, now if missed is None else missed.came_at))
         if not wanted:
@@ -389,7 +388,7 @@ class LedgerScheme:
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of this scheme has come."""
         if timer == TransportTimer.LEDGER:
-            return self.outgoing.expired(now=now)
+            return [*self._answers.budget.refusals(), *self.outgoing.expired(now=now)]
         session = self._sessions[str(key[0]), int(key[1])]
         if timer == TransportTimer.ORDER:
             session.order_armed = None
@@ -413,6 +412,7 @@ class LedgerScheme:
     def tick(self, *, now: float) -> list[TransportEffect]:
         """End sessions that are idle, and report how order fares."""
         self._ticks += 1
+        self._ticked_at = now
         effects: list[TransportEffect] = []
         while self._sessions:
             oldest = next(iter(self._sessions.values()))
@@ -438,24 +438,12 @@ class LedgerScheme:
         self, publisher: str, incarnation: int, first: int, now: float
     ) -> tuple[LedgerSession, list[TransportEffect]]:
         effects: list[TransportEffect] = []
-        if len(self._sessions) >= self._config.sessions_max:
-            effects.append(LimitReached("sessions", self._config.sessions_max))
-            effects += self._end(next(iter(self._sessions.values())), now)
-        first = max(1, first)
-        known = self._ended.take(publisher, incarnation, first)
-        times = (self._recovery.trips, self._recovery.lateness)
-        session = LedgerSession(publisher, incarnation, self._config, max(first, known), *times)
-        session.before = max(0, first - known)
-        self._sessions[publisher, incarnation] = session
+        crowded = self._sessions.in_the_way(publisher)
+        if crowded is not None:
+            effects = [crowded[1], *self._end(crowded[0], now)]
+        session = self._sessions.begin(publisher, incarnation, first, self._recovery.trips, self._recovery.lateness)
         self._keep_ticking(now)
         return session, effects
-
-    def _received_from(self, session: LedgerSession, now: float) -> None:
-        """Its publisher lives."""
-        session.received_at = now
-        if not 0.0 <= now - session.placed_at < PLACED_EVERY:
-            session.placed_at = now
-            self._sessions.move_to_end((session.publisher, session.incarnation))
 
     def _end(self, session: LedgerSession, now: float) -> list[TransportEffect]:
         """Forget a publisher; what waits goes out, and what is missed is lost."""
@@ -465,8 +453,8 @@ class LedgerScheme:
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
         self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()
-        self._ended.add(session)
-        del self._sessions[session.publisher, session.incarnation]
+        self._broken_off_before += self._interest.recover_any and session.broken_off(now)
+        self._sessions.end(session)
         return effects
 
     # Reports.
@@ -496,4 +484,11 @@ class LedgerScheme:
             not_asked=self._recovery.not_asked,
             unrevealed=unrevealed + self._recovery.unknown,
             lost_numbers=tuple(self._recovery.lost_numbers),
+            broken_off=self._broken_off(),
         )
+
+    def _broken_off(self) -> int:
+        """Only who recovers hears ledgers, and can tell silence from an end."""
+        if not self._interest.recover_any:
+            return self._broken_off_before
+        return self._broken_off_before + sum(one.broken_off(self._ticked_at) for one in self._sessions.values())

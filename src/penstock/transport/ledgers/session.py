@@ -31,6 +31,7 @@ from penstock.transport.receiver.rate_controller import RateController
 from penstock.transport.records import Ordered
 from penstock.transport.subscriptions import HeldDelivery
 
+SILENT_MAX = 180.0  # seconds in which a publisher that lives sends something: ledgers come every minute at least
 OVERTAKEN = 3  # later messages that have come, after which congestion control takes one for lost, as TCP does
 
 
@@ -42,6 +43,7 @@ class Missed:
         "at",
         "attempts",
         "came_at",
+        "checked",
         "counted",
         "detected_at",
         "number",
@@ -57,6 +59,7 @@ class Missed:
         self.sure = sure
         self.at = at  # when something is to be done
         self.attempts = 0
+        self.checked = -1  # how many subscriptions had been closed when somebody last looked who wants it
         self.detected_at: float | None = None
         self.asked_at = 0.0
         self.overtaken = 1  # messages after it that have come; a record is on one
@@ -93,6 +96,8 @@ class LedgerSession:
         self._suspects: list[Missed] = []  # that congestion control may soon know of
         self.group = 0  # how many ask for the same message, as the publisher says
         self.received_at = 0.0
+        self.finished = False  # its publisher has said that nothing follows
+        self.outlived = False  # a later life of its publisher has begun
         self.placed_at = 0.0  # when it was last put at the end of all sessions
         self.rate_controller: RateController | None = None
         self.order_armed: float | None = None
@@ -101,6 +106,10 @@ class LedgerSession:
         self.reported = (0, 0, 0, 0.0)  # what the last record of its order counted
         self.delivered = self.late = self.held = 0
         self.held_seconds = 0.0
+
+    def broken_off(self, now: float) -> bool:
+        """Whether its publisher is gone without a last word: nobody knows what it sent after the last that came."""
+        return not self.finished and (self.outlived or now - self.received_at > SILENT_MAX)
 
     def observe(self, difference: float) -> None:
         """A delay difference was measured."""

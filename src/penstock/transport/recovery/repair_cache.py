@@ -12,6 +12,10 @@ for it in the last ACTIVE_FOR seconds: the suppression timers of SRM see to it t
 The hit ratio counts every request that reached us and is about this publisher, as the paper says: also those for
 messages that we never had, and which no size would help. It is 1 while nobody has asked.
 
+A cache that is asked for what it has dropped grows too, by a tenth in each interval in which that happens: every
+caching node increases its size while its hit ratio is low (section 4.2.4), where Algorithm 4.2 lets only the closest do
+so. Who never hits never sends a repair, and would stay at the minimum for ever.
+
 Bounds: `cache_max` messages per ring, `sessions_max` rings; the ring that was used least recently gives way, with a
 record, and one that was idle for `session_idle` is forgotten. Requests make no rings: only messages do. No timers: the
 owner calls `tune`.
@@ -65,17 +69,27 @@ def needed_size(request_means: RequestMeans, rate: float) -> float:
     return rate * (waits * request_means.to_publisher + request_means.to_requester) + 1.0
 
 
-def next_size(size: float, *, active: bool, hits_enough: bool, needed: float, size_min: int, size_max: int) -> float:
+def next_size(
+    size: float,
+    *,
+    active: bool,
+    hits_enough: bool,
+    needed: float,
+    size_min: int,
+    size_max: int,
+    missed: bool = False,  # somebody asked for what this ring has dropped
+) -> float:
     """The corrected Algorithm 4.2: the wanted size, a real number, after one interval.
 
-    The active repairer takes what is needed at once, and 10 % more than it had while too few requests hit. Everybody
-    else shrinks by 10 %. Departures (erratum R4): a result out of range is clamped, where the paper then leaves the
-    size as it is and a ring could get stuck just above its minimum; the size is a real number between runs, for 1.1
-    times 5 truncated is 5 and would never grow; and an active repairer that hits enough also shrinks by no more than
-    10 % at a time, as the paper's text has it, where its algorithm would cut the ring to what is needed at once.
+    The active repairer takes what is needed at once, and 10 % more than it had while too few requests hit. Who was
+    asked in vain for what it once had takes 10 % more, too. Everybody else shrinks by 10 %. Departures (erratum R4): a
+    result out of range is clamped, where the paper then leaves the size as it is and a ring could get stuck just above
+    its minimum; the size is a real number between runs, for 1.1 times 5 truncated is 5 and would never grow; and an
+    active repairer that hits enough also shrinks by no more than 10 % at a time, as the paper's text has it, where its
+    algorithm would cut the ring to what is needed at once.
     """
     if not active:
-        wanted = SHRINKAGE * size
+        wanted = (GROWTH if missed and not hits_enough else SHRINKAGE) * size
     elif hits_enough:
         wanted = max(needed, SHRINKAGE * size)
     else:
@@ -89,8 +103,10 @@ class _Ring:
     __slots__ = (
         "bytes",
         "capacity",
+        "dropped",
         "entries",
         "hits",
+        "missed",
         "rate",
         "repaired_at",
         "request_means",
@@ -107,6 +123,8 @@ class _Ring:
         self.bytes = 0
         self.used_at = now
         self.request_means: RequestMeans | None = None
+        self.dropped = 0  # the highest number that had to go
+        self.missed = False  # whether somebody asked for such a one since the size was given
         self.hits = 0.0
         self.requests = 0.0
         self.repaired_at: float | None = None
@@ -128,7 +146,9 @@ class _Ring:
 
     def drop_oldest(self) -> None:
         """Forget the one that came first."""
-        self.bytes -= self.entries.pop(next(iter(self.entries))).message.size_bytes
+        oldest = next(iter(self.entries))
+        self.dropped = max(self.dropped, oldest)
+        self.bytes -= self.entries.pop(oldest).message.size_bytes
 
     def resize(self, size: float) -> None:
         """Hold no more than so many, rounded up."""
@@ -174,7 +194,10 @@ class RepairCache:
         ring = self._rings.get((request.key.publisher, request.key.incarnation))
         if ring is None:
             return
-        ring.hits = ring.hits * HITS_KEPT + (request.key.sequence in ring.entries)
+        sequence = request.key.sequence
+        here = sequence in ring.entries
+        ring.missed = ring.missed or (not here and sequence <= ring.dropped)
+        ring.hits = ring.hits * HITS_KEPT + here
         ring.requests = ring.requests * HITS_KEPT + 1.0
         reported = RequestMeans(request.distance, request.first, request.spread, distance_to_requester)
         old = ring.request_means
@@ -201,6 +224,7 @@ class RepairCache:
             before = ring.capacity
             if not self._config.cache_fixed:
                 ring.resize(self._next_size(ring, now))
+                ring.missed = False
             if ring.capacity != before or ring.capacity > self._config.cache_min:
                 records.append(Counted("cache entries", place[0], ring.capacity))
         return records
@@ -227,6 +251,7 @@ class RepairCache:
             needed=needed,
             size_min=self._config.cache_min,
             size_max=self._config.cache_max,
+            missed=ring.missed,
         )
 
     def _make_room(self) -> list[Record]:

@@ -1,8 +1,8 @@
 """What became of every message that was due to a subscription: the truth, whatever the transport says of itself.
 
-Due is what was published while the subscription was in force. A message is *lost* for a subscription if a copy ended
-on its way there, or if it never came. It is *declared* if the client's transport has named its number as lost; that is
-what its report counts. `pipeline/metrics/fates.py` finds all this in the traces.
+Due is what was published while the subscription was in force. A message is *lost* for a subscription if a link lost a
+copy on its way there, repaired or not, or if it never came. It is *declared* if the client's transport has named its
+number as lost; that is what its report counts. `pipeline/metrics/fates.py` finds all this in the traces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MessageFates:
     """One place for each message and subscription. Times are NaN for what did not happen."""
 
     published_at: Floats
-    lost_at: Floats  # when the first copy ended on the way; of what never came without that: when it was published
+    lost_at: Floats  # when the first copy was lost on the way; of what never came without that: when it was published
     delivered_at: Floats
     declared_at: Floats
     last: NDArray[np.bool_]  # whether it is the last message of its publisher's life
@@ -60,8 +60,8 @@ def fates(view: View) -> MessageFates:
     """Of one run."""
     tables = view.tables
     ways = first_hops(view.scenario)
-    records = (tables.published, tables.delivered, tables.dropped, tables.loss_detected)
-    found = metrics.fates(view.truth, *records, ways).toArrow()
+    lost = (tables.dropped, tables.loss_detected, tables.lost_on_link)
+    found = metrics.fates(view.truth, tables.published, tables.delivered, *lost, ways).toArrow()
     times = ("published_at", "ended_at", "delivered_at", "declared_at")
     published, ended, delivered, declared = (found[name].to_numpy().astype(float) for name in times)
     missed = np.isnan(ended) & np.isnan(delivered)

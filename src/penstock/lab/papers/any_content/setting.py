@@ -1,19 +1,20 @@
 """The runs: networks of `lab/setups/any_content.py`, each with one kind of filters and one kind of trouble.
 
-Every run has the product's defaults. Networks are drawn from numbers; those of the last judgement must be numbers that
-nobody has looked at before, so they stand here, in one place.
+Every run has the product's defaults at its ends. Each with `recover` is made twice: end to end, where links lose what
+they lose, and with links that repair themselves, which is the product's default. Networks are drawn from numbers; those
+of the last judgement must be numbers that nobody has looked at before, so they stand here, in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.lab.engine.experiment import Plan, Scale
 from penstock.lab.setups.any_content import any_content_network
 from penstock.transport.config import TransportConfig
 
-NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (1, 2, 3), "smoke": (1,)}
+NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (12_605, 58_913, 96_870), "smoke": (1,)}
 LOSSES = (0.01, 0.05, 0.15)
 BURST = 8.0  # packets
 RECOVERED: Mapping[str, Mapping[str, Any]] = {  # the runs in which messages are lost
@@ -32,16 +33,31 @@ LOSSLESS: Mapping[str, Mapping[str, Any]] = {
 }
 PLAIN = "plain, mixed"
 ORDER = "order"
-SMOKE = ("equality, 5 %", "ranges, 5 %", "bursts", "outages", "lossless, mixed")
+REPAIRED = ", links repair"  # behind the name of a run whose links repair themselves
+SMOKE = ("equality, 5 %", "ranges, 5 %", "bursts", "outages", "lossless, mixed", f"equality, 5 %{REPAIRED}")
+
+
+def both(runs: Iterable[str]) -> list[str]:
+    """These runs end to end, and with links that repair themselves."""
+    return [name + column for column in ("", REPAIRED) for name in runs]
 
 
 def plans(scale: Scale) -> Mapping[str, Plan]:
     """Every run on every network."""
-    chosen = {name: run for name, run in {**RECOVERED, **LOSSLESS}.items() if scale == "paper" or name in SMOKE}
+    runs = {**RECOVERED, **LOSSLESS}
     found = {}
     for number in NETWORKS[scale]:
-        for name, run in chosen.items():
-            found[run_name(number, name)] = _plan(number, scale, transport=TransportConfig(), recover=True, **run)
+        for name in both(runs):
+            if scale == "paper" or name in SMOKE:
+                run = runs[name.removesuffix(REPAIRED)]
+                found[run_name(number, name)] = _plan(
+                    number,
+                    scale,
+                    transport=TransportConfig(),
+                    recover=True,
+                    repair=name.endswith(REPAIRED),
+                    **run,
+                )
         found[run_name(number, PLAIN)] = _plan(number, scale, filters="mixed")
         found[run_name(number, ORDER)] = _plan(
             number, scale, filters="mixed", spikes=True, twins=True, transport=TransportConfig(), ordered=True
