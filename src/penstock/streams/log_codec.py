@@ -37,10 +37,11 @@ T = TypeVar("T", bound=Versioned)
 
 
 class LogEntry(Versioned, frozen=True, gc=False):
-    """A message in the log."""
+    """A message in the log, with the key that it was published under."""
 
     publication_id: str
     message: Message
+    key: str = ""
 
 
 class PubendMeta(Versioned, frozen=True, gc=False):
