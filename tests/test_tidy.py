@@ -107,6 +107,7 @@ PUBLIC = [
     "InvalidMessage",
     "InvalidOption",
     "InvalidPredicate",
+    "LogSlice",
     "Message",
     "Network",
     "NotConnected",

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.streams.config import StreamsClientConfig
     from penstock.streams.message import StreamMessage
+    from penstock.streams.packets import LogSlice
     from penstock.transport.config import TransportConfig
     from penstock.transport.flow_query import Slowdown
     from penstock.transport.sender.rate_limiter import FlowReport
@@ -80,6 +81,7 @@ __all__ = [
     "InvalidMessage",
     "InvalidOption",
     "InvalidPredicate",
+    "LogSlice",
     "Message",
     "Network",
     "NotConnected",
@@ -131,6 +133,7 @@ _PLACES = {
     "InvalidMessage": "errors",
     "InvalidOption": "errors",
     "InvalidPredicate": "errors",
+    "LogSlice": "streams.packets",
     "Message": "content.message",
     "Network": "live.client.network",
     "NotConnected": "errors",

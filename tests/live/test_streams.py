@@ -117,6 +117,32 @@ def test_a_key_chooses_the_pubend_and_order_holds_within_it() -> None:
     run(keyed())
 
 
+def test_any_range_of_the_log_can_be_read_from_any_broker_as_often_as_one_likes() -> None:
+    async def reading() -> None:
+        async with a_stream("a", "b", "c", at=("a", "c")) as (brokers, network):
+            orders = network.stream("orders")
+            for n in range(20):
+                await orders.publish({"n": n}, key=f"key{n}")
+            survey = {found["pubend"]: found for found in (await orders.survey())["pubends"]}
+            assert sum(found["entries"] for found in survey.values()) == 20
+            for _ in range(2):
+                count = 0
+                for pubend, found in survey.items():
+                    part = {"epoch": found["epoch"], "first": 0, "last": found["last"]}
+                    read = await orders.read_slice(pubend, where="n >= 5", **part)
+                    assert (read.upto, read.gone) == (found["last"], 0)
+                    count += len(read.ticks) // 8
+                assert count == 15
+                await brokers.crash("b")  # on the way to the first pubend
+                await brokers.start("b")
+            with pytest.raises(penstock.StreamRefused, match="made anew"):
+                await orders.read_slice("orders/0", epoch=1, first=0, last=1)
+            with pytest.raises(penstock.UnknownStream):
+                await network.stream("odrers").survey()
+
+    run(reading())
+
+
 def test_publishing_waits_for_a_broker_that_comes_back() -> None:
     async def waiting() -> None:
         async with a_stream("a", "b") as (brokers, network):
@@ -516,7 +542,9 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 # Without async.
 
 
-STREAM = {"failed", "info", "name", "publish", "remove", "report", "subscribe", "trim", "verify"}
+STREAM = {
+    *("failed", "info", "name", "publish", "read_slice", "remove", "report", "subscribe", "survey", "trim", "verify"),
+}
 READER = {
     *("ack", "close", "durable", "in_force_after", "lag", "number", "open", "options", "positions", "report"),
     *("stream", "take", "where"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, overload
@@ -26,7 +26,7 @@ from penstock.live.client.stream import Receipt, Start, Stream
 from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
 from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.message import StreamMessage
-from penstock.streams.packets import Position, Tick
+from penstock.streams.packets import LogSlice, Position, Tick
 
 T = TypeVar("T")
 
@@ -131,6 +131,14 @@ class BlockingStream:
     def failed(self, *, durable: str, redeliver: bool = False, drop: bool = False) -> dict[str, Any]:
         """What was tried too often under this shared name; let it be tried again, or forget it."""
         return self._network._do(self._stream.failed(durable=durable, redeliver=redeliver, drop=drop))
+
+    def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None, *, parts: int = 1) -> dict[str, Any]:
+        """How much each pubend keeps, and ticks that cut it into so many parts."""
+        return self._network._do(self._stream.survey(ranges, parts=parts))
+
+    def read_slice(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> LogSlice:
+        """What matches between two ticks of a pubend, as far as one answer reaches."""
+        return self._network._do(self._stream.read_slice(pubend, epoch=epoch, first=first, last=last, where=where))
 
     def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

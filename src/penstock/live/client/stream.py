@@ -17,7 +17,7 @@ why, and the log says so once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, overload
@@ -34,7 +34,7 @@ from penstock.services import publication_options
 from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.durable_options import check_positions, durable_request
-from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
+from penstock.streams.packets import STREAM_NAME_BYTES_MAX, LogSlice, Position, name_problem
 from penstock.streams.start_times import start_on_wire
 
 _TRIMS = {"tick": "tick", "time": "time", "ago": "age"}
@@ -182,6 +182,22 @@ class Stream:
     async def failed(self, *, durable: str, redeliver: bool = False, drop: bool = False) -> dict[str, Any]:
         """What was tried too often under this shared name; let it be tried again, or forget it."""
         return await self._verbs.command("failed", self.name, durable=durable, redeliver=redeliver, drop=drop)
+
+    async def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None, *, parts: int = 1) -> dict[str, Any]:
+        """How much each pubend keeps, counted and not read, and ticks (`marks`) that cut it into so many parts.
+
+        `ranges` has for a pubend, such as "orders/0", `first` and `last` tick, `entries_max` and `bytes_max`, or some
+        of them: what is measured then ends where it would be more.
+        """
+        return await self._verbs.command("survey", self.name, ranges=ranges or {}, parts=parts)
+
+    async def read_slice(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> LogSlice:
+        """What matches between two ticks of a pubend, both included, as far as one answer reaches (`upto`).
+
+        Any range may be read again, by anybody, as long as it is kept: no name, no position, nothing acknowledged.
+        `epoch` is what `survey` says. Messages come as they stand in the log; `log_codec` reads them.
+        """
+        return await self._verbs.read_slice(pubend, epoch, first, last, where)
 
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

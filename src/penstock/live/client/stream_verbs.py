@@ -24,7 +24,7 @@ from penstock.live.client.tickets import Tickets
 from penstock.streams.client_publishing import PublisherReport, chosen_id
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
-from penstock.streams.packets import Handout, Position, ShareVerdict, Tick
+from penstock.streams.packets import Handout, LogSlice, Position, ShareVerdict, Tick
 
 OUTBOX_MAX = 32  # messages that leave together: the broker stores the first while we publish the next
 NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
@@ -115,6 +115,13 @@ class StreamVerbs:
             lambda machine, ticket, now: machine.command(verb, stream, arguments, ticket=ticket, now=now)
         )
         return found
+
+    async def read_slice(self, pubend: str, epoch: int, first: Tick, last: Tick, where: str) -> LogSlice:
+        """A slice of a pubend's log; raises StreamRefused."""
+        found: dict[str, LogSlice] = await self._answered(
+            lambda machine, ticket, now: machine.read(pubend, epoch, first, last, where, ticket=ticket, now=now)
+        )
+        return found["slice"]
 
     async def acknowledge(self, number: int, done: Mapping[str, Tick]) -> None:
         """The application is done with everything up to these ticks; returns when that is on disk."""

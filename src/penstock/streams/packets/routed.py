@@ -24,6 +24,7 @@ from penstock.streams.packets.common import (
     check_waiting,
     fits,
 )
+from penstock.streams.packets.reads import LogSlice, ReadLog
 from penstock.streams.packets.shared import Share, SharedHandout, Verdicts, VerdictsStored
 
 
@@ -236,8 +237,8 @@ class CommandAnswer(Packet, frozen=True):
     problem: str = ""
 
 
-ForPubend = PublishRequest | Register | Unregister | Renew | Progress | Verdicts
-ForReader = Registered | SessionEnded | ProgressStored | SharedHandout | VerdictsStored
+ForPubend = PublishRequest | Register | Unregister | Renew | Progress | Verdicts | ReadLog
+ForReader = Registered | SessionEnded | ProgressStored | SharedHandout | VerdictsStored | LogSlice
 ForPublisher = PublishAnswer | PublishStored | PublishWaits
 Payload = ForPubend | ForReader | ForPublisher | Command | CommandAnswer
 
