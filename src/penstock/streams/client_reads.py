@@ -17,6 +17,7 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
 from penstock.streams.config import StreamsClientConfig
+from penstock.streams.message import StreamSlice
 from penstock.streams.packets import LogSlice, ReadLog, Tick
 from penstock.streams.timers import StreamTimer
 
@@ -77,7 +78,11 @@ class StreamReads:
         if packet.problem and packet.again:  # the timer asks again
             question.problem = packet.problem
             return []
-        return self._done(packet.request, Refused(packet.problem) if packet.problem else Reported({"slice": packet}))
+        if packet.problem:
+            return self._done(packet.request, Refused(packet.problem))
+        asked = question.packet
+        found = StreamSlice(asked.pubend, asked.epoch, packet.upto, packet.gone, packet.ticks, packet.entries)
+        return self._done(packet.request, Reported({"slice": found}))
 
     def expired(self, request: int, *, now: float) -> list[Effect]:
         """No slice has come in time."""

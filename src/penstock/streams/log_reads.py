@@ -1,9 +1,9 @@
 """Who reads a range of a pubend's log without being a reader of the stream: analyses, which may ask for any part again.
 
-    survey   {"ranges": {PUBEND: {"first", "last", "entries_max", "bytes_max"}}, "parts"}, all of it optional: how far
-             the log reaches and how much is there, counted and not read; and ticks that cut it into parts of about as
-             many messages each. `last` is the tick of the last message, and `gone` that of the last one that is kept no
-             longer, so silence is never taken for either.
+    survey   {"ranges": {PUBEND: {"first", "last", "entries_max", "bytes_max", "parts"}}}, all of it optional: how
+             far the log reaches and how much is there, counted and not read; and ticks that cut it into parts of about
+             as many messages each. `last` is the tick of the last message, and `gone` that of the last one that is
+             kept no longer, so silence is never taken for either.
     ReadLog  the messages of a range that match, as they stand in the log, in slices of bounded size. Nothing is
              registered: retention does not wait for them, and the slice says if it has taken something.
 
@@ -16,10 +16,8 @@ WAITING_MAX that wait for that, PREDICATES_MAX.
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from sys import byteorder
 from typing import Any
 
 from msgspec import Struct
@@ -30,7 +28,7 @@ from penstock.errors import InvalidPredicate
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import MARKS_MAX, Entries, Measure, Measured, Read, StorageFailed, StorageResult
 from penstock.overlay.packets import BrokerId
-from penstock.streams.log_codec import LogEntry, UnreadableEntry, decode
+from penstock.streams.log_codec import LogEntry, UnreadableEntry, decode, packed_ticks
 from penstock.streams.packets import SLICE_BYTES_MAX, SLICE_ENTRIES_MAX, TICK_MAX, LogSlice, ReadLog, Tick
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.retention import Retention
@@ -51,6 +49,7 @@ class SurveyedRange(Struct, kw_only=True, forbid_unknown_fields=True):
     last: Tick = TICK_MAX
     entries_max: int = TICK_MAX
     bytes_max: int = TICK_MAX
+    parts: int = 1
 
 
 class LogReads:
@@ -65,7 +64,7 @@ class LogReads:
 
     # survey
 
-    def survey(self, ranges: Mapping[str, SurveyedRange], parts: int, answer: Answer, now: float) -> list[Effect]:
+    def survey(self, ranges: Mapping[str, SurveyedRange], answer: Answer, now: float) -> list[Effect]:
         """Say how much there is, and where to cut it."""
         core, extent = self._core, self._retention.extent
         problem, _ = core.refusal()
@@ -82,7 +81,7 @@ class LogReads:
             return answer(report | found, "", now)
 
         first, last = max(asked.first, core.gone + 1), min(asked.last, extent.last)
-        limits = (asked.entries_max, asked.bytes_max, min(parts, MARKS_MAX))
+        limits = (asked.entries_max, asked.bytes_max, min(asked.parts, MARKS_MAX))
         return core.disk.ask(Measure(first, last, *limits), measured)
 
     # ReadLog
@@ -92,6 +91,9 @@ class LogReads:
         problem, again = self._core.refusal()
         if not problem and packet.epoch != self._core.epoch:
             problem = f"{self._core.name} was removed, and made anew: these ticks are of the one that is gone"
+        newest = self._core.ticks.horizon(now) if not problem else 0
+        if not problem and packet.last > newest:
+            problem = f"tick {packet.last} is in the future; the newest of {self._core.name} is {newest}"
         if not problem and len(self._waiting) >= WAITING_MAX:
             problem, again = f"{WAITING_MAX} slices of {self._core.name} are waited for; try again later", True
         if not problem:
@@ -113,23 +115,22 @@ class LogReads:
     def _begin(self, packet: ReadLog, reply_to: BrokerId, now: float) -> list[Effect]:
         core, extent = self._core, self._retention.extent
         first = max(packet.first, core.gone + 1)
-        upto = min(packet.last, core.ticks.horizon(now))
-        if first > min(upto, extent.last):
-            return core.send(reply_to, LogSlice(packet.request, core.name, upto, core.gone), now)
+        if first > min(packet.last, extent.last):
+            return core.send(reply_to, LogSlice(packet.request, core.name, packet.last, core.gone), now)
         self._reading += 1
         most = min(packet.bytes_max, SLICE_BYTES_MAX if packet.where == "TRUE" else FILTERED_BYTES_MAX)
         count = most * extent.entries // max(1, extent.bytes) + 1
 
         def answered(result: StorageResult, now: float) -> list[Effect]:
             self._reading -= 1
-            return [*self._answered(packet, reply_to, upto, most, result, now), *self._read_next(now)]
+            return [*self._answered(packet, reply_to, most, result, now), *self._read_next(now)]
 
-        asked = core.disk.ask(Read(first, upto, min(count, SLICE_ENTRIES_MAX)), answered)
+        asked = core.disk.ask(Read(first, packet.last, min(count, SLICE_ENTRIES_MAX)), answered)
         self._reading -= not asked  # it is being deleted, and nobody is answered any more
         return asked
 
     def _answered(
-        self, packet: ReadLog, reply_to: BrokerId, upto: Tick, bytes_max: int, result: StorageResult, now: float
+        self, packet: ReadLog, reply_to: BrokerId, bytes_max: int, result: StorageResult, now: float
     ) -> list[Effect]:
         core = self._core
         if not isinstance(result, Entries):
@@ -138,7 +139,7 @@ class LogReads:
             return [*core.failed(result), *core.send(reply_to, refusal, now)]
         entries, complete = _within(result.entries, bytes_max)
         complete = complete and result.complete
-        reached = upto if complete or not entries else entries[-1][0]
+        reached = packet.last if complete or not entries else entries[-1][0]
         try:
             chosen = self._chosen(packet.where, entries)
         except UnreadableEntry as error:
@@ -162,14 +163,6 @@ class LogReads:
                 del self._predicates[next(iter(self._predicates))]
             self._predicates[where] = found
         return found
-
-
-def packed_ticks(ticks: Sequence[Tick]) -> bytes:
-    """Eight bytes each, little-endian."""
-    packed = array("q", ticks)
-    if byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
 
 
 def _within(entries: Sequence[tuple[Tick, bytes]], bytes_max: int) -> tuple[Sequence[tuple[Tick, bytes]], bool]:

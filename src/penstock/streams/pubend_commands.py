@@ -63,7 +63,6 @@ class CommandArguments(Struct, kw_only=True):
     redeliver: bool = False
     drop: bool = False
     ranges: dict[str, SurveyedRange] = {}
-    parts: int = 1
 
 
 class PubendCommands:
@@ -186,7 +185,7 @@ class PubendCommands:
     # survey
 
     def _survey(self, arguments: CommandArguments, answer: Answer, now: float) -> list[Effect]:
-        return self._reads.survey(arguments.ranges, arguments.parts, answer, now)
+        return self._reads.survey(arguments.ranges, answer, now)
 
     # trim
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
-import msgspec
 import pytest
 
 from penstock.content.message import DEFAULT_LIMITS
@@ -16,7 +14,8 @@ from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.streams import log_reads
 from penstock.streams.client_reads import READS_MAX, StreamReads
 from penstock.streams.config import StreamsClientConfig
-from penstock.streams.log_codec import LogEntry
+from penstock.streams.log_codec import UnreadableEntry, decode_slice, unpacked_ticks
+from penstock.streams.message import StreamSlice
 from penstock.streams.packets import TICK_MAX, CommandAnswer, LogSlice, ReadLog
 from penstock.streams.timers import StreamTimer
 from penstock.testing.pump import a_message
@@ -34,8 +33,9 @@ def a_pubend(count: int = 10) -> tuple[PubendBench, list[int]]:
     return bench, ticks
 
 
-def read(bench: PubendBench, first: int = 0, last: int = TICK_MAX, where: str = "TRUE", **given: Any) -> LogSlice:
+def read(bench: PubendBench, first: int = 0, last: int | None = None, where: str = "TRUE", **given: Any) -> LogSlice:
     bench.requests += 1
+    last = bench.pubend.horizon(bench.now) if last is None else last
     asked = {"epoch": bench.pubend.epoch} | given
     packet = ReadLog(bench.requests, "orders/0", first=first, last=last, where=where, **asked)
     bench.run(bench.pubend.read_log(packet, 5, now=bench.now))
@@ -43,13 +43,11 @@ def read(bench: PubendBench, first: int = 0, last: int = TICK_MAX, where: str = 
 
 
 def ticks_of(found: LogSlice) -> list[int]:
-    return array("q", found.ticks).tolist()
+    return unpacked_ticks(found.ticks)
 
 
 def numbers_of(found: LogSlice) -> list[Any]:
-    count = len(found.ticks) // 8
-    entries = msgspec.msgpack.decode(b"\xdc" + count.to_bytes(2, "big") + found.entries, type=list[LogEntry])
-    return [entry.message.attributes["n"] for entry in entries]
+    return [entry.message.attributes["n"] for _, entry in decode_slice(found.ticks, found.entries)]
 
 
 def test_a_slice_has_the_entries_of_a_range_and_says_how_far_it_reaches() -> None:
@@ -96,7 +94,7 @@ def test_what_was_trimmed_is_told_and_silence_is_no_loss() -> None:
 
 def test_a_survey_counts_and_cuts() -> None:
     bench, ticks = a_pubend()
-    report = bench.report(bench.command("survey", parts=5))
+    report = bench.report(bench.command("survey", ranges={"orders/0": {"parts": 5}}))
     assert report["pubend"] == "orders/0"
     assert report["epoch"] == bench.pubend.epoch
     assert (report["entries"], report["last"], report["gone"]) == (10, ticks[-1], 0)
@@ -113,6 +111,9 @@ def test_a_survey_counts_and_cuts() -> None:
 def test_wrong_questions_are_refused_and_change_nothing() -> None:
     bench, _ = a_pubend(1)
     assert "made anew" in read(bench, epoch=7).problem
+    assert "is in the future" in read(bench, last=TICK_MAX).problem
+    with pytest.raises(UnreadableEntry):
+        decode_slice(b"12345678", b"none")
     assert read(bench, where="n = ").problem
     assert not read(bench, where="n = ").again
     assert bench.command("survey", ranges={"orders/0": {"frist": 1}})
@@ -138,7 +139,7 @@ def test_few_slices_are_read_at_once_and_more_than_can_wait_are_refused(monkeypa
     bench, _ = a_pubend(1)
     bench.hold = True
     for request in range(100, 100 + log_reads.READING_MAX + 4):
-        packet = ReadLog(request, "orders/0", bench.pubend.epoch, 0, TICK_MAX, "TRUE")
+        packet = ReadLog(request, "orders/0", bench.pubend.epoch, 0, 1, "TRUE")
         bench.run(bench.pubend.read_log(packet, 5, now=bench.now))
     assert len(bench.held) == log_reads.READING_MAX
     refused = bench.all_sent(LogSlice)
@@ -180,7 +181,8 @@ def test_a_client_asks_until_an_answer_comes() -> None:
     assert client.wake() == (14.0, [])
     assert client.reads.connected(7) == [question]
     found = LogSlice(1, "orders/0", 20, 0)
-    assert client.reads.answered(found) == [Done(1, Reported({"slice": found}))]
+    given = StreamSlice("orders/0", 3, 20, 0, b"", b"")
+    assert client.reads.answered(found) == [Done(1, Reported({"slice": given}))]
     assert client.reads.answered(found) == [], "a repeat"
     assert client.timers.deadline() is None
 

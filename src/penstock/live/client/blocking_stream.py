@@ -25,8 +25,8 @@ from penstock.live.client.shared_subscription import SharedSubscription
 from penstock.live.client.stream import Receipt, Start, Stream
 from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
 from penstock.streams.client_publishing import PublisherReport
-from penstock.streams.message import StreamMessage
-from penstock.streams.packets import LogSlice, Position, Tick
+from penstock.streams.message import StreamMessage, StreamSlice
+from penstock.streams.packets import Position, Tick
 
 T = TypeVar("T")
 
@@ -132,13 +132,26 @@ class BlockingStream:
         """What was tried too often under this shared name; let it be tried again, or forget it."""
         return self._network._do(self._stream.failed(durable=durable, redeliver=redeliver, drop=drop))
 
-    def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None, *, parts: int = 1) -> dict[str, Any]:
-        """How much each pubend keeps, and ticks that cut it into so many parts."""
-        return self._network._do(self._stream.survey(ranges, parts=parts))
+    def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+        """How much each pubend keeps, counted and not read."""
+        return self._network._do(self._stream.survey(ranges))
 
-    def read_slice(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> LogSlice:
-        """What matches between two ticks of a pubend, as far as one answer reaches."""
-        return self._network._do(self._stream.read_slice(pubend, epoch=epoch, first=first, last=last, where=where))
+    def slices(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> Iterator[StreamSlice]:
+        """What matches between two ticks of a pubend, slice after slice."""
+        found = self._stream.slices(pubend, epoch=epoch, first=first, last=last, where=where)
+
+        async def following() -> StreamSlice | None:
+            return await anext(found, None)
+
+        async def ended() -> None:
+            await found.aclose()
+
+        try:
+            while (one := self._network._do(following())) is not None:
+                yield one
+        finally:
+            if not self._network._ended():
+                self._network._do(ended())
 
     def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

@@ -17,7 +17,8 @@ why, and the log says so once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from asyncio import create_task
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, overload
@@ -34,7 +35,8 @@ from penstock.services import publication_options
 from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.durable_options import check_positions, durable_request
-from penstock.streams.packets import STREAM_NAME_BYTES_MAX, LogSlice, Position, name_problem
+from penstock.streams.message import StreamSlice
+from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
 from penstock.streams.start_times import start_on_wire
 
 _TRIMS = {"tick": "tick", "time": "time", "ago": "age"}
@@ -183,21 +185,32 @@ class Stream:
         """What was tried too often under this shared name; let it be tried again, or forget it."""
         return await self._verbs.command("failed", self.name, durable=durable, redeliver=redeliver, drop=drop)
 
-    async def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None, *, parts: int = 1) -> dict[str, Any]:
-        """How much each pubend keeps, counted and not read, and ticks (`marks`) that cut it into so many parts.
+    async def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+        """How much each pubend keeps, counted and not read: `entries`, `bytes`, the tick of the `last` message.
 
-        `ranges` has for a pubend, such as "orders/0", `first` and `last` tick, `entries_max` and `bytes_max`, or some
-        of them: what is measured then ends where it would be more.
+        `ranges` may have for a pubend, such as "orders/0", `first` and `last` tick, `entries_max` and `bytes_max`, at
+        which the measured part ends, and `parts`: `marks` are ticks that cut it into so many, of as many messages each.
         """
-        return await self._verbs.command("survey", self.name, ranges=ranges or {}, parts=parts)
+        return await self._verbs.command("survey", self.name, ranges=ranges or {})
 
-    async def read_slice(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> LogSlice:
-        """What matches between two ticks of a pubend, both included, as far as one answer reaches (`upto`).
+    async def slices(
+        self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE"
+    ) -> AsyncGenerator[StreamSlice, None]:
+        """What matches between two ticks of a pubend, both included, slice after slice.
 
         Any range may be read again, by anybody, as long as it is kept: no name, no position, nothing acknowledged.
-        `epoch` is what `survey` says. Messages come as they stand in the log; `log_codec` reads them.
+        `epoch` and the last tick are what `survey` says. The next slice is on its way while you look at one.
         """
-        return await self._verbs.read_slice(pubend, epoch, first, last, where)
+        asking = create_task(self._verbs.read_slice(pubend, epoch, first, last, where))
+        try:
+            while first <= last:
+                found = await asking
+                first = found.upto + 1
+                if first <= last:
+                    asking = create_task(self._verbs.read_slice(pubend, epoch, first, last, where))
+                yield found
+        finally:
+            asking.cancel()
 
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

@@ -24,7 +24,8 @@ from penstock.live.client.tickets import Tickets
 from penstock.streams.client_publishing import PublisherReport, chosen_id
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
-from penstock.streams.packets import Handout, LogSlice, Position, ShareVerdict, Tick
+from penstock.streams.message import StreamSlice
+from penstock.streams.packets import Handout, Position, ShareVerdict, Tick
 
 OUTBOX_MAX = 32  # messages that leave together: the broker stores the first while we publish the next
 NO_STREAM = "there is no stream"  # in the words of whoever knows none of this name
@@ -116,9 +117,9 @@ class StreamVerbs:
         )
         return found
 
-    async def read_slice(self, pubend: str, epoch: int, first: Tick, last: Tick, where: str) -> LogSlice:
+    async def read_slice(self, pubend: str, epoch: int, first: Tick, last: Tick, where: str) -> StreamSlice:
         """A slice of a pubend's log; raises StreamRefused."""
-        found: dict[str, LogSlice] = await self._answered(
+        found: dict[str, StreamSlice] = await self._answered(
             lambda machine, ticket, now: machine.read(pubend, epoch, first, last, where, ticket=ticket, now=now)
         )
         return found["slice"]
