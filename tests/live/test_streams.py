@@ -117,6 +117,27 @@ def test_a_key_chooses_the_pubend_and_order_holds_within_it() -> None:
     run(keyed())
 
 
+def test_many_are_published_together_and_a_repeat_is_stored_once() -> None:
+    async def publishing() -> None:
+        async with a_stream("a", "b", at=("a", "b")) as (_, network):
+            orders = network.stream("orders")
+            many = [({"n": n}, b"", f"key{n}", f"id{n}") for n in range(5_000)]
+            receipts = await orders.publish_many(many[:3_000])
+            again = await orders.publish_many(iter(many))
+            assert again[:3_000] == receipts
+            assert len({(receipt.pubend, receipt.tick) for receipt in again}) == 5_000
+            extents = (await orders.survey())["pubends"]
+            assert sum(found["entries"] for found in extents) == 5_000
+            with pytest.raises(penstock.InvalidMessage):
+                await orders.publish_many([({"n": 1}, b"", "", ""), ({"n": object()}, b"", "", "")])
+            with pytest.raises(penstock.StreamRefused, match="id1"):
+                await orders.publish_many([({"n": -1}, b"", "key1", "id1"), ({"n": 2}, b"", "key2", "id2")])
+            with pytest.raises(penstock.UnknownStream):
+                await network.stream("odrers").publish_many(many)
+
+    run(publishing())
+
+
 def test_any_range_of_the_log_can_be_read_from_any_broker_as_often_as_one_likes() -> None:
     async def reading() -> None:
         async with a_stream("a", "b", "c", at=("a", "c")) as (brokers, network):
@@ -543,7 +564,8 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 
 
 STREAM = {
-    *("failed", "info", "name", "publish", "remove", "report", "slices", "subscribe", "survey", "trim", "verify"),
+    *("failed", "info", "name", "publish", "publish_many", "remove", "report", "slices", "subscribe"),
+    *("survey", "trim", "verify"),
 }
 READER = {
     *("ack", "close", "durable", "in_force_after", "lag", "number", "open", "options", "positions", "report"),

@@ -62,6 +62,10 @@ class BlockingStream:
         """Store a message; returns when it is on disk."""
         return self._network._do(self._stream.publish(attributes, body, key=key, publication_id=publication_id))
 
+    def publish_many(self, publications: Iterable[tuple[Attributes, bytes, str, str]]) -> list[Receipt]:
+        """Store many messages, (attributes, body, key, publication_id) each; returns when all are on disk."""
+        return self._network._do(self._stream.publish_many(publications))
+
     @overload
     def subscribe(
         self,

@@ -21,6 +21,7 @@ from asyncio import create_task
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Literal, overload
 
 import msgspec
@@ -39,6 +40,7 @@ from penstock.streams.message import StreamSlice
 from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
 from penstock.streams.start_times import start_on_wire
 
+BATCH_MAX = 2_000  # messages that are sent together
 _TRIMS = {"tick": "tick", "time": "time", "ago": "age"}
 
 Start = str | int | datetime | timedelta  # "earliest", "latest", a tick, a time, how long ago
@@ -77,6 +79,22 @@ class Stream:
         or OutcomeUnknown.
         """
         return (await self._publish(attributes, body, key, publication_id))[0]
+
+    async def publish_many(self, publications: Iterable[tuple[Attributes, bytes, str, str]]) -> list[Receipt]:
+        """Store many messages, (attributes, body, key, publication_id) each; returns when all are on disk.
+
+        They leave together, BATCH_MAX at a time, and those of one pubend are stored in their order as far as none must
+        be tried again. Raises what `publish` raises, for the first that fails; others may be stored by then, so
+        whoever tries again gives them ids of its own.
+        """
+        receipts: list[Receipt] = []
+        waiting = iter(publications)
+        while batch := [
+            (attributes, body, _publication(self.name, key, publication_id))
+            for attributes, body, key, publication_id in islice(waiting, BATCH_MAX)
+        ]:
+            receipts += [Receipt(**place) for place in await self._verbs.publish_many(batch)]
+        return receipts
 
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None

@@ -40,6 +40,17 @@ def stream_error(refused: Refused) -> PenstockError:
     return UnknownStream(refused.problem) if NO_STREAM in refused.problem else StreamRefused(refused.problem)
 
 
+def _publication_error(options: StreamPublicationOptions, message: Message) -> Callable[[Refused], PenstockError]:
+    """What to raise if this message is not stored."""
+
+    def error_of(refused: Refused) -> PenstockError:
+        if not isinstance(refused, Unknown):
+            return stream_error(refused)
+        return OutcomeUnknown(chosen_id(options, message), refused.problem)
+
+    return error_of
+
+
 class StreamVerbs:
     """The streams' side of one client."""
 
@@ -70,13 +81,7 @@ class StreamVerbs:
         """Store a message; returns its place with its publication_id, and its identity."""
         link = self._open_link()
         message = make_message(self._next_identity(), attributes, body, limits=StreamClient.limits)
-
-        def error_of(refused: Refused) -> PenstockError:
-            if not isinstance(refused, Unknown):
-                return stream_error(refused)
-            return OutcomeUnknown(chosen_id(options, message), refused.problem)
-
-        ticket, answer = self._tickets.take(error_of)
+        ticket, answer = self._tickets.take(_publication_error(options, message))
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._publish_all)
         self._outbox.append((options, message, ticket, link.host.now()))
@@ -95,6 +100,33 @@ class StreamVerbs:
             raise OutcomeUnknown(publication_id, problem) from None
         finally:
             self._tickets.drop(ticket)
+
+    async def publish_many(
+        self, publications: Sequence[tuple[Attributes, bytes, StreamPublicationOptions]]
+    ) -> list[dict[str, Any]]:
+        """Store these, sent together; returns the place of each when all are on disk. Raises for the first that is not.
+
+        No more than UNANSWERED_MAX at once: all of them wait for an answer together.
+        """
+        link = self._open_link()
+        now = link.host.now()
+        self._publish_all()
+        waiting: list[tuple[int, asyncio.Future[Any]]] = []
+        try:
+            for attributes, body, options in publications:
+                message = make_message(self._next_identity(), attributes, body, limits=StreamClient.limits)
+                ticket, answer = self._tickets.take(_publication_error(options, message))
+                waiting.append((ticket, answer))
+                self._apply(link, self._machine.publish((message,), options, tickets=(ticket,), now=now, began=(now,)))
+            link.host.flush()
+            return [await answer for _, answer in waiting]
+        finally:
+            for ticket, answer in waiting:
+                self._tickets.drop(ticket)
+                if not answer.done():
+                    self._apply(link, self._machine.withdraw(ticket, now=link.host.now()))
+                elif not answer.cancelled():
+                    answer.exception()  # nobody else will look at it
 
     def _publish_all(self) -> None:
         """What was published in this turn leaves; those that ask for the same go to the machine as one."""

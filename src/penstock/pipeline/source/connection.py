@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import PenstockError, StreamRefused, UnknownStream, Unreachable
-from penstock.live.client.blocking import BlockingNetwork, connect_blocking
-from penstock.live.client.blocking_stream import BlockingStream
 from penstock.pipeline.source.offsets import Extent
+
+if TYPE_CHECKING:
+    from penstock.live.client.blocking import BlockingNetwork
+    from penstock.live.client.blocking_stream import BlockingStream
 
 T = TypeVar("T")
 
@@ -36,6 +38,8 @@ class StreamLink:
     def log(self) -> BlockingStream:
         """The stream; connects if need be, and raises Unreachable."""
         if self._network is None:
+            from penstock.live.client.blocking import connect_blocking  # half a second; most of Spark's processes plan
+
             within = self._give_up_after if self._known else FIRST_CONTACT
             self._network = connect_blocking(self._servers, connect_within=within).open()
         return self._network.stream(self.stream)
