@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -46,7 +48,7 @@ from penstock.pipeline.source import connection
 from penstock.pipeline.source.columns import HEADERS, Columns, check_schema, default_schema
 from penstock.pipeline.source.data_source import PenstockSource
 from penstock.pipeline.source.offsets import DataLoss
-from penstock.pipeline.source.options import SOURCE, sink_options, source_options
+from penstock.pipeline.source.options import SINK, SOURCE, sink_options, source_options
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
 from penstock.pipeline.source.writing import check_written_schema, written
@@ -121,6 +123,14 @@ def test_options_are_read_in_any_case_and_have_kafkas_names() -> None:
     by_time = source_options(NEEDED | {"startingOffsetsByTimestamp": '{"0": 1700000000000}'}).starting
     assert by_time is not None
     assert by_time.ticks == {0: 1_700_000_000_000_000}
+
+
+def test_the_page_names_every_option_and_column() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text().partition("\n## Streams as tables\n")[2]
+    for name in {*SOURCE, *SINK}:
+        assert f"`{name}`" in page
+    columns = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", page.partition("| option")[0], flags=re.MULTILINE))
+    assert columns == {field.name: field.dataType.simpleString() for field in default_schema(True)}
 
 
 @pytest.mark.parametrize(
