@@ -12,7 +12,7 @@ def main(servers: str, checkpoint: str) -> None:
     spark = spark_session("local[2]", fast=True, settings={"spark.sql.shuffle.partitions": "2"})
     register(spark)
     orders = spark.readStream.format("penstock").option("servers", servers).option("stream", "orders")
-    read = orders.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "200").schema("n bigint").load()
+    read = orders.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "400").schema("n bigint").load()
     sink = read.writeStream.format("penstock").option("servers", servers).option("stream", "copies")
     sink.option("checkpointLocation", checkpoint).start().awaitTermination()
 
