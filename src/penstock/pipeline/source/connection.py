@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import PenstockError, StreamRefused, UnknownStream, Unreachable
-from penstock.pipeline.source.offsets import Extent
+from penstock.pipeline.source.offsets import PubendExtent
 
 if TYPE_CHECKING:
     from penstock.live.client.blocking import BlockingNetwork
@@ -49,15 +49,15 @@ class StreamLink:
             self._network.close()
             self._network = None
 
-    def survey(self, ranges: Mapping[int, Mapping[str, int]] | None = None) -> dict[int, Extent]:
+    def survey(self, ranges: Mapping[int, Mapping[str, int]] | None = None) -> dict[int, PubendExtent]:
         """What each pubend has; of some of them only a range is measured."""
         asked = {f"{self.stream}/{number}": part for number, part in (ranges or {}).items()}
         report = self._tried(lambda: self.log.survey(asked))
         self._known = True
-        found: dict[int, Extent] = {}
+        found: dict[int, PubendExtent] = {}
         for one in report["pubends"]:
             number = int(one.pop("pubend").rpartition("/")[2])
-            found[number] = Extent(**one | {"marks": tuple(one["marks"])})
+            found[number] = PubendExtent(**one | {"marks": tuple(one["marks"])})
         return dict(sorted(found.items()))
 
     def _tried(self, ask: Callable[[], T]) -> T:

@@ -51,7 +51,7 @@ def from_json(stream: str, found: Mapping[str, Any]) -> Offsets:
 
 
 @dataclass(frozen=True)
-class Extent:
+class PubendExtent:
     """What one pubend has, as a survey says it."""
 
     epoch: int
@@ -67,7 +67,7 @@ class Extent:
         return self.last + 1
 
 
-def loss(stream: str, number: int, at: Next, extent: Extent) -> str:
+def loss(stream: str, number: int, at: Next, extent: PubendExtent) -> str:
     """What a query that stands here has lost for good; empty: nothing. Silence between ticks is no loss."""
     if at.epoch != extent.epoch:
         return f"{stream}/{number} was removed and made anew since the query read it"

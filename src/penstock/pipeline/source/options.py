@@ -32,7 +32,7 @@ Ticks = dict[int, int]  # pubend -> tick
 
 
 @dataclass(frozen=True)
-class Place:
+class Boundary:
     """Where to begin or end: a word for all pubends, or for each the first tick that is read, or is not."""
 
     word: str = ""  # earliest, latest; empty: the ticks count
@@ -40,7 +40,7 @@ class Place:
     exact: bool = True  # ticks that a user named; otherwise they are times, which may lie ahead
 
 
-EARLIEST, LATEST = Place("earliest"), Place("latest")
+EARLIEST, LATEST = Boundary("earliest"), Boundary("latest")
 EARLIEST_TICK, LATEST_TICK = -2, -1  # as Kafka writes them in JSON
 
 
@@ -51,8 +51,8 @@ class SourceOptions:
     servers: str
     stream: str
     where: str = "TRUE"
-    starting: Place | None = None  # None: as the kind of query has it
-    ending: Place = LATEST
+    starting: Boundary | None = None  # None: as the kind of query has it
+    ending: Boundary = LATEST
     partitions_min: int = 1
     fail_on_data_loss: bool = True
     offsets_max: int = 0  # 0: no limit
@@ -167,7 +167,7 @@ def one_line_where(where: str) -> str:
     return where
 
 
-def _starting(given: Given, stream: str) -> Place | None:
+def _starting(given: Given, stream: str) -> Boundary | None:
     by_time = given.text("startingOffsetsByTimestamp")
     if by_time and given.text("startingOffsets"):
         raise InvalidOption("startingOffsetsByTimestamp", "and startingOffsets exclude each other")
@@ -176,28 +176,28 @@ def _starting(given: Given, stream: str) -> Place | None:
     )
 
 
-def _place(given: Given, name: str, stream: str) -> Place | None:
+def _place(given: Given, name: str, stream: str) -> Boundary | None:
     text = given.text(name)
     if text.lower() in ("earliest", "latest", ""):
-        return Place(text.lower()) if text else None
+        return Boundary(text.lower()) if text else None
     example = f'say earliest, latest, or a tick for each pubend, such as {{"{stream}": {{"0": 1700000000000000}}}}'
     ticks = _by_pubend(name, text, stream, example)
     if not all(type(tick) is int and tick >= EARLIEST_TICK for tick in ticks.values()):
         raise InvalidOption(name, f"is {text}; {example}")
-    return Place(ticks=ticks)
+    return Boundary(ticks=ticks)
 
 
-def _times(name: str, text: str, stream: str) -> Place:
+def _times(name: str, text: str, stream: str) -> Boundary:
     """A time for all, or for each pubend: milliseconds since 1970, as Kafka has it, or a date with its time."""
     example = (
         f'say a time, such as 2026-03-01T12:00:00Z, or one for each pubend: {{"{stream}": {{"0": 1700000000000}}}}'
     )
     if not text.lstrip().startswith("{"):
-        return Place(ticks={-1: _time_tick(name, text, example)}, exact=False)
+        return Boundary(ticks={-1: _time_tick(name, text, example)}, exact=False)
     ticks = {
         pubend: _time_tick(name, time, example) for pubend, time in _by_pubend(name, text, stream, example).items()
     }
-    return Place(ticks=ticks, exact=False)
+    return Boundary(ticks=ticks, exact=False)
 
 
 def _time_tick(name: str, time: Any, example: str) -> int:

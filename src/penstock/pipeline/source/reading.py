@@ -29,8 +29,8 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidOption
 from penstock.pipeline.source.columns import Columns
 from penstock.pipeline.source.connection import StreamLink, stream_link
-from penstock.pipeline.source.offsets import DataLoss, Extent, Next, Offsets, from_json, loss, to_json
-from penstock.pipeline.source.options import EARLIEST, EARLIEST_TICK, LATEST, LATEST_TICK, Place, SourceOptions
+from penstock.pipeline.source.offsets import DataLoss, Next, Offsets, PubendExtent, from_json, loss, to_json
+from penstock.pipeline.source.options import EARLIEST, EARLIEST_TICK, LATEST, LATEST_TICK, Boundary, SourceOptions
 from penstock.pipeline.source.pushdown import joined, where_of
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def lose(options: SourceOptions, problem: str) -> None:
     log.warning("%s; the query goes on without it, as failOnDataLoss says", problem)
 
 
-def placed(options: SourceOptions, name: str, place: Place, extents: Mapping[int, Extent]) -> Offsets:
+def placed(options: SourceOptions, name: str, place: Boundary, extents: Mapping[int, PubendExtent]) -> Offsets:
     """Where these words or ticks are in each pubend; raises InvalidOption for ticks that are nowhere."""
     found: Offsets = {}
     ticks = dict.fromkeys(extents, place.ticks[-1]) if -1 in place.ticks and not place.exact else place.ticks
@@ -239,18 +239,18 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
                 begin[number] = Next(extents[number].epoch, extents[number].gone + 1)
         return begin
 
-    def _end(self, number: int, at: Next, extent: Extent) -> int:
+    def _end(self, number: int, at: Next, extent: PubendExtent) -> int:
         """Behind what was measured, if that is anything."""
         return max(at.tick, min(extent.marks[-1], extent.last) + 1) if extent.entries else at.tick
 
-    def _too_few(self, extents: Mapping[int, Extent]) -> bool:
+    def _too_few(self, extents: Mapping[int, PubendExtent]) -> bool:
         """Whether to wait for more: `minOffsetsPerTrigger`, unless `maxTriggerDelay` is over."""
         options = self._options
         if self._target is not None or time.monotonic() - self._batch_at >= options.trigger_delay:
             return False
         return sum(extent.entries for extent in extents.values()) < options.offsets_min
 
-    def _limited(self, ranges: dict[int, dict[str, int]], extents: dict[int, Extent]) -> dict[int, Extent]:
+    def _limited(self, ranges: dict[int, dict[str, int]], extents: dict[int, PubendExtent]) -> dict[int, PubendExtent]:
         """The same, cut where the limits are."""
         options = self._options
         entries = sum(extent.entries for extent in extents.values())
@@ -268,7 +268,7 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
                 ranges[number]["bytes_max"] = max(1, options.bytes_max * extent.bytes // size_bytes)
         return self._survey(ranges)
 
-    def _survey(self, ranges: Mapping[int, Mapping[str, int]] | None = None) -> dict[int, Extent]:
+    def _survey(self, ranges: Mapping[int, Mapping[str, int]] | None = None) -> dict[int, PubendExtent]:
         return self._opened().survey(ranges)
 
     def _opened(self) -> StreamLink:
