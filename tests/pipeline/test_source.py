@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.pipeline.source import PUSHDOWN, PenstockSource, register
+from penstock.pipeline.source.landing import Landing
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
 COPIES = Path(__file__).with_name("copy_orders.py")
@@ -121,3 +123,17 @@ def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
     brokers.start("a")
     assert query.awaitTermination(WITHIN)
     assert numbers(table(spark, brokers, "copies").schema("n bigint").load()) == list(range(3_000))
+
+
+def test_a_stream_lands_in_a_table_while_it_is_published(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork, tmp_path: Path
+) -> None:
+    """As in `penstock demo --spark`."""
+    network.add_stream("news", at=["b"])
+    landing = Landing(spark, "news", tmp_path)
+    landing.begin(brokers.url_of("c", "b"))
+    publish(network.stream("news"), *range(10))
+    landing.end()
+    landing.end()
+    assert landing.rows == 10
+    assert parquet.read_table(landing.table).num_rows == 10
