@@ -48,7 +48,7 @@ IMPORTS: dict[str, tuple[str, ...]] = {
         *("content", "services", "kernel/trace", "kernel/trace_files", "kernel/trace_marks"),
         *("kernel/randomness", "kernel/delay_laws"),
     ),
-    "pipeline/source": ("live/client", "streams/log_codec"),
+    "pipeline/source": ("live/client", "streams/config", "streams/log_codec"),
     "testing": ("live",),
     "lab": ("sim", "live", "pipeline"),
     "cli": ("lab", "dashboard"),

@@ -138,6 +138,24 @@ def test_many_are_published_together_and_a_repeat_is_stored_once() -> None:
     run(publishing())
 
 
+def test_a_name_that_nobody_reads_under_can_hold_what_is_after_a_position() -> None:
+    async def holding() -> None:
+        async with a_stream("a", "b", at=("a", "b")) as (_, network):
+            orders = network.stream("orders")
+            receipts = [await orders.publish({"n": n}, key=f"key{n}") for n in range(20)]
+            survey = {found["pubend"]: found["epoch"] for found in (await orders.survey())["pubends"]}
+            for at in (3, 9, 6):  # on, and back again
+                ticks = dict.fromkeys(survey, 0) | {receipt.pubend: receipt.tick for receipt in receipts[: at + 1]}
+                await orders.hold("spark", [(pubend, survey[pubend], tick) for pubend, tick in ticks.items()])
+                names = [found["names"][0] for found in (await orders.info(durable="spark"))["pubends"]]
+                assert sum(name["lag"] for name in names) == 19 - at
+            last = max(receipt.tick for receipt in receipts)
+            with pytest.raises(penstock.StreamRefused, match="still needed by 'spark'"):
+                await orders.trim(upto=last)
+
+    run(holding())
+
+
 def test_any_range_of_the_log_can_be_read_from_any_broker_as_often_as_one_likes() -> None:
     async def reading() -> None:
         async with a_stream("a", "b", "c", at=("a", "c")) as (brokers, network):
@@ -564,7 +582,7 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 
 
 STREAM = {
-    *("failed", "info", "name", "publish", "publish_many", "remove", "report", "slices", "subscribe"),
+    *("failed", "hold", "info", "name", "publish", "publish_many", "remove", "report", "slices", "subscribe"),
     *("survey", "trim", "verify"),
 }
 READER = {

@@ -414,6 +414,28 @@ def test_what_was_trimmed_is_a_loss_and_silence_is_none(orders: Orders) -> None:
     careless.stop()
 
 
+def test_a_durable_query_holds_what_it_has_not_done_with(orders: Orders) -> None:
+    orders.publish(*range(20))
+    reader = orders.following(startingOffsets="earliest", durable="spark", where="n >= 5", maxOffsetsPerTrigger=8)
+
+    def lag() -> int:
+        names = [found["names"][0] for found in orders.stream.info(durable="spark")["pubends"]]
+        return sum(name["lag"] for name in names)
+
+    start = reader.initialOffset()
+    assert lag() == 15
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    read = followed(reader, start, end)
+    assert lag() == 15, "a batch that is not committed may be wanted again"
+    reader.commit(end)
+    assert lag() == 15 - len(read)
+    with pytest.raises(penstock.StreamRefused, match="still needed by 'spark'"):
+        orders.stream.trim(upto=max(extent["last"] for extent in orders.stream.survey()["pubends"]))
+    reader.stop()
+    with pytest.raises(InvalidOption, match="is for queries that go on"):
+        orders.table(durable="spark")
+
+
 def test_a_checkpoint_of_something_else_is_refused(orders: Orders) -> None:
     orders.publish(1)
     reader, careless = orders.following(), orders.following(failOnDataLoss="false", startingOffsets="earliest")

@@ -116,6 +116,10 @@ class BlockingStream:
         kind = BlockingSharedSubscription if share else BlockingStreamSubscription
         return kind(self._network, made)
 
+    def hold(self, durable: str, positions: Iterable[Position], *, where: str = "TRUE") -> None:
+        """Let this durable name be done with everything up to these positions; the stream keeps what is after them."""
+        self._network._do(self._stream.hold(durable, positions, where=where))
+
     def report(self) -> PublisherReport:
         """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
         return self._network._look(self._stream.report)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import PenstockError, StreamRefused, UnknownStream, Unreachable
-from penstock.pipeline.source.offsets import PubendExtent
+from penstock.pipeline.source.offsets import Offsets, PubendExtent
 
 if TYPE_CHECKING:
     from penstock.live.client.blocking import BlockingNetwork
@@ -39,9 +39,11 @@ class StreamLink:
         """The stream; connects if need be, and raises Unreachable."""
         if self._network is None:
             from penstock.live.client.blocking import connect_blocking  # half a second; most of Spark's processes plan
+            from penstock.streams.config import StreamsClientConfig
 
             within = self._give_up_after if self._known else FIRST_CONTACT
-            self._network = connect_blocking(self._servers, connect_within=within).open()
+            held = StreamsClientConfig(window=1)  # who holds a name reads nothing under it
+            self._network = connect_blocking(self._servers, connect_within=within, streams=held).open()
         return self._network.stream(self.stream)
 
     def close(self) -> None:
@@ -59,6 +61,11 @@ class StreamLink:
             number = int(one.pop("pubend").rpartition("/")[2])
             found[number] = PubendExtent(**one | {"marks": tuple(one["marks"])})
         return dict(sorted(found.items()))
+
+    def hold(self, durable: str, offsets: Offsets, where: str) -> None:
+        """Let the stream keep what is not read, under this name."""
+        at = [(f"{self.stream}/{number}", place.epoch, place.tick - 1) for number, place in offsets.items()]
+        self._tried(lambda: self.log.hold(durable, at, where=where))
 
     def _tried(self, ask: Callable[[], T]) -> T:
         deadline = time.monotonic() + self._give_up_after

@@ -19,7 +19,7 @@ SOURCE = (
     *CONNECTION,
     *("where", "startingOffsets", "startingOffsetsByTimestamp", "endingOffsets", "minPartitions", "failOnDataLoss"),
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "includeHeaders"),
-    *("onTypeMismatch",),
+    *("onTypeMismatch", "durable"),
 )
 SINK = (*CONNECTION, "idColumn")
 OF_SPARK = ("checkpointlocation", "path")  # which Spark itself passes on; a path says nothing to us
@@ -61,6 +61,7 @@ class SourceOptions:
     bytes_max: int = 0
     headers: bool = False
     misfit_is_error: bool = False
+    durable: str = ""  # the name under which the stream keeps what is not read; empty: it does not wait
     give_up_after: float = 60.0
 
 
@@ -141,6 +142,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         bytes_max=given.number("maxBytesPerTrigger"),
         headers=given.yes("includeHeaders", False),
         misfit_is_error=mismatch == "error",
+        durable=given.text("durable"),
         give_up_after=given.seconds("giveUpAfter", 60.0),
     )
 

@@ -137,6 +137,8 @@ class BatchReader(StreamRange, DataSourceReader):
         ):
             if limit:
                 raise InvalidOption(name, "is for queries that go on (readStream)")
+        if options.durable:
+            raise InvalidOption("durable", "is for queries that go on (readStream); a batch reads what is there")
         if options.ending == EARLIEST:
             raise InvalidOption("endingOffsets", "is earliest; a batch that ends at the beginning has nothing to read")
 
@@ -177,7 +179,13 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         extents = self._survey()
         place = self._options.starting or LATEST
-        return to_json(self._options.stream, placed(self._options, "startingOffsets", place, extents))
+        begin = placed(self._options, "startingOffsets", place, extents)
+        self._hold(begin)
+        return to_json(self._options.stream, begin)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done with, for good."""
+        self._hold(from_json(self._options.stream, end))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Spark hands it back; what counts are the options, unless it says to read everything."""
@@ -226,6 +234,10 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
     def __getstate__(self) -> dict[str, Any]:
         """Readers travel to other processes; a connection does not."""
         return {**self.__dict__, "_link": None}
+
+    def _hold(self, offsets: Offsets) -> None:
+        if self._options.durable:
+            self._opened().hold(self._options.durable, offsets, self._options.where)
 
     def _begun(self, begin: Offsets) -> Offsets:
         """Where a batch begins that was to begin here, in what is kept; a loss is said."""
