@@ -12,6 +12,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.datasource import (
     DataSourceStreamReader,
     EqualTo,
@@ -48,7 +49,7 @@ from penstock.pipeline.source import connection
 from penstock.pipeline.source.columns import HEADERS, Columns, check_schema, default_schema
 from penstock.pipeline.source.data_source import PenstockSource
 from penstock.pipeline.source.offsets import DataLoss
-from penstock.pipeline.source.options import SINK, SOURCE, sink_options, source_options
+from penstock.pipeline.source.options import BEST_EFFORT, SINK, SOURCE, sink_options, source_options
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
 from penstock.pipeline.source.writing import check_written_schema, written
@@ -127,7 +128,7 @@ def test_options_are_read_in_any_case_and_have_kafkas_names() -> None:
 
 def test_the_page_names_every_option_and_column() -> None:
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text().partition("\n## Streams as tables\n")[2]
-    for name in {*SOURCE, *SINK}:
+    for name in {*SOURCE, *SINK, *BEST_EFFORT} - {"subscribe"}:
         assert f"`{name}`" in page
     columns = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", page.partition("| option")[0], flags=re.MULTILINE))
     assert columns == {field.name: field.dataType.simpleString() for field in default_schema(True)}
@@ -456,6 +457,35 @@ def test_a_checkpoint_of_something_else_is_refused(orders: Orders) -> None:
         closed.stop()
     with pytest.raises(InvalidOption, match="is for batches"):
         orders.following(endingOffsets="earliest")
+
+
+def test_a_best_effort_subscription_is_a_source_for_what_comes(orders: Orders) -> None:
+    given = {"servers": orders.options()["servers"], "subscribe": "news > 0"}
+    source = PenstockSource(given)
+    with pytest.raises(PySparkNotImplementedError):
+        source.streamReader(SYMBOLS)
+    reader = source.simpleStreamReader(parse_ddl("news bigint, offset bigint, stream string"))
+    start = reader.initialOffset()
+    assert reader.read(start)[1] == start
+    with penstock.connect_blocking(given["servers"]) as network:
+        for number in (1, 0, 2):
+            network.publish({"news": number})
+        rows: list[dict[str, Any]] = []
+        end = start
+        while len(rows) < 2:
+            batches, end = reader.read(end)
+            rows += [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["news"], row["stream"]) for row in rows] == [(1, None), (2, None)]
+    assert rows[0]["offset"] < rows[1]["offset"]
+    assert end == {"messages": 2}
+    assert list(reader.readBetweenOffsets(start, end)) == [], "at most once"
+    assert reader._network is not None
+    reader._network.close()
+    for wrong, words in (({"stream": "orders"}, "with a stream, say where"), ({"where": "x"}, "no such option")):
+        with pytest.raises(InvalidOption, match=words):
+            PenstockSource(given | wrong).schema()
+    with pytest.raises(InvalidOption, match="is for queries that go on"):
+        source.reader(SYMBOLS)
 
 
 # Writers.

@@ -175,8 +175,8 @@ class Stream:
     async def hold(self, durable: str, positions: Iterable[Position], *, where: str = "TRUE") -> None:
         """Let this durable name be done with everything up to these positions; the stream keeps what is after them.
 
-        Say one for each pubend. It is for whoever keeps its own positions and reads by `slices`: retention waits for the
-        name as for any reader's. A reader of the name loses its place. Returns when it is on disk at all pubends.
+        Say one for each pubend. For whoever keeps its own positions and reads by `slices`: retention waits for the name
+        as for any reader's. A reader of the name loses its place. Returns when it is on disk at all pubends.
         """
         given = _checked_positions(positions, self.name)
         async with self.subscribe(where, durable=durable, ack="manual", takeover=True, positions=given) as reader:

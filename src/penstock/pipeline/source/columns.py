@@ -116,7 +116,7 @@ class Columns:
                 case "value":
                     column = pa.array([message.body for message in messages], target.type)
                 case "stream":
-                    column = pa.repeat(pa.scalar(self._stream, target.type), rows)
+                    column = pa.repeat(pa.scalar(self._stream or None, target.type), rows)
                 case "partition":
                     column = pa.repeat(pa.scalar(number, target.type), rows)
                 case "offset" | "timestamp":

@@ -21,6 +21,7 @@ SOURCE = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "includeHeaders"),
     *("onTypeMismatch", "durable"),
 )
+BEST_EFFORT = ("servers", "subscribe", "includeHeaders", "onTypeMismatch")
 SINK = (*CONNECTION, "idColumn")
 OF_SPARK = ("checkpointlocation", "path")  # which Spark itself passes on; a path says nothing to us
 MISMATCHES = ("null", "error")
@@ -121,17 +122,40 @@ class Given:
         return value
 
 
-def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """What a read is asked for; raises InvalidOption."""
-    given = Given(options, SOURCE)
+def is_best_effort(options: Mapping[str, str]) -> bool:
+    """Whether a subscription is asked for, and no stream."""
+    return any(name.lower() == "subscribe" for name in options)
+
+
+def best_effort_options(options: Mapping[str, str]) -> SourceOptions:
+    """What a best-effort subscription is asked for; raises InvalidOption."""
+    if any(name.lower() == "stream" for name in options):
+        raise InvalidOption("subscribe", "is for messages that no stream stores; with a stream, say where")
+    given = Given(options, BEST_EFFORT)
+    return SourceOptions(
+        servers=given.needed("servers", "penstock://127.0.0.1:7420"),
+        stream="",
+        where=one_line_where("subscribe", given.needed("subscribe", "symbol = 'IBM'")),
+        headers=given.yes("includeHeaders", False),
+        misfit_is_error=_misfit_is_error(given),
+    )
+
+
+def _misfit_is_error(given: Given) -> bool:
     mismatch = given.text("onTypeMismatch", "null").lower()
     if mismatch not in MISMATCHES:
         raise InvalidOption("onTypeMismatch", f"is '{mismatch}'; say null or error")
+    return mismatch == "error"
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """What a read is asked for; raises InvalidOption."""
+    given = Given(options, SOURCE)
     stream = given.needed("stream", "orders")
     return SourceOptions(
         servers=given.needed("servers", "penstock://127.0.0.1:7420"),
         stream=stream,
-        where=one_line_where(given.text("where", "TRUE")),
+        where=one_line_where("where", given.text("where", "TRUE")),
         starting=_starting(given, stream),
         ending=_place(given, "endingOffsets", stream) or LATEST,
         partitions_min=given.number("minPartitions", 1),
@@ -141,7 +165,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         trigger_delay=given.seconds("maxTriggerDelay", TRIGGER_DELAY),
         bytes_max=given.number("maxBytesPerTrigger"),
         headers=given.yes("includeHeaders", False),
-        misfit_is_error=mismatch == "error",
+        misfit_is_error=_misfit_is_error(given),
         durable=given.text("durable"),
         give_up_after=given.seconds("giveUpAfter", 60.0),
     )
@@ -158,14 +182,14 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-def one_line_where(where: str) -> str:
+def one_line_where(option: str, where: str) -> str:
     """The text, if it is a predicate; raises InvalidOption, with the place of the mistake."""
     try:
         parse_predicate(where)
     except PredicateSyntaxError as error:
-        raise InvalidOption("where", f"{error.problem}, at character {error.position + 1} of: {where}") from None
+        raise InvalidOption(option, f"{error.problem}, at character {error.position + 1} of: {where}") from None
     except InvalidPredicate as error:
-        raise InvalidOption("where", str(error)) from None
+        raise InvalidOption(option, str(error)) from None
     return where
 
 
