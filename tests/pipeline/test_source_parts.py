@@ -53,7 +53,7 @@ from penstock.pipeline.source.options import BEST_EFFORT, SINK, SOURCE, sink_opt
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
 from penstock.pipeline.source.writing import check_written_schema, written
-from penstock.streams.log_codec import VERSION, LogEntry, encode, packed_ticks
+from penstock.streams.log_codec import VERSION, LogEntry, decode, encode, packed_ticks
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
 NEEDED = {"servers": "penstock://127.0.0.1:7420", "stream": "orders"}
@@ -179,6 +179,14 @@ def test_without_a_schema_all_that_there_is_of_a_message_is_there() -> None:
     assert dict(row["attributes"]) == {"symbol": "IBM", "price": "1.5", "hot": "true", "n": "7"}
     headers = {header["key"]: header["value"] for header in row["headers"]}
     assert headers == {"publisher": b"p", "incarnation": b"1", "count": b"1", "publication_id": b"id1"}
+
+
+def test_entries_of_logs_that_kept_no_key_are_read() -> None:
+    message = make_message(Identity("p", 1, 1), {"n": 5})
+    entry = encode((VERSION, "id", message))
+    assert decode(entry, LogEntry) == LogEntry(VERSION, "id", message, "")
+    columns = Columns(parse_ddl("n bigint, key string"), "orders", misfit_is_error=False)
+    assert columns.batch(0, packed_ticks([1]), entry).to_pylist() == [{"n": 5, "key": None}]
 
 
 def test_a_key_that_is_the_id_of_its_message_is_none() -> None:
