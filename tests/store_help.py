@@ -16,6 +16,7 @@ from penstock.kernel.storage import (
     Drop,
     Extent,
     Get,
+    Measure,
     Names,
     Operation,
     Put,
@@ -76,8 +77,13 @@ def random_operation(random: Random, key: int) -> Operation:
             return Trim(random.choice((-3, random.randrange(key + 5), random.randrange(key + 1), 2**80)))
         case 4:
             return Put(random.choice(names), random.randbytes(random.randrange(4)))
-        case 5:
+        case 5 if random.random() < 0.5:
             return Extent()
+        case 5:
+            ends = (-3, 0, random.randrange(key + 1), random.randrange(key + 1), 2**80)
+            most = (-1, 0, 1, 5, 2**80)
+            first, last = random.choice(ends), random.choice(ends)
+            return Measure(first, last, random.choice(most), random.choice(most), random.choice((-1, 1, 3, 2**80)))
         case 6:
             return Names()
         case 7 if random.random() < 0.1:

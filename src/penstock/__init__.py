@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.streams.client_publishing import PublisherReport
     from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.streams.config import StreamsClientConfig
-    from penstock.streams.message import StreamMessage
+    from penstock.streams.message import StreamMessage, StreamSlice
     from penstock.transport.config import TransportConfig
     from penstock.transport.flow_query import Slowdown
     from penstock.transport.sender.rate_limiter import FlowReport
@@ -103,6 +103,7 @@ __all__ = [
     "StreamGap",
     "StreamMessage",
     "StreamRefused",
+    "StreamSlice",
     "StreamSlowdown",
     "StreamSubscription",
     "StreamsClientConfig",
@@ -150,6 +151,7 @@ _PLACES = {
     "StreamGap": "errors",
     "StreamMessage": "streams.message",
     "StreamRefused": "errors",
+    "StreamSlice": "streams.message",
     "SharedSubscription": "live.client.shared_subscription",
     "StreamSlowdown": "streams.client_slowdowns",
     "StreamSubscription": "live.client.stream_subscription",

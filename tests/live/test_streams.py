@@ -117,6 +117,71 @@ def test_a_key_chooses_the_pubend_and_order_holds_within_it() -> None:
     run(keyed())
 
 
+def test_many_are_published_together_and_a_repeat_is_stored_once() -> None:
+    async def publishing() -> None:
+        async with a_stream("a", "b", at=("a", "b")) as (_, network):
+            orders = network.stream("orders")
+            many = [({"n": n}, b"", f"key{n}", f"id{n}") for n in range(5_000)]
+            receipts = await orders.publish_many(many[:3_000])
+            again = await orders.publish_many(iter(many))
+            assert again[:3_000] == receipts
+            assert len({(receipt.pubend, receipt.tick) for receipt in again}) == 5_000
+            extents = (await orders.survey())["pubends"]
+            assert sum(found["entries"] for found in extents) == 5_000
+            with pytest.raises(penstock.InvalidMessage):
+                await orders.publish_many([({"n": 1}, b"", "", ""), ({"n": object()}, b"", "", "")])
+            with pytest.raises(penstock.StreamRefused, match="id1"):
+                await orders.publish_many([({"n": -1}, b"", "key1", "id1"), ({"n": 2}, b"", "key2", "id2")])
+            with pytest.raises(penstock.UnknownStream):
+                await network.stream("odrers").publish_many(many)
+
+    run(publishing())
+
+
+def test_a_name_that_nobody_reads_under_can_hold_what_is_after_a_position() -> None:
+    async def holding() -> None:
+        async with a_stream("a", "b", at=("a", "b")) as (_, network):
+            orders = network.stream("orders")
+            receipts = [await orders.publish({"n": n}, key=f"key{n}") for n in range(20)]
+            survey = {found["pubend"]: found["epoch"] for found in (await orders.survey())["pubends"]}
+            for at in (3, 9, 6):  # on, and back again
+                ticks = dict.fromkeys(survey, 0) | {receipt.pubend: receipt.tick for receipt in receipts[: at + 1]}
+                await orders.hold("spark", [(pubend, survey[pubend], tick) for pubend, tick in ticks.items()])
+                names = [found["names"][0] for found in (await orders.info(durable="spark"))["pubends"]]
+                assert sum(name["lag"] for name in names) == 19 - at
+            last = max(receipt.tick for receipt in receipts)
+            with pytest.raises(penstock.StreamRefused, match="still needed by 'spark'"):
+                await orders.trim(upto=last)
+
+    run(holding())
+
+
+def test_any_range_of_the_log_can_be_read_from_any_broker_as_often_as_one_likes() -> None:
+    async def reading() -> None:
+        async with a_stream("a", "b", "c", at=("a", "c")) as (brokers, network):
+            orders = network.stream("orders")
+            for n in range(20):
+                await orders.publish({"n": n}, key=f"key{n}")
+            survey = {found["pubend"]: found for found in (await orders.survey())["pubends"]}
+            assert sum(found["entries"] for found in survey.values()) == 20
+            for _ in range(2):
+                count = 0
+                for pubend, found in survey.items():
+                    part = {"epoch": found["epoch"], "first": 0, "last": found["last"]}
+                    async for read in orders.slices(pubend, where="n >= 5", **part):
+                        assert (read.upto, read.gone) == (found["last"], 0)
+                        count += sum(message.attributes["n"] >= 5 for message in read.messages())
+                assert count == 15
+                await brokers.crash("b")  # on the way to the first pubend
+                await brokers.start("b")
+            with pytest.raises(penstock.StreamRefused, match="made anew"):
+                await anext(orders.slices("orders/0", epoch=1, first=0, last=1))
+            with pytest.raises(penstock.UnknownStream):
+                await network.stream("odrers").survey()
+
+    run(reading())
+
+
 def test_publishing_waits_for_a_broker_that_comes_back() -> None:
     async def waiting() -> None:
         async with a_stream("a", "b") as (brokers, network):
@@ -516,7 +581,10 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 # Without async.
 
 
-STREAM = {"failed", "info", "name", "publish", "remove", "report", "subscribe", "trim", "verify"}
+STREAM = {
+    *("failed", "hold", "info", "name", "publish", "publish_many", "remove", "report", "slices", "subscribe"),
+    *("survey", "trim", "verify"),
+}
 READER = {
     *("ack", "close", "durable", "in_force_after", "lag", "number", "open", "options", "positions", "report"),
     *("stream", "take", "where"),

@@ -1,6 +1,7 @@
 """`penstock demo`: a network on real sockets, its traces, the pipeline on Spark over them, and a report.
 
-The first thing to try. With `--sim` the same network runs in the simulator, where its faults strike too.
+The first thing to try. With `--sim` the same network runs in the simulator, where its faults strike too. With `--spark`
+Spark follows the stream of orders while the network runs, and lands it in a table.
 
 Where two clients want the same and only one of them asks for order or recovery, a table puts these twins side by side:
 what the transport does, and what it costs. Where two publishers send the same amount over equally narrow ways and only
@@ -11,6 +12,7 @@ numbers, here and on the page, are those of the pipeline's tables (`lab/pages/ru
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,14 +22,20 @@ from penstock.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from penstock.lab.pages.run_numbers import RunNumbers
+    from penstock.pipeline.source.landing import Landing
     from penstock.scenario.spec import Scenario
     from penstock.sim.run import RunResult
+
+LANDED = "orders"  # the stream that Spark follows, if it is to
 
 
 def demo_command(
     file: Annotated[Path, typer.Argument(help="A network file.")] = Path("networks/town.toml"),
     seed: Annotated[int, typer.Option(help="Decides everything random.")] = 7,
     simulated: Annotated[bool, typer.Option("--sim", help="In the simulator instead of on sockets.")] = False,
+    spark_too: Annotated[
+        bool, typer.Option("--spark", help="Let Spark land the orders in a table while it runs.")
+    ] = False,
     runs: Annotated[Path, typer.Option("--runs", help="Where the run is kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on one line instead of tables.")] = False,
 ) -> None:
@@ -45,7 +53,12 @@ def demo_command(
 
     scenario = read_scenario(file)
     folder = runs / "demo" / ("simulated" if simulated else "live")
-    result = _simulated(folder, scenario, seed) if simulated else _live(folder, scenario, seed)
+    if spark_too and simulated:
+        raise typer.BadParameter("Spark follows a network that runs; leave --sim out")
+    if spark_too and not any(stream.name == LANDED for stream in scenario.stream):
+        raise typer.BadParameter(f"{file} has no stream '{LANDED}' to land")
+    landing = _landing(folder) if spark_too else None
+    result = _simulated(folder, scenario, seed) if simulated else _live(folder, scenario, seed, landing)
     with progress_bar("starting Spark") as advance:
         spark = spark_session(fast=True)
         advance(0.1, "measuring")
@@ -62,12 +75,17 @@ def demo_command(
             "narrow": [pair.as_json() for pair in numbers.narrow],
             "report": str(report),
         }
+        if landing is not None:
+            found["landed"] = {"table": str(landing.table), "rows": landing.rows, "batches": landing.batches}
         typer.echo(json.dumps({**summary(result), **found}))
     else:
         show_numbers(numbers)
         if simulated:
             _show_checkers(scenario, result)
         typer.echo(f"Spark {spark.version}, {java_in_use()}; measures as Parquet in {folder / 'metrics'}")
+        if landing is not None:
+            landed = f"{landing.rows:,} orders in {landing.batches} batches"
+            typer.echo(f"{landed} landed in {landing.table}, as Parquet, while the network ran")
         typer.echo(f"open {report} in a browser")
     if result.problems or measured.failed:
         raise typer.Exit(1)
@@ -80,7 +98,19 @@ def _simulated(folder: Path, scenario: Scenario, seed: int) -> RunResult:
         return simulate_into(folder, scenario, seed, progress=advance)[1]
 
 
-def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
+def _landing(folder: Path) -> Landing:
+    """A query that takes in the orders; the table of an earlier run is gone with that run."""
+    from penstock.pipeline.session import spark_session
+    from penstock.pipeline.source.landing import Landing
+
+    with progress_bar("starting Spark") as advance:
+        advance(0.5)
+        landed = folder.with_name(f"{folder.name}-landed")
+        shutil.rmtree(landed, ignore_errors=True)
+        return Landing(spark_session(fast=True), LANDED, landed)
+
+
+def _live(folder: Path, scenario: Scenario, seed: int, landing: Landing | None) -> RunResult:
     from penstock.cli.live import as_run, tell_not_applied
     from penstock.live.broker.applied import not_applied
     from penstock.live.emulation.scenario_run import run_live
@@ -88,7 +118,7 @@ def _live(folder: Path, scenario: Scenario, seed: int) -> RunResult:
     typer.echo(f"{len(scenario.broker)} broker processes, {scenario.duration:g} s of traffic ...", err=True)
     tell_not_applied(not_applied(scenario, emulated=True))
     with progress_bar(f"running {scenario.name} on sockets") as advance:
-        result, _ = run_live(scenario, seed, folder=folder, progress=advance)
+        result, _ = run_live(scenario, seed, folder=folder, progress=advance, follower=landing)
     return as_run(scenario, seed, result)
 
 

@@ -46,6 +46,8 @@ from penstock.kernel.storage import (
     Extent,
     Get,
     LogExtent,
+    Measure,
+    Measured,
     Names,
     NamesFound,
     Operation,
@@ -186,6 +188,8 @@ class Areas:
                 return self._read(here, first, last, count)
             case Trim(upto):
                 return self._trim(here, upto)
+            case Measure():
+                return self._measure(here, operation)
             case Put(name, value):
                 return self._put(here, name, value)
             case Get(name):
@@ -273,6 +277,47 @@ class Areas:
         if bool(kept) != bool(first):
             raise Damaged(f"something is missing behind entry {here.trimmed.key}")
         return LogExtent(first, here.last.key, here.last.total - here.trimmed.total, kept)
+
+    def _measure(self, here: _Area, asked: Measure) -> StorageResult:
+        self._write(here)
+        first, last = max(asked.first, here.trimmed.key + 1), min(asked.last, KEY_MAX)
+        if first > last:
+            return Measured((last,), 0, 0)
+        before, end = self._place(here, first - 1), self._place(here, last)
+        number, total = before.number + max(1, asked.entries_max), before.total + asked.bytes_max
+        if end.number > number or end.total > total:
+            last, end = self._furthest(here, first - 1, last, number, total, surely=before.number + 1)
+        entries = end.number - before.number
+        parts = max(1, min(asked.parts, storage.MARKS_MAX, entries))
+        wanted = [before.number + entries * part // parts for part in range(1, parts)]
+        marks = [self._furthest(here, first - 1, last, number)[1].key for number in wanted]
+        return Measured((*marks, last), entries, end.total - before.total)
+
+    def _furthest(
+        self, here: _Area, low: int, high: int, number: int, total: int = KEY_MAX, *, surely: int = 0
+    ) -> tuple[int, Place]:
+        """The highest key from `low` to `high` up to which there are no more entries and bytes, and its place.
+
+        Entry number `surely` counts in any case.
+        """
+        found = self._place(here, low)
+        while low < high:
+            middle = (low + high + 1) // 2
+            place = self._place(here, middle)
+            if place.number <= number and (place.total <= total or place.number <= surely):
+                low, found = middle, place
+            else:
+                high = place.key - 1
+        return low, found
+
+    def _place(self, here: _Area, upto: int) -> Place:
+        """Where the log stands behind its last entry up to this key."""
+        if upto >= here.last.key:
+            return here.last
+        found = self._blocks.highest(here.name, upto) if upto > here.trimmed.key else None
+        if found is None or found[0] <= here.trimmed.key:  # what was trimmed may be there for a while
+            return here.trimmed
+        return open_entry(here.seed, *found).place
 
     def _write(self, here: _Area) -> None:
         if here.waiting:

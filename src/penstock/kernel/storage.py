@@ -12,6 +12,7 @@ log "orders/0". Entries have keys that grow; the service chooses them, from 1 on
     Read(first, last, count)   -> Entries(entries with first <= key <= last in order, complete)
     Trim(upto)                 -> Stored(): nothing up to this key is needed any more
     Extent()                   -> LogExtent(first, last, bytes, entries)
+    Measure(first, last, ...)  -> Measured(marks, entries, bytes): how much is there, and keys that cut it into parts
     Put(name, value)           -> Stored(); an empty value removes the name
     Get(name)                  -> Value(value), empty if there is none
     Names()                    -> NamesFound(names): which have a value
@@ -22,12 +23,14 @@ A failure may pass, for example a full disk; not so if it is `damaged`: somethin
 more, or not as it was. From then on nothing is changed in the area, and nothing deleted; what is whole may still be
 read, and the whole area can be dropped. Other areas go on.
 
-Bounds: `ENTRY_BYTES_MAX`, `VALUES_MAX`, `AREAS_MAX`; of one answer `READ_MAX` and `READ_BYTES_MAX`.
+Bounds: `ENTRY_BYTES_MAX`, `VALUES_MAX`, `AREAS_MAX`; of one answer `READ_MAX`, `READ_BYTES_MAX` and `MARKS_MAX`.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from penstock.kernel.log_entry import KEY_MAX
 
 Ticket = int
 
@@ -37,6 +40,7 @@ VALUES_MAX = 10_000  # names of one area
 AREAS_MAX = 10_000  # of one node
 READ_MAX = 10_000  # entries of one answer
 READ_BYTES_MAX = 8 << 20  # and about so many bytes
+MARKS_MAX = 64  # parts of one measurement
 
 
 class Append(Struct, frozen=True):
@@ -63,6 +67,20 @@ class Extent(Struct, frozen=True):
     """How long the log is."""
 
 
+class Measure(Struct, frozen=True):
+    """How much there is from `first` to `last`, both included, without reading it; and where to cut it.
+
+    What is measured ends early if it would have more entries or bytes than these, but never before the first entry. It
+    is then cut into so many parts of about as many entries each; MARKS_MAX at most.
+    """
+
+    first: int
+    last: int
+    entries_max: int = KEY_MAX
+    bytes_max: int = KEY_MAX
+    parts: int = 1
+
+
 class Put(Struct, frozen=True):
     """Keep a value under a name; an empty value removes it."""
 
@@ -84,7 +102,7 @@ class Drop(Struct, frozen=True):
     """Delete the area: its log and its values."""
 
 
-Operation = Append | Read | Trim | Extent | Put | Get | Names | Drop
+Operation = Append | Read | Trim | Extent | Measure | Put | Get | Names | Drop
 
 
 class Appended(Struct, frozen=True):
@@ -110,6 +128,17 @@ class LogExtent(Struct, frozen=True):
     entries: int
 
 
+class Measured(Struct, frozen=True):
+    """Keys that grow, one for each part and the last tick of it; and how much there is up to the last of them.
+
+    There are fewer parts than were asked for if there are fewer entries, and one without any entry.
+    """
+
+    marks: tuple[int, ...]
+    entries: int
+    bytes: int
+
+
 class Stored(Struct, frozen=True):
     """The change is on disk."""
 
@@ -133,7 +162,7 @@ class StorageFailed(Struct, frozen=True):
     damaged: bool = False
 
 
-StorageResult = Appended | Entries | LogExtent | Stored | Value | NamesFound | StorageFailed
+StorageResult = Appended | Entries | LogExtent | Measured | Stored | Value | NamesFound | StorageFailed
 
 
 class Ask(Struct, frozen=True):

@@ -3,8 +3,8 @@
     hosting      the pubends of this broker (publisher-hosting broker, PHB, in 001)
     relays       for each pubend that somebody here or behind us wants: what is known of it (intermediate, IB)
     edge         durable subscriptions of our clients (subscriber-hosting, SHB); share_edge, members of shared names
-    publishing   publications of our clients on their way to a pubend
-    commands     add, ls, info, trim, rm, verify
+    publishing   publications of our clients on their way to a pubend; reads, slices of the log on their way back
+    commands     add, ls, info, trim, rm, verify, survey
     directory    who hosts what
 
 A broker plays all these roles at once. Packets between two brokers that are not neighbours travel in `Routed`, hop by
@@ -33,7 +33,7 @@ from penstock.streams.config import StreamsConfig
 from penstock.streams.controls import Controls
 from penstock.streams.directory import Directory
 from penstock.streams.edge import Edge
-from penstock.streams.hosting import Hosting, Made
+from penstock.streams.hosting import Hosting, declared_at, not_hosted
 from penstock.streams.packets import (
     BROKER_PACKETS,
     FROM_CLIENT,
@@ -46,6 +46,7 @@ from penstock.streams.packets import (
     DurableSubscribe,
     ForPubend,
     Item,
+    LogSlice,
     Payload,
     Progress,
     ProgressStored,
@@ -53,6 +54,7 @@ from penstock.streams.packets import (
     PublishRequest,
     PublishStored,
     PublishWaits,
+    ReadLog,
     Register,
     Registered,
     Renew,
@@ -72,6 +74,7 @@ from penstock.streams.packets import (
 )
 from penstock.streams.pubend import Forgotten, Pubend
 from penstock.streams.publishing import Publishing
+from penstock.streams.read_requests import ReadRequests
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
 from penstock.streams.share_edge import ShareEdge
@@ -105,7 +108,7 @@ class StreamBroker:
         self._refreshing = False
         self._links_up: dict[Link, None] = {}
         self._greeted: dict[Link, None] = {}  # neighbours that have told us their adverts
-        declared = _declared_at(context.name, self._config)
+        declared = declared_at(context.name, self._config)
         if declared and not context.has_storage:
             problem = f"stream '{declared[0][0]}' has a pubend at broker '{context.name}', which stores nothing"
             raise NotPossibleHere(problem, "give the broker a folder to store in (--data)")
@@ -133,6 +136,7 @@ class StreamBroker:
             name_of=self._directory.name_of,
         )
         self._publishing = Publishing(self)
+        self._reads = ReadRequests(self)
         self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
         self._from_neighbours: dict[type[Packet], Callable[..., list[Effect]]] = {
@@ -174,6 +178,7 @@ class StreamBroker:
         self._greeted.pop(link, None)
         effects = self._edge.link_down(link, now=now)
         self._publishing.link_down(link)
+        self._reads.link_down(link)
         self._commands.link_down(link)
         self._relays.link_down(link, now=now)
         return effects + self._look(now)
@@ -227,6 +232,8 @@ class StreamBroker:
                 return self._share_edge.settle(packet, link, now=now)
             case DurableLeave():
                 return self._edge.leave(link, packet.subscription, now=now)
+            case ReadLog():
+                return self._reads.ask(packet, link, now=now)
             case StreamCommand():
                 return self._commands.receive(packet, link, now=now)
         raise AssertionError(f"no handler for {type(packet).__name__}")
@@ -285,6 +292,8 @@ class StreamBroker:
                 return self._share_edge.handed_out(payload)
             case VerdictsStored():
                 return self._share_edge.stored(payload)
+            case LogSlice():
+                return self._reads.answered(payload)
             case CommandAnswer():
                 return self._commands.answered(payload)
             case Command():
@@ -295,7 +304,8 @@ class StreamBroker:
     def _for_pubend(self, payload: ForPubend, origin: BrokerId, now: float) -> list[Effect]:
         pubend = self._hosting.pubends.get(payload.pubend)
         if pubend is None:
-            return self._no_pubend(payload, origin, now)
+            refusal = not_hosted(payload)
+            return [] if refusal is None else self.send_to(origin, refusal, now=now)
         match payload:
             case PublishRequest():
                 self._published[pubend.name] = pubend
@@ -310,18 +320,8 @@ class StreamBroker:
                 return pubend.progress(payload, origin, now=now)
             case Verdicts():
                 return pubend.verdicts(payload, origin, now=now)
-
-    def _no_pubend(self, payload: Payload, origin: BrokerId, now: float) -> list[Effect]:
-        """Somebody takes us for the host of a pubend that we do not have, or have not opened yet."""
-        if isinstance(payload, PublishRequest):
-            problem = f"{payload.pubend} is not at this broker, or not open yet"
-            answer = PublishAnswer(payload.request, payload.pubend, 0, problem, True)
-            return self.send_to(origin, answer, now=now)
-        if isinstance(payload, Register):
-            problem = f"{payload.pubend} is not at this broker, or not open yet"
-            refusal = Registered(payload.request, payload.pubend, payload.name, problem=problem, again=True)
-            return self.send_to(origin, refusal, now=now)
-        return []
+            case ReadLog():
+                return pubend.read_log(payload, origin, now=now)
 
     def _command(self, command: Command, origin: BrokerId, now: float) -> list[Effect]:
         if command.verb == "add":
@@ -488,12 +488,3 @@ class StreamBroker:
             )
 
         return make
-
-
-def _declared_at(broker: str, config: StreamsConfig) -> Made:
-    return [
-        (stream, number, len(hosts))
-        for stream, hosts in config.declared.items()
-        for number, host in enumerate(hosts)
-        if host == broker
-    ]

@@ -46,6 +46,7 @@ from penstock.kernel.trace import InputRefused
 from penstock.streams.client_slowdowns import Slowdowns, StreamSlowdown
 from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig
 from penstock.streams.packets import (
+    KEY_CHARACTERS_MAX,
     PUBLICATION_ID_BYTES_MAX,
     STREAM_NAME_BYTES_MAX,
     StreamPublish,
@@ -63,7 +64,6 @@ IN_FLIGHT_MAX = 256
 IN_FLIGHT_BYTES_MAX = 4 << 20
 UNANSWERED_MAX = 10_000
 UNANSWERED_BYTES_MAX = 64 << 20
-KEY_CHARACTERS_MAX = 256
 RETRY_GRAIN = 0.01  # seconds: whoever rings looks at all that is not answered
 
 

@@ -1,8 +1,8 @@
 """Streams in a client's node: the application's verbs, and what the home broker answers.
 
-Three parts stand behind it: what is published (`client_publishing`), the durable subscriptions (`durable_reader`, one
-machine for each) and commands (`client_commands`). All go on by themselves when the connection is lost and another
-broker is found: nothing here belongs to a connection but what is under way on it.
+Four parts stand behind it: what is published (`client_publishing`), the durable subscriptions (`durable_reader`, one
+machine for each), slices of the log (`client_reads`) and commands (`client_commands`). All go on by themselves when the
+connection is lost and another broker is found: nothing here belongs to a connection but what is under way on it.
 
 Besides the verbs that all services share there are those of a reader: `taken` and `acknowledge` (`settle`, if the name
 is shared), `present` before it
@@ -27,6 +27,7 @@ from penstock.kernel.timers import Key
 from penstock.kernel.trace import InputRefused
 from penstock.streams.client_commands import StreamCommands
 from penstock.streams.client_publishing import PublisherReport, StreamPublisher
+from penstock.streams.client_reads import StreamReads
 from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig, StreamSubscriptionOptions
 from penstock.streams.durable_options import DurableRequest, check_positions, durable_request
 from penstock.streams.durable_reader import DurableReader, DurableReport
@@ -36,6 +37,7 @@ from penstock.streams.packets import (
     DurableAnswer,
     DurableEnded,
     Handout,
+    LogSlice,
     Position,
     ShareDelivery,
     ShareSettled,
@@ -72,6 +74,7 @@ class StreamClient:
             context.name, self._config, context.timers, context.lane, traced=context.traced
         )
         self._commands = StreamCommands(context.timers, self._config.command_within)
+        self._reads = StreamReads(context.timers, self._config)
         self._home: Link | None = None
         self._readers: dict[int, DurableReader] = {}
         self._presented: dict[int, tuple[Position, ...]] = {}
@@ -202,12 +205,18 @@ class StreamClient:
         """Likewise: nothing of ours is subscribed to by best effort."""
         return []
 
-    # Commands.
+    # Slices of the log, and commands.
+
+    def read(
+        self, pubend: str, epoch: int, first: Tick, last: Tick, where: str, *, ticket: Ticket, now: float
+    ) -> list[Effect]:
+        """Ask for what matches in a range of ticks; the ticket is answered with the first slice of it."""
+        return self._reads.read(pubend, epoch, first, last, where, ticket=ticket, now=now)
 
     def command(
         self, verb: str, stream: str, arguments: Mapping[str, Any], *, ticket: Ticket, now: float
     ) -> list[Effect]:
-        """Ask for add, ls, info, trim, rm or verify; the ticket is answered with `Reported`, or Refused."""
+        """Ask for add, ls, info, trim, rm, survey or verify; the ticket is answered with `Reported`, or Refused."""
         return self._commands.command(verb, stream, arguments, ticket=ticket, now=now)
 
     # The network and time.
@@ -217,13 +226,14 @@ class StreamClient:
             self._home = link
             self._commands.connected(link)
             effects = [effect for reader in self._readers.values() for effect in reader.connected(link, now=now)]
-            return effects + self._publisher.connected(link, now=now)
+            return effects + self._publisher.connected(link, now=now) + self._reads.connected(link)
         if link != self._home:
             return []
         self._home = None
         for reader in self._readers.values():
             reader.disconnected()
         self._publisher.disconnected()
+        self._reads.disconnected()
         return self._commands.disconnected()
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
@@ -238,6 +248,8 @@ class StreamClient:
             return self._publisher.waits(packet, now=now)
         if isinstance(packet, StreamReport):
             return self._commands.answered(packet)
+        if isinstance(packet, LogSlice):
+            return self._reads.answered(packet)
         assert isinstance(packet, ToReader)
         reader = self._readers.get(packet.subscription)
         if reader is None or reader.ended:  # it was on the way when we left
@@ -274,6 +286,8 @@ class StreamClient:
         number = int(key[0])
         if timer == StreamTimer.CLIENT_COMMAND:
             return self._commands.expired(number)
+        if timer == StreamTimer.CLIENT_READ:
+            return self._reads.expired(number, now=now)
         reader = self._readers[number]
         if timer == StreamTimer.CLIENT_SUBSCRIBE:
             return reader.subscribe_due(now=now)

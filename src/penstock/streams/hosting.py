@@ -17,12 +17,21 @@ from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Get, Put, ServiceStorage, StorageFailed, StorageResult, Ticket, Value
 from penstock.overlay.packets import BrokerId
 from penstock.streams.command_json import UnreadableJson, read_json
+from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import (
     ADVERTISED_MAX,
     PUBENDS_MAX,
     STREAM_NAME_BYTES_MAX,
     Command,
     CommandAnswer,
+    ForPubend,
+    LogSlice,
+    Payload,
+    PublishAnswer,
+    PublishRequest,
+    ReadLog,
+    Register,
+    Registered,
     name_problem,
     pubend_name,
 )
@@ -199,3 +208,26 @@ def _arguments(command: Command) -> dict[str, Any]:
     except UnreadableJson:
         return {}
     return arguments
+
+
+def declared_at(broker: str, config: StreamsConfig) -> Made:
+    """The pubends that the network file wants at this broker."""
+    return [
+        (stream, number, len(hosts))
+        for stream, hosts in config.declared.items()
+        for number, host in enumerate(hosts)
+        if host == broker
+    ]
+
+
+def not_hosted(payload: ForPubend) -> Payload | None:
+    """For who takes us for the host of a pubend that we do not have, or have not opened yet; None: nobody waits."""
+    problem = f"{payload.pubend} is not at this broker, or not open yet"
+    match payload:
+        case PublishRequest():
+            return PublishAnswer(payload.request, payload.pubend, 0, problem, True)
+        case Register():
+            return Registered(payload.request, payload.pubend, payload.name, problem=problem, again=True)
+        case ReadLog():
+            return LogSlice(payload.request, payload.pubend, problem=problem, again=True)
+    return None

@@ -11,7 +11,9 @@ something else, or by a later version: the pubend stops, and nothing is deleted.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from sys import byteorder
 from typing import TypeVar
 
 import msgspec
@@ -37,10 +39,11 @@ T = TypeVar("T", bound=Versioned)
 
 
 class LogEntry(Versioned, frozen=True, gc=False):
-    """A message in the log."""
+    """A message in the log, with the key that it was published under."""
 
     publication_id: str
     message: Message
+    key: str = ""
 
 
 class PubendMeta(Versioned, frozen=True, gc=False):
@@ -95,6 +98,7 @@ class UnreadableEntry(ValueError):
 
 encode = msgspec.msgpack.Encoder().encode
 _entry_decoder = msgspec.msgpack.Decoder(LogEntry)
+_slice_decoder = msgspec.msgpack.Decoder(list[LogEntry])
 _decoders: dict[type[Versioned], msgspec.msgpack.Decoder[Versioned]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in (LogEntry, PubendMeta, TickMark, NameRecord)
 }
@@ -111,6 +115,36 @@ def decode_messages(entries: Sequence[tuple[Tick, bytes]]) -> list[Item]:
         if entry.version != VERSION:
             raise UnreadableEntry(f"LogEntry of version {entry.version}; this Penstock reads version {VERSION}")
     return [(tick, entry.message) for tick, entry in found]
+
+
+def packed_ticks(ticks: Sequence[Tick]) -> bytes:
+    """Eight bytes each, little-endian."""
+    packed = array("q", ticks)
+    if byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpacked_ticks(data: bytes) -> list[Tick]:
+    """The ticks of a slice."""
+    packed = array("q", data)
+    if byteorder == "big":
+        packed.byteswap()
+    return packed.tolist()
+
+
+def as_array(count: int, entries: bytes) -> bytes:
+    """Entries that stand one behind the other as one array of msgpack, to be decoded at one stroke."""
+    return b"\xdd" + count.to_bytes(4, "big") + entries
+
+
+def decode_slice(ticks: bytes, entries: bytes) -> list[tuple[Tick, LogEntry]]:
+    """What stands in a slice of the log; raises UnreadableEntry."""
+    found = unpacked_ticks(ticks)
+    try:
+        return list(zip(found, _slice_decoder.decode(as_array(len(found), entries)), strict=True))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableEntry(f"a slice of the log cannot be read: {error}") from None
 
 
 def decode(data: bytes, kind: type[T]) -> T:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from msgspec import Struct
+
 from penstock.content.message import Message
+from penstock.streams.log_codec import decode_slice
 from penstock.streams.packets import Position, Tick, stream_of
 
 
@@ -29,3 +34,24 @@ def placed(message: Message, pubend: str, epoch: int, tick: Tick, attempt: int =
     """The message with its place."""
     content = (message.identity, message.attributes, message.body, message.size_bytes)
     return StreamMessage(*content, pubend, epoch, tick, attempt)
+
+
+class StreamSlice(Struct, frozen=True):
+    """A part of a pubend's log: all that matches up to and with the tick `upto`, behind the slice before it.
+
+    Nothing up to `gone` is kept: if the first tick that was asked for is not above it, messages were there that nobody
+    can read any more. `ticks` and `entries` are the messages as the log has them, for whoever reads many
+    (`streams.log_codec`); `messages()` makes messages of them.
+    """
+
+    pubend: str
+    epoch: int
+    upto: Tick
+    gone: Tick
+    ticks: bytes
+    entries: bytes
+
+    def messages(self) -> Iterator[StreamMessage]:
+        """In the order of ticks."""
+        for tick, entry in decode_slice(self.ticks, self.entries):
+            yield placed(entry.message, self.pubend, self.epoch, tick)

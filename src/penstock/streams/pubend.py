@@ -4,10 +4,10 @@ State, by part: the ticks, their clock and their lease (`pubend_clock`); publica
 (`publish_queue`) and the ids of those that are there (`publication_ids`); durable names and their readers
 (`durable_names`, `registration`, `shared_names`); what is kept (`retention`). What stands on disk is in `log_codec`.
 
-Messages in: PublishRequest, Register, Unregister, Renew, Progress, Verdicts, Command. Out, to whoever asked:
-PublishAnswer, Registered, SessionEnded, ProgressStored, SharedHandout, VerdictsStored, CommandAnswer. Data and silence
-leave through the broker's relay: `horizon` says up to where all is settled, `outlet.committed` what was just written,
-`read` fetches slices of the log.
+Messages in: PublishRequest, Register, Unregister, Renew, Progress, Verdicts, ReadLog, Command. Out, to whoever asked:
+PublishAnswer, Registered, SessionEnded, ProgressStored, SharedHandout, VerdictsStored, LogSlice, CommandAnswer. Data
+and silence leave through the broker's relay: `horizon` says up to where all is settled, `outlet.committed` what was
+just written, `read` fetches slices of the log.
 
 Timers: PUBEND_LEASE when the horizon has been asked for and little of the lease is left, or has failed to be written;
 PUBEND_RETENTION while the log has entries; PUBEND_SESSIONS and PUBEND_SHARES while somebody reads; PUBEND_SHAPE and
@@ -33,12 +33,14 @@ from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.durable_names import DurableNames
 from penstock.streams.log_codec import LEASE, VERSION, TickMark, UnreadableEntry, decode_messages, encode
+from penstock.streams.log_reads import LogReads
 from penstock.streams.packets import (
     Command,
     Item,
     Payload,
     Progress,
     PublishRequest,
+    ReadLog,
     Register,
     Registered,
     Renew,
@@ -159,12 +161,14 @@ class Pubend:
         )
         self._readers = DurableReaders(core, self._names, self._shared)
         self._opening = Opening(core, self._names, self._ids, opened=self._opened)
+        self._reads = LogReads(core, self._retention)
         self._commands = PubendCommands(
             core,
             self._names,
             self._readers,
             self._shared,
             self._retention,
+            self._reads,
             waiting=self._queue.report,
             removed=self._removed,
             reopen=self._reopen,
@@ -367,6 +371,11 @@ class Pubend:
         extent = self._retention.extent
         enough = bytes_wanted * extent.entries // max(1, extent.bytes) + 2
         return core.disk.ask(Read(first, upto, min(count, enough)), answered)
+
+    def read_log(self, packet: ReadLog, reply_to: BrokerId, *, now: float) -> list[Effect]:
+        """A slice for somebody who is no reader of the stream."""
+        self._heed_clock(now)
+        return self._reads.read(packet, reply_to, now)
 
     # Readers.
 

@@ -1,4 +1,4 @@
-"""What can be done with one pubend by command: info, trim, rm, failed, verify. Arguments and answers are JSON.
+"""What can be done with one pubend by command: info, trim, rm, failed, verify, survey. Arguments and answers are JSON.
 
     info     {"durable": NAME}: its state, what waits to be written and why, and the durable names (one, or those
              furthest behind), each with its lag in messages that match. They are counted in the log, from the newest
@@ -11,6 +11,7 @@
     failed   {"durable": NAME, "redeliver", "drop"}: what failed too often under a shared name; try it again, or forget
              it.
     verify   read the whole log, and say what is wrong with it. It can be asked of a pubend that has stopped.
+    survey   how much there is in a range of the log, and where to cut it: see `log_reads`.
 
 Bounds: `SCANS_MAX` walks through the log at once, `NAMES_LISTED_MAX` names in an answer.
 """
@@ -31,6 +32,7 @@ from penstock.overlay.packets import BrokerId
 from penstock.streams.command_json import UnreadableJson, read_json
 from penstock.streams.durable_names import DurableName, DurableNames
 from penstock.streams.log_codec import LogEntry, NameRecord
+from penstock.streams.log_reads import LogReads, SurveyedRange
 from penstock.streams.log_scan import LogScan
 from penstock.streams.packets import TICK_MAX, Command, CommandAnswer, Range, Tick, client_of
 from penstock.streams.pubend_clock import SECOND
@@ -60,6 +62,7 @@ class CommandArguments(Struct, kw_only=True):
     force: bool = False
     redeliver: bool = False
     drop: bool = False
+    ranges: dict[str, SurveyedRange] = {}
 
 
 class PubendCommands:
@@ -72,6 +75,7 @@ class PubendCommands:
         readers: DurableReaders,
         shared: SharedNames,
         retention: Retention,
+        reads: LogReads,
         *,
         waiting: Callable[[], dict[str, Any]],
         removed: Callable[[str, Callable[[str, float], list[Effect]], float], list[Effect]],
@@ -82,6 +86,7 @@ class PubendCommands:
         self._readers = readers
         self._shared = shared
         self._retention = retention
+        self._reads = reads
         self._waiting = waiting
         self._removed = removed
         self._reopen = reopen
@@ -93,7 +98,7 @@ class PubendCommands:
             return self._core.send(reply_to, told, now)
 
         verbs = {"info": self._info, "trim": self._trim, "rm": self._rm, "verify": self._verify}
-        verbs["failed"] = self._failed
+        verbs |= {"failed": self._failed, "survey": self._survey}
         verb = verbs.get(packet.verb)
         if verb is None:
             return answer({}, f"there is no command '{packet.verb}'; {choose_one(packet.verb, verbs)}", now)
@@ -176,6 +181,11 @@ class PubendCommands:
             return answer({}, problem, now)
         report, effects = self._shared.failed(name, redeliver=arguments.redeliver, drop=arguments.drop, now=now)
         return effects + answer(report, "", now)
+
+    # survey
+
+    def _survey(self, arguments: CommandArguments, answer: Answer, now: float) -> list[Effect]:
+        return self._reads.survey(arguments.ranges, answer, now)
 
     # trim
 

@@ -83,7 +83,7 @@ class PublishQueue:
         repeated = self._repeated(packet, digest, asker, now)
         if repeated is not None:
             return repeated
-        entry = encode(LogEntry(VERSION, packet.publication_id, packet.message))
+        entry = encode(LogEntry(VERSION, packet.publication_id, packet.message, packet.key))
         if len(entry) > ENTRY_BYTES_MAX:
             return self._refuse(
                 asker, f"the message has {len(entry)} bytes; the limit is {ENTRY_BYTES_MAX}", False, now

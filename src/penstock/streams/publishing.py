@@ -70,7 +70,7 @@ class Publishing:
         if len(self._waiting) >= WAITING_MAX:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[request] = (link, packet.request)
-        wanted = PublishRequest(request, pubend, packet.publication_id, packet.age, packet.message)
+        wanted = PublishRequest(request, pubend, packet.publication_id, packet.age, packet.message, packet.key)
         return self._broker.send_to(host, wanted, now=now)
 
     def store(

@@ -36,3 +36,4 @@ class StreamTimer(IntEnum):
     CLIENT_ACKNOWLEDGE = 22  # (subscription): send what the application has acknowledged
     CLIENT_RESUME = 23  # (subscription, pubend): a hole has not closed
     CLIENT_COMMAND = 24  # (request): a command has not been answered
+    CLIENT_READ = 25  # (request): a slice of the log has not come

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,8 @@ from penstock.kernel.storage import (
     Extent,
     Get,
     LogExtent,
+    Measure,
+    Measured,
     Names,
     NamesFound,
     Operation,
@@ -138,6 +142,54 @@ def test_what_was_trimmed_is_gone_and_its_keys_are_not_given_again() -> None:
     assert area.do(Append(((31, b"dddd"),))) == Appended(), "what was trimmed in vain is no limit"
     assert area.do(Extent()) == LogExtent(31, 31, 4, 1)
     assert area.log() == Entries(((31, b"dddd"),), True)
+
+
+def test_a_part_of_a_log_is_measured_and_cut() -> None:
+    area = with_abc()
+    assert area.do(Measure(1, 99)) == Measured((99,), 3, 6)
+    assert area.do(Measure(11, 29)) == Measured((29,), 1, 2)
+    assert area.do(Measure(1, 99, entries_max=2)) == Measured((29,), 2, 3), "and the silence behind it"
+    assert area.do(Measure(1, 99, bytes_max=5)) == Measured((29,), 2, 3)
+    assert area.do(Measure(11, 99, bytes_max=1)) == Measured((29,), 1, 2), "at least one"
+    assert area.do(Measure(1, 99, parts=2)) == Measured((10, 99), 3, 6)
+    assert area.do(Measure(1, 99, parts=9)) == Measured((10, 20, 99), 3, 6)
+    area.do(Trim(10))
+    assert area.do(Measure(1, 99, entries_max=1)) == Measured((29,), 1, 2)
+    assert area.do(Measure(31, 99)) == Measured((99,), 0, 0)
+    assert area.do(Measure(5, 4)) == Measured((4,), 0, 0)
+    assert Area().do(Measure(1, 9)) == Measured((9,), 0, 0)
+
+
+@given(
+    st.lists(st.integers(1, 60), unique=True).map(sorted),
+    st.integers(1, 60),
+    st.integers(1, 70),
+    st.integers(1, 9),
+    st.integers(1, 30),
+    st.integers(1, 5),
+)
+def test_what_is_measured_is_what_a_read_would_find(
+    keys: list[int], first: int, last: int, entries_max: int, bytes_max: int, parts: int
+) -> None:
+    area = Area()
+    area.do(Append(tuple((key, bytes(key % 7)) for key in keys)))
+    found = area.do(Measure(first, last, entries_max, bytes_max, parts))
+    assert isinstance(found, Measured)
+    read = area.do(Read(first, found.marks[-1], 100))
+    assert isinstance(read, Entries)
+    sizes = [len(data) for _, data in read.entries]
+    assert (found.entries, found.bytes) == (len(sizes), sum(sizes))
+    assert found.entries <= entries_max
+    assert found.bytes <= bytes_max or found.entries == 1
+    more = [key for key in keys if found.marks[-1] < key <= last]
+    if more:
+        assert found.entries == entries_max or found.bytes + more[0] % 7 > bytes_max
+    else:
+        assert found.marks[-1] == last
+    assert list(found.marks) == sorted(set(found.marks))
+    counts = [sum(low < key <= high for key, _ in read.entries) for low, high in pairwise((first - 1, *found.marks))]
+    assert len(counts) == max(1, min(parts, found.entries))
+    assert max(counts) - min(counts) <= 1
 
 
 def test_values_are_put_replaced_named_and_removed() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, overload
@@ -25,7 +25,7 @@ from penstock.live.client.shared_subscription import SharedSubscription
 from penstock.live.client.stream import Receipt, Start, Stream
 from penstock.live.client.stream_subscription import ReaderReport, StreamSubscription
 from penstock.streams.client_publishing import PublisherReport
-from penstock.streams.message import StreamMessage
+from penstock.streams.message import StreamMessage, StreamSlice
 from penstock.streams.packets import Position, Tick
 
 T = TypeVar("T")
@@ -61,6 +61,10 @@ class BlockingStream:
     ) -> Receipt:
         """Store a message; returns when it is on disk."""
         return self._network._do(self._stream.publish(attributes, body, key=key, publication_id=publication_id))
+
+    def publish_many(self, publications: Iterable[tuple[Attributes, bytes, str, str]]) -> list[Receipt]:
+        """Store many messages, (attributes, body, key, publication_id) each; returns when all are on disk."""
+        return self._network._do(self._stream.publish_many(publications))
 
     @overload
     def subscribe(
@@ -112,6 +116,10 @@ class BlockingStream:
         kind = BlockingSharedSubscription if share else BlockingStreamSubscription
         return kind(self._network, made)
 
+    def hold(self, durable: str, positions: Iterable[Position], *, where: str = "TRUE") -> None:
+        """Let this durable name be done with everything up to these positions; the stream keeps what is after them."""
+        self._network._do(self._stream.hold(durable, positions, where=where))
+
     def report(self) -> PublisherReport:
         """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
         return self._network._look(self._stream.report)
@@ -131,6 +139,27 @@ class BlockingStream:
     def failed(self, *, durable: str, redeliver: bool = False, drop: bool = False) -> dict[str, Any]:
         """What was tried too often under this shared name; let it be tried again, or forget it."""
         return self._network._do(self._stream.failed(durable=durable, redeliver=redeliver, drop=drop))
+
+    def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+        """How much each pubend keeps, counted and not read."""
+        return self._network._do(self._stream.survey(ranges))
+
+    def slices(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> Iterator[StreamSlice]:
+        """What matches between two ticks of a pubend, slice after slice."""
+        found = self._stream.slices(pubend, epoch=epoch, first=first, last=last, where=where)
+
+        async def following() -> StreamSlice | None:
+            return await anext(found, None)
+
+        async def ended() -> None:
+            await found.aclose()
+
+        try:
+            while (one := self._network._do(following())) is not None:
+                yield one
+        finally:
+            if not self._network._ended():
+                self._network._do(ended())
 
     def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

@@ -17,9 +17,11 @@ why, and the log says so once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from asyncio import create_task
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Literal, overload
 
 import msgspec
@@ -34,9 +36,11 @@ from penstock.services import publication_options
 from penstock.streams.client_publishing import PublisherReport
 from penstock.streams.config import StreamPublicationOptions
 from penstock.streams.durable_options import check_positions, durable_request
+from penstock.streams.message import StreamSlice
 from penstock.streams.packets import STREAM_NAME_BYTES_MAX, Position, name_problem
 from penstock.streams.start_times import start_on_wire
 
+BATCH_MAX = 2_000  # messages that are sent together
 _TRIMS = {"tick": "tick", "time": "time", "ago": "age"}
 
 Start = str | int | datetime | timedelta  # "earliest", "latest", a tick, a time, how long ago
@@ -75,6 +79,22 @@ class Stream:
         or OutcomeUnknown.
         """
         return (await self._publish(attributes, body, key, publication_id))[0]
+
+    async def publish_many(self, publications: Iterable[tuple[Attributes, bytes, str, str]]) -> list[Receipt]:
+        """Store many messages, (attributes, body, key, publication_id) each; returns when all are on disk.
+
+        They leave together, BATCH_MAX at a time, and those of one pubend are stored in their order as far as none must
+        be tried again. Raises what `publish` raises, for the first that fails; others may be stored by then, so
+        whoever tries again gives them ids of its own.
+        """
+        receipts: list[Receipt] = []
+        waiting = iter(publications)
+        while batch := [
+            (attributes, body, _publication(self.name, key, publication_id))
+            for attributes, body, key, publication_id in islice(waiting, BATCH_MAX)
+        ]:
+            receipts += [Receipt(**place) for place in await self._verbs.publish_many(batch)]
+        return receipts
 
     async def _publish(
         self, attributes: Attributes, body: bytes, key: str, publication_id: str | None
@@ -152,6 +172,16 @@ class Stream:
             return SharedSubscription(self._verbs, where, options)
         return StreamSubscription(self._verbs, where, options, presented)
 
+    async def hold(self, durable: str, positions: Iterable[Position], *, where: str = "TRUE") -> None:
+        """Let this durable name be done with everything up to these positions; the stream keeps what is after them.
+
+        Say one for each pubend. For whoever keeps its own positions and reads by `slices`: retention waits for the name
+        as for any reader's. A reader of the name loses its place. Returns when it is on disk at all pubends.
+        """
+        given = _checked_positions(positions, self.name)
+        async with self.subscribe(where, durable=durable, ack="manual", takeover=True, positions=given) as reader:
+            await self._verbs.acknowledge(reader.number, {pubend: tick for pubend, _, tick in given})
+
     def report(self) -> PublisherReport:
         """How publishing fares here: what is not on disk yet, since when, and which brokers slow it down."""
         return self._verbs.publishing(self.name)
@@ -182,6 +212,33 @@ class Stream:
     async def failed(self, *, durable: str, redeliver: bool = False, drop: bool = False) -> dict[str, Any]:
         """What was tried too often under this shared name; let it be tried again, or forget it."""
         return await self._verbs.command("failed", self.name, durable=durable, redeliver=redeliver, drop=drop)
+
+    async def survey(self, ranges: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+        """How much each pubend keeps, counted and not read: `entries`, `bytes`, the tick of the `last` message.
+
+        `ranges` may have for a pubend, such as "orders/0", `first` and `last` tick, `entries_max` and `bytes_max`, at
+        which the measured part ends, and `parts`: `marks` are ticks that cut it into so many, of as many messages each.
+        """
+        return await self._verbs.command("survey", self.name, ranges=ranges or {})
+
+    async def slices(
+        self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE"
+    ) -> AsyncGenerator[StreamSlice, None]:
+        """What matches between two ticks of a pubend, both included, slice after slice.
+
+        Any range may be read again, by anybody, as long as it is kept: no name, no position, nothing acknowledged.
+        `epoch` and the last tick are what `survey` says. The next slice is on its way while you look at one.
+        """
+        asking = create_task(self._verbs.read_slice(pubend, epoch, first, last, where))
+        try:
+            while first <= last:
+                found = await asking
+                first = found.upto + 1
+                if first <= last:
+                    asking = create_task(self._verbs.read_slice(pubend, epoch, first, last, where))
+                yield found
+        finally:
+            asking.cancel()
 
     async def verify(self) -> dict[str, Any]:
         """Let the brokers of its pubends read all that they keep and check it."""

@@ -24,6 +24,7 @@ from penstock.live.client.tickets import Tickets
 from penstock.streams.client_publishing import PublisherReport, chosen_id
 from penstock.streams.client_service import StreamClient
 from penstock.streams.config import StreamPublicationOptions
+from penstock.streams.message import StreamSlice
 from penstock.streams.packets import Handout, Position, ShareVerdict, Tick
 
 OUTBOX_MAX = 32  # messages that leave together: the broker stores the first while we publish the next
@@ -37,6 +38,17 @@ def stream_error(refused: Refused) -> PenstockError:
     if isinstance(refused, Unknown):
         return StreamError(refused.problem)
     return UnknownStream(refused.problem) if NO_STREAM in refused.problem else StreamRefused(refused.problem)
+
+
+def _publication_error(options: StreamPublicationOptions, message: Message) -> Callable[[Refused], PenstockError]:
+    """What to raise if this message is not stored."""
+
+    def error_of(refused: Refused) -> PenstockError:
+        if not isinstance(refused, Unknown):
+            return stream_error(refused)
+        return OutcomeUnknown(chosen_id(options, message), refused.problem)
+
+    return error_of
 
 
 class StreamVerbs:
@@ -69,13 +81,7 @@ class StreamVerbs:
         """Store a message; returns its place with its publication_id, and its identity."""
         link = self._open_link()
         message = make_message(self._next_identity(), attributes, body, limits=StreamClient.limits)
-
-        def error_of(refused: Refused) -> PenstockError:
-            if not isinstance(refused, Unknown):
-                return stream_error(refused)
-            return OutcomeUnknown(chosen_id(options, message), refused.problem)
-
-        ticket, answer = self._tickets.take(error_of)
+        ticket, answer = self._tickets.take(_publication_error(options, message))
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._publish_all)
         self._outbox.append((options, message, ticket, link.host.now()))
@@ -94,6 +100,33 @@ class StreamVerbs:
             raise OutcomeUnknown(publication_id, problem) from None
         finally:
             self._tickets.drop(ticket)
+
+    async def publish_many(
+        self, publications: Sequence[tuple[Attributes, bytes, StreamPublicationOptions]]
+    ) -> list[dict[str, Any]]:
+        """Store these, sent together; returns the place of each when all are on disk. Raises for the first that is not.
+
+        No more than UNANSWERED_MAX at once: all of them wait for an answer together.
+        """
+        link = self._open_link()
+        now = link.host.now()
+        self._publish_all()
+        waiting: list[tuple[int, asyncio.Future[Any]]] = []
+        try:
+            for attributes, body, options in publications:
+                message = make_message(self._next_identity(), attributes, body, limits=StreamClient.limits)
+                ticket, answer = self._tickets.take(_publication_error(options, message))
+                waiting.append((ticket, answer))
+                self._apply(link, self._machine.publish((message,), options, tickets=(ticket,), now=now, began=(now,)))
+            link.host.flush()
+            return [await answer for _, answer in waiting]
+        finally:
+            for ticket, answer in waiting:
+                self._tickets.drop(ticket)
+                if not answer.done():
+                    self._apply(link, self._machine.withdraw(ticket, now=link.host.now()))
+                elif not answer.cancelled():
+                    answer.exception()  # nobody else will look at it
 
     def _publish_all(self) -> None:
         """What was published in this turn leaves; those that ask for the same go to the machine as one."""
@@ -115,6 +148,13 @@ class StreamVerbs:
             lambda machine, ticket, now: machine.command(verb, stream, arguments, ticket=ticket, now=now)
         )
         return found
+
+    async def read_slice(self, pubend: str, epoch: int, first: Tick, last: Tick, where: str) -> StreamSlice:
+        """A slice of a pubend's log; raises StreamRefused."""
+        found: dict[str, StreamSlice] = await self._answered(
+            lambda machine, ticket, now: machine.read(pubend, epoch, first, last, where, ticket=ticket, now=now)
+        )
+        return found["slice"]
 
     async def acknowledge(self, number: int, done: Mapping[str, Tick]) -> None:
         """The application is done with everything up to these ticks; returns when that is on disk."""

@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -73,16 +73,32 @@ class LiveResult:
         }
 
 
+class Follower(Protocol):
+    """Something that uses the network while the scenario runs, in threads of its own."""
+
+    def begin(self, servers: str) -> None:
+        """The brokers are up, and the clients are about to begin."""
+
+    def end(self) -> None:
+        """The clients are done, and the brokers are still up."""
+
+
 def run_live(
-    scenario: Scenario, seed: int, *, folder: Path | None = None, progress: Callable[[float], None] | None = None
+    scenario: Scenario,
+    seed: int,
+    *,
+    folder: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+    follower: Follower | None = None,
 ) -> tuple[LiveResult, Run | None]:
     """Start the brokers, drive the clients, stop everything; with a folder, leave a run that the pipeline can read."""
     if folder is None:
-        return run(drive(scenario, seed, progress=progress)), None
+        return run(drive(scenario, seed, progress=progress, follower=follower)), None
     results = []
 
     def make(trace: Trace) -> RunOutcome:
-        results.append(run(drive(scenario, seed, trace=trace, folder=folder, progress=progress)))
+        driven = drive(scenario, seed, trace=trace, folder=folder, progress=progress, follower=follower)
+        results.append(run(driven))
         return outcome_of(results[0])
 
     made = make_run(folder, scenario, seed, make)
@@ -114,6 +130,7 @@ async def drive(
     trace: Trace | None = None,
     folder: Path | None = None,
     progress: Callable[[float], None] | None = None,
+    follower: Follower | None = None,
 ) -> LiveResult:
     """The whole run on free ports of this machine."""
     began = time.time()
@@ -127,6 +144,10 @@ async def drive(
             brokers = Brokers(network, addresses, via=via, trace=folder, data=data, began=began)
             await stack.enter_async_context(brokers)
             await settled(brokers.addresses, scenario)
+            if follower is not None:
+                urls = ",".join(map(str, brokers.addresses.values()))
+                await asyncio.to_thread(follower.begin, f"penstock://{urls}")
+                stack.push_async_callback(asyncio.to_thread, follower.end)
             result = await drive_clients(
                 scenario, seed, brokers.addresses, trace=clients_trace, progress=progress, brokers=brokers
             )

@@ -17,14 +17,16 @@ waits for the answer:
     SessionEnded                                   the pubend knows no such session, or another reader took over
     Progress, ProgressStored                       a reader has acknowledged up to a tick; that is on disk
     SharedHandout, Verdicts, VerdictsStored        of shared names: to one member; what it says; that is on disk
-    Command, CommandAnswer                         add, info, trim, rm, verify, failed
+    ReadLog, LogSlice                              a range of the log, for who is no reader; a slice of it
+    Command, CommandAnswer                         add, info, trim, rm, verify, failed, survey
 
 Between a client and its home broker:
   from the client
-    StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, ShareSettle, StreamCommand
+    StreamPublish, DurableSubscribe, DurableLeave, Take, Acknowledge, Resume, ShareSettle, ReadLog,
+    StreamCommand
   to it
     StreamPublished, StreamStored, StreamWaits, DurableAnswer, StreamDelivery, Acknowledged, DurableEnded,
-    ShareDelivery, ShareSettled, StreamReport
+    ShareDelivery, ShareSettled, LogSlice, StreamReport
 
 A pubend is named `stream/number`. Its *epoch* is drawn when it is made and tells it from one of the same name that was
 removed before: ticks of another epoch mean nothing. Ranges of ticks include both ends. A version of interest counts
@@ -58,6 +60,7 @@ from penstock.streams.packets.common import (
     FILTER_BYTES_MAX,
     FILTERS_MAX,
     ITEMS_MAX,
+    KEY_CHARACTERS_MAX,
     NAMES_MAX,
     PUBENDS_MAX,
     PUBLICATION_ID_BYTES_MAX,
@@ -89,6 +92,7 @@ from penstock.streams.packets.neighbours import (
     Nack,
     Uca,
 )
+from penstock.streams.packets.reads import SLICE_BYTES_MAX, SLICE_ENTRIES_MAX, LogSlice, ReadLog
 from penstock.streams.packets.routed import (
     Command,
     CommandAnswer,
@@ -146,6 +150,7 @@ FROM_CLIENT: tuple[type[Packet], ...] = (
     Acknowledge,
     Resume,
     ShareSettle,
+    ReadLog,
     StreamCommand,
 )
 TO_CLIENT: tuple[type[Packet], ...] = (
@@ -158,6 +163,7 @@ TO_CLIENT: tuple[type[Packet], ...] = (
     DurableEnded,
     ShareDelivery,
     ShareSettled,
+    LogSlice,
     StreamReport,
 )
 
@@ -172,12 +178,15 @@ __all__ = [
     "FILTER_BYTES_MAX",
     "FROM_CLIENT",
     "ITEMS_MAX",
+    "KEY_CHARACTERS_MAX",
     "NAMES_MAX",
     "PUBENDS_MAX",
     "PUBLICATION_ID_BYTES_MAX",
     "RANGES_MAX",
     "SETTLING",
     "SHARED_ITEMS_MAX",
+    "SLICE_BYTES_MAX",
+    "SLICE_ENTRIES_MAX",
     "STORED_MAX",
     "STREAM_NAME_BYTES_MAX",
     "TICK_MAX",
@@ -203,6 +212,7 @@ __all__ = [
     "JoinWanted",
     "Knowledge",
     "Leave",
+    "LogSlice",
     "Nack",
     "Payload",
     "Position",
@@ -213,6 +223,7 @@ __all__ = [
     "PublishStored",
     "PublishWaits",
     "Range",
+    "ReadLog",
     "Register",
     "Registered",
     "Renew",

@@ -9,6 +9,7 @@ from penstock.kernel.packet import BROKER, CLIENT, Lane, Packet, check_integers,
 from penstock.streams.packets.common import (
     COMMAND_BYTES_MAX,
     DURABLE_NAME_BYTES_MAX,
+    KEY_CHARACTERS_MAX,
     PUBENDS_MAX,
     PUBLICATION_ID_BYTES_MAX,
     STREAM_NAME_BYTES_MAX,
@@ -43,7 +44,7 @@ class StreamPublish(Packet, frozen=True, gc=False):
     def checked(self, limits: MessageLimits) -> Self:
         require(0 <= self.request <= INTEGER_MAX, "the number of a request")
         require(fits(self.stream, STREAM_NAME_BYTES_MAX), "the name of a stream")
-        require(len(self.key) <= 256, "a key of more than 256 characters")
+        require(len(self.key) <= KEY_CHARACTERS_MAX, "a key that is too long")
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
         require(0.0 <= self.age < 1e9, "the age of a publication")
         message = measured(self.message, limits)

@@ -10,6 +10,7 @@ from penstock.overlay.packets import BROKER_ID_MAX, HOPS_MAX, BrokerId
 from penstock.streams.packets.common import (
     COMMAND_BYTES_MAX,
     DURABLE_NAME_BYTES_MAX,
+    KEY_CHARACTERS_MAX,
     NAMES_MAX,
     PUBLICATION_ID_BYTES_MAX,
     STREAM_NAME_BYTES_MAX,
@@ -23,29 +24,32 @@ from penstock.streams.packets.common import (
     check_waiting,
     fits,
 )
+from penstock.streams.packets.reads import LogSlice, ReadLog
 from penstock.streams.packets.shared import Share, SharedHandout, Verdicts, VerdictsStored
 
 
 class PublishRequest(Packet, frozen=True, gc=False):
-    """Store this. `age`: seconds since the publisher first tried."""
+    """Store this. `age`: seconds since the publisher first tried. The key is kept with the message."""
 
     request: int
     pubend: str
     publication_id: str
     age: float
     message: Message
+    key: str = ""
 
     def checked(self, limits: MessageLimits) -> Self:
         about_pubend(self, self.pubend)
         require(fits(self.publication_id, PUBLICATION_ID_BYTES_MAX), "a publication_id")
         require(0.0 <= self.age < 1e9, "the age of a publication")
+        require(len(self.key) <= KEY_CHARACTERS_MAX, "a key that is too long")
         message = measured(self.message, limits)
         if message is self.message:
             return self
-        return type(self)(self.request, self.pubend, self.publication_id, self.age, message)
+        return type(self)(self.request, self.pubend, self.publication_id, self.age, message, self.key)
 
     def size_bytes(self) -> int:
-        return 60 + len(self.pubend) + len(self.publication_id) + self.message.size_bytes
+        return 60 + len(self.pubend) + len(self.publication_id) + len(self.key) + self.message.size_bytes
 
     def carried(self) -> Message | None:
         return self.message
@@ -233,8 +237,8 @@ class CommandAnswer(Packet, frozen=True):
     problem: str = ""
 
 
-ForPubend = PublishRequest | Register | Unregister | Renew | Progress | Verdicts
-ForReader = Registered | SessionEnded | ProgressStored | SharedHandout | VerdictsStored
+ForPubend = PublishRequest | Register | Unregister | Renew | Progress | Verdicts | ReadLog
+ForReader = Registered | SessionEnded | ProgressStored | SharedHandout | VerdictsStored | LogSlice
 ForPublisher = PublishAnswer | PublishStored | PublishWaits
 Payload = ForPubend | ForReader | ForPublisher | Command | CommandAnswer
 

@@ -1,0 +1,139 @@
+"""How fast is the data source for Spark, and beside what? Run: `python bench/spark_source.py [--quick] [--json FILE]`.
+
+A broker in a process of its own stores a stream of 400,000 messages, of 128 bytes with their attributes; `--quick`
+takes a tenth. Then Spark, on two cores of the same machine, reads and writes:
+
+    typed    three attributes as typed columns, and the body
+    all      the columns without a schema: key, body, offset, time, and a map of all attributes
+    where    one message in a hundred, chosen by the broker
+    write    rows as messages, acknowledged when they are on disk; a quarter as many
+    parquet  the same rows, from Parquet files and to them
+    trigger  a query that goes on, while 1,000 messages a second are published: how long a batch takes
+
+Each read goes to Spark's `noop` sink, so nothing but the source is measured; the first turn warms Java and the workers
+up and does not count, and the median of three counts. Rows are those that are stored, also where few match.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock
+from penstock.pipeline.session import spark_session
+from penstock.pipeline.source import register
+
+ROWS = 400_000
+TURNS = 3
+PUBLISHED_TOGETHER = 10_000
+BODY = bytes(80)
+SCHEMA = "n bigint, symbol string, price double, value binary"
+
+
+@contextmanager
+def a_broker(folder: Path) -> Iterator[str]:
+    """A broker that stores, in a process of its own; its address."""
+    command = [sys.executable, "-m", "penstock", "broker", "bench", "--listen", "127.0.0.1:0", "--json"]
+    process = subprocess.Popen([*command, "--data", str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["url"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def messages(first: int, count: int) -> list[tuple[dict[str, Any], bytes, str, str]]:
+    return [
+        ({"n": n, "symbol": f"S{n % 100}", "price": 100 + n / 8}, BODY, f"{n}", "") for n in range(first, first + count)
+    ]
+
+
+def timed(work: Callable[[], object], rows: int) -> float:
+    """Rows per second, the median of some turns after one that does not count."""
+    seconds = []
+    for _ in range(TURNS + 1):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return rows / statistics.median(seconds[1:])
+
+
+def read_all(table: DataFrame) -> None:
+    table.write.format("noop").mode("overwrite").save()
+
+
+def table(spark: SparkSession, url: str, **options: str) -> Any:
+    return spark.read.format("penstock").options(servers=url, stream="orders", minPartitions="2", **options)
+
+
+def measured(spark: SparkSession, url: str, folder: Path, rows: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with penstock.connect_blocking(url) as network:
+        network.add_stream("orders", at=["bench"])
+        network.add_stream("written", at=["bench"])
+        orders = network.stream("orders")
+        began = time.perf_counter()
+        for first in range(0, rows, PUBLISHED_TOGETHER):
+            orders.publish_many(messages(first, PUBLISHED_TOGETHER))
+        found["published by one client, rows/s"] = rows / (time.perf_counter() - began)
+        typed = table(spark, url).schema(SCHEMA).load()
+        typed.write.mode("overwrite").parquet(str(folder / "orders"))
+        few = table(spark, url, where="symbol = 'S7'").schema(SCHEMA).load()
+        found["typed, rows/s"] = timed(lambda: read_all(typed), rows)
+        found["all, rows/s"] = timed(lambda: read_all(table(spark, url).load()), rows)
+        found["where, rows/s looked at"] = timed(lambda: read_all(few), rows)
+        stored = spark.read.parquet(str(folder / "orders"))
+        found["parquet, rows/s"] = timed(lambda: read_all(stored), rows)
+        some = stored.limit(rows // 4).repartition(2).persist()
+        assert some.count() == rows // 4
+        sink = some.write.format("penstock").options(servers=url, stream="written").mode("append")
+        found["write, rows/s"] = timed(sink.save, rows // 4)
+        into = str(folder / "written")
+        found["write to parquet, rows/s"] = timed(lambda: some.write.mode("overwrite").parquet(into), rows // 4)
+        found["trigger, median s"] = trigger_seconds(spark, url, orders, folder / "checkpoint")
+    return found
+
+
+def trigger_seconds(spark: SparkSession, url: str, orders: penstock.BlockingStream, checkpoint: Path) -> float:
+    """How long the batches of a query take that has little to do."""
+    read = spark.readStream.format("penstock").options(servers=url, stream="orders").schema(SCHEMA).load()
+    query = read.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    for second in range(15):
+        began = time.perf_counter()
+        orders.publish_many(messages(second * 1_000, 1_000))
+        time.sleep(max(0.0, 1.0 - (time.perf_counter() - began)))
+    query.stop()
+    batches = [progress.batchDuration for progress in query.recentProgress if progress.numInputRows]
+    return statistics.median(batches[1:]) / 1_000 if len(batches) > 1 else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
+    parser.add_argument("--json", type=Path, help="write the numbers there too")
+    arguments = parser.parse_args()
+    rows = ROWS // 10 if arguments.quick else ROWS
+    spark = spark_session("local[2]")
+    register(spark)
+    with tempfile.TemporaryDirectory() as folder, a_broker(Path(folder) / "data") as url:
+        found = measured(spark, url, Path(folder), rows)
+    for name, number in found.items():
+        print(f"{name:40} {number:12,.2f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""How far a query is: for each pubend of a stream the next tick to be read, and the epoch that the tick is of.
+
+Offsets stand in Spark's checkpoint, and are all that a reader in any process needs: the stream, pubend by pubend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import PenstockError
+
+
+class DataLoss(PenstockError):
+    """Messages that should have been read are kept no longer."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """Where one pubend is read on."""
+
+    epoch: int
+    tick: int
+
+
+Offsets = dict[int, Next]  # pubend -> where it is read on
+
+
+def to_json(stream: str, offsets: Offsets) -> dict[str, Any]:
+    """As Spark keeps it; the same offsets are always the same text."""
+    found: dict[str, Any] = {"stream": stream}
+    for number in sorted(offsets):
+        found[str(number)] = {"epoch": offsets[number].epoch, "next": offsets[number].tick}
+    return found
+
+
+def from_json(stream: str, found: Mapping[str, Any]) -> Offsets:
+    """What a checkpoint says; raises PenstockError if it is of something else."""
+    if found.get("stream") != stream:
+        other = f"the stream '{found['stream']}'" if "stream" in found else "another source"
+        raise PenstockError(f"the checkpoint is of {other}, not of '{stream}'; give this query a checkpoint of its own")
+    try:
+        return {
+            int(number): Next(int(place["epoch"]), int(place["next"]))
+            for number, place in found.items()
+            if number != "stream"
+        }
+    except (ValueError, KeyError, TypeError):
+        raise PenstockError(f"the checkpoint has offsets that cannot be read: {dict(found)}") from None
+
+
+@dataclass(frozen=True)
+class PubendExtent:
+    """What one pubend has, as a survey says it."""
+
+    epoch: int
+    gone: int  # the tick of the last message that is kept no longer
+    last: int  # the tick of the last message
+    entries: int  # in the part that was surveyed
+    bytes: int
+    marks: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """The first tick behind everything that is there."""
+        return self.last + 1
+
+
+def loss(stream: str, number: int, at: Next, extent: PubendExtent) -> str:
+    """What a query that stands here has lost for good; empty: nothing. Silence between ticks is no loss."""
+    if at.epoch != extent.epoch:
+        return f"{stream}/{number} was removed and made anew since the query read it"
+    if at.tick <= extent.gone:
+        return f"{stream}/{number} keeps nothing up to tick {extent.gone}, and the query had read up to {at.tick - 1}"
+    return ""

@@ -1,0 +1,169 @@
+"""Writers to a stream for Spark: each row becomes a message, stored once however often its batch is tried.
+
+A column `key` is the key, `value` the body, `attributes` a map of attributes that are strings; every other column is an
+attribute of its name, and NULL leaves it out.
+
+Every message has a publication id, made of the query, the batch, the partition and the row: what it says, and how often
+the partition had said the same before. So the rows of a partition may come in another order when they are tried again,
+as they do behind a shuffle. With `idColumn` the id is made of the query and that column alone. A stream stores one
+message under an id for as long as it knows the id (`ids_window`, `ids_max`).
+
+Ids are known at their pubend. Which pubend that is must not depend on who publishes, so a row without a key has its own
+id for a key; a reader shows none (`columns`).
+
+The state of one task: the digests of its rows, to number those that are equal.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
+
+from penstock.errors import InvalidOption, PenstockError
+from penstock.pipeline.source.columns import FITTING
+from penstock.pipeline.source.connection import stream_link
+from penstock.pipeline.source.options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+log = logging.getLogger(__name__)
+
+SLOW_TOLD_AFTER = 5.0  # seconds that a batch of rows may take before anybody asks why
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+Publication = tuple[dict[str, Any], bytes, str, str]  # attributes, body, key, publication_id
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has done."""
+
+    rows: int
+    seconds: float
+    slowed: str  # why it took long, if somebody slows publishers down
+
+
+def check_written_schema(schema: StructType, options: SinkOptions) -> None:
+    """Raises InvalidOption for a column that no message can have."""
+    ours: dict[str, tuple[DataType, ...]] = {
+        "key": (StringType(),),
+        "value": (BinaryType(), StringType()),
+        "attributes": (MapType(StringType(), StringType()),),
+    }
+    for field in schema.fields:
+        given = field.dataType.simpleString()
+        wanted = [kind.simpleString() for kind in ours.get(field.name, ())]
+        if wanted and given not in wanted:
+            raise InvalidOption(f"column '{field.name}'", f"is {given}; it must be {' or '.join(wanted)}")
+        if not wanted and type(field.dataType) not in FITTING:
+            kinds = "boolean, tinyint to bigint, float, double or string"
+            raise InvalidOption(
+                f"column '{field.name}'", f"is {given}; attributes are {kinds}: cast it, or leave it out"
+            )
+    if options.id_column and options.id_column not in schema.fieldNames():
+        raise InvalidOption("idColumn", f"is '{options.id_column}'; there is no such column")
+
+
+class RowPublisher:
+    """Makes publications of the rows of one partition."""
+
+    def __init__(self, query: str, batch: str, partition: int, id_column: str) -> None:
+        self._query = query
+        self._place = f"{batch}-{partition}"
+        self._id_column = id_column
+        self._seen: dict[bytes, int] = {}
+
+    def publications(self, batch: RecordBatch) -> Iterator[Publication]:
+        """One for each row; raises PenstockError for a row without an id."""
+        names = batch.schema.names
+        attributes = [name for name in names if name not in ("key", "value", "attributes")]
+        values = [batch.column(name).to_pylist() for name in attributes]
+        rows = zip(*values, strict=True) if values else iter([()] * batch.num_rows)
+        others = [_column(batch, name) for name in ("key", "value", "attributes", self._id_column)]
+        for row, key, value, given, own_id in zip(rows, *others, strict=True):
+            found = {name: one for name, one in zip(attributes, row, strict=True) if one is not None}
+            if given:
+                found = dict(given) | found
+            body = value.encode() if isinstance(value, str) else value or b""
+            publication_id = self._id(own_id) if self._id_column else self._id_of_row(found, body, key)
+            yield found, body, key or publication_id, publication_id
+
+    def _id(self, value: Any) -> str:
+        if value is None:
+            raise PenstockError(f"a row without a value in '{self._id_column}', which idColumn names")
+        digest = blake2b(f"{self._query} {value}".encode(), digest_size=20).hexdigest()
+        return f"{self._query[:8]}-{digest}"
+
+    def _id_of_row(self, attributes: dict[str, Any], body: bytes, key: str | None) -> str:
+        digest = blake2b(_encode((attributes, body, key)), digest_size=16).digest()
+        number = self._seen[digest] = self._seen.get(digest, 0) + 1
+        row = blake2b(b"%b %d %b" % (digest, number, self._query.encode()), digest_size=14).hexdigest()
+        return f"{self._query[:8]}-{self._place}-{row}"
+
+
+def _column(batch: RecordBatch, name: str) -> list[Any]:
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    found: list[Any] = batch.column(name).to_pylist()
+    return found
+
+
+def written(options: SinkOptions, query: str, batch: str, partition: int, batches: Iterator[RecordBatch]) -> Written:
+    """Publish all rows of one partition; returns when they are on disk."""
+    publisher = RowPublisher(query, batch, partition, options.id_column)
+    began, rows, slowed = time.monotonic(), 0, ""
+    with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
+        for one in batches:
+            since = time.monotonic()
+            rows += len(link.log.publish_many(list(publisher.publications(one))))
+            if time.monotonic() - since > SLOW_TOLD_AFTER:
+                slowed = "; ".join(f"{by.pubend}: {by.reason}" for by in link.log.report().slowed) or slowed
+    return Written(rows, time.monotonic() - began, slowed)
+
+
+class FollowingWriter(DataSourceStreamArrowWriter):
+    """What a query that goes on writes, batch after batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if not query or not batch:
+            raise PenstockError("Spark does not say which query and batch this is; without that a repeat is not known")
+        return written(self._options, query.replace("-", ""), batch, context.partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        for message in messages:
+            if isinstance(message, Written) and message.slowed:
+                log.warning("batch %d took %.1f s: %s", batchId, message.seconds, message.slowed)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """What one write writes; it is a query of its own, and to write again stores again."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._query = uuid4().hex
+        with stream_link(options.servers, options.stream, options.give_up_after) as link:
+            link.survey()  # a stream that is not there is said before any task starts
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        return written(self._options, self._query, "0", context.partitionId(), chain(iterator))

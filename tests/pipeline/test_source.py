@@ -1,0 +1,139 @@
+"""The data source on Spark itself: tables, queries that are killed and go on, brokers that are killed under them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import penstock
+from penstock.pipeline.source import PUSHDOWN, PenstockSource, register
+from penstock.pipeline.source.landing import Landing
+from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
+
+COPIES = Path(__file__).with_name("copy_orders.py")
+WITHIN = 120  # seconds; no healthy machine comes near
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[BlockingEmbeddedNetwork]:
+    with embedded_network_blocking(("a", "b", "c")) as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def network(brokers: BlockingEmbeddedNetwork, spark: SparkSession) -> Iterator[penstock.BlockingNetwork]:
+    register(spark)
+    with penstock.connect_blocking(brokers.url) as client:
+        yield client
+
+
+def publish(stream: penstock.BlockingStream, *numbers: int) -> None:
+    stream.publish_many([({"n": n, "symbol": "IBM" if n % 2 else "HP"}, b"body", f"key{n}", "") for n in numbers])
+
+
+def table(spark: SparkSession, brokers: BlockingEmbeddedNetwork, stream: str, **options: str) -> Any:
+    found = spark.read.format("penstock").option("servers", brokers.urls["c"]).option("stream", stream)
+    return found.options(**options)
+
+
+def numbers(found: DataFrame) -> list[int]:
+    return sorted(row.n for row in found.select("n").collect())
+
+
+def copied(spark: SparkSession, brokers: BlockingEmbeddedNetwork, folder: Path, flag: Path) -> StreamingQuery:
+    """A query that copies what is in `orders` to `copies`, and ends. Of Python's workers the first is killed."""
+
+    def killing(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            if not flag.exists():
+                flag.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    orders = spark.readStream.format("penstock").option("servers", brokers.urls["c"]).option("stream", "orders")
+    read = orders.schema("n bigint").load().mapInArrow(killing, "n bigint")
+    sink = read.writeStream.format("penstock").option("servers", brokers.urls["b"]).option("stream", "copies")
+    return sink.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+
+
+def test_a_stream_is_a_table_that_brokers_filter(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork
+) -> None:
+    network.add_stream("trades", at=["a", "b", "c"])
+    publish(network.stream("trades"), *range(100))
+    plain = table(spark, brokers, "trades", minPartitions="6").load()
+    assert plain.columns == ["key", "value", "stream", "partition", "offset", "timestamp", "attributes"]
+    counts = "count(DISTINCT partition, offset)", "max(value)", "count(DISTINCT task) >= 6"
+    found = plain.selectExpr("*", "spark_partition_id() AS task").selectExpr(*counts)
+    assert found.first() == (100, b"body", True)
+    typed = table(spark, brokers, "trades", where="n < 50").schema("n bigint, symbol string").load()
+    assert numbers(typed.filter("symbol = 'IBM' AND n >= 40")) == [41, 43, 45, 47, 49]
+    with pytest.raises(PySparkException, match="strem: there is no such option; did you mean 'stream'"):
+        table(spark, brokers, "trades", strem="x").load()
+    doubled = spark.range(5).selectExpr("id * 2 AS n", "'x' AS key")
+    doubled.write.format("penstock").option("servers", brokers.url).option("stream", "trades").mode("append").save()
+    # Without `register` Spark pushes nothing, and would refuse a reader that could take it.
+    spark.conf.unset(PUSHDOWN)
+    spark.dataSource.register(PenstockSource)
+    written = table(spark, brokers, "trades", where="symbol IS NULL").schema("n bigint").load()
+    assert numbers(written.filter("n > 2")) == [4, 6, 8]
+    register(spark)
+
+
+def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork, tmp_path: Path
+) -> None:
+    """Killed with all its processes while it writes; then a worker is killed, then a broker crashes under it."""
+    network.add_stream("orders", at=["a", "b"] * 4)
+    network.add_stream("copies", at=["b", "c"])
+    publish(network.stream("orders"), *range(2_000))
+    killed = subprocess.Popen(
+        [sys.executable, str(COPIES), brokers.urls["c"], str(tmp_path / "checkpoint")],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert killed.stdout is not None
+    copies = network.stream("copies")
+    with copies.subscribe(durable="watch", start="earliest") as messages:
+        seen = len(messages.take(50, timeout=WITHIN))
+        assert seen, "the query has not begun"
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait(WITHIN)
+    killed.stdout.close()
+
+    publish(network.stream("orders"), *range(2_000, 3_000))
+    checkpoint, flag = tmp_path / "checkpoint", tmp_path / "killed"
+    with pytest.raises(PySparkException):
+        copied(spark, brokers, checkpoint, flag).awaitTermination(WITHIN)
+    assert flag.exists()
+    query = copied(spark, brokers, checkpoint, flag)
+    brokers.crash("a")  # with half of the orders
+    brokers.start("a")
+    assert query.awaitTermination(WITHIN)
+    assert numbers(table(spark, brokers, "copies").schema("n bigint").load()) == list(range(3_000))
+
+
+def test_a_stream_lands_in_a_table_while_it_is_published(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork, tmp_path: Path
+) -> None:
+    """As in `penstock demo --spark`."""
+    network.add_stream("news", at=["b"])
+    landing = Landing(spark, "news", tmp_path)
+    landing.begin(brokers.url_of("c", "b"))
+    publish(network.stream("news"), *range(10))
+    landing.end()
+    landing.end()
+    assert landing.rows == 10
+    assert parquet.read_table(landing.table).num_rows == 10
