@@ -15,7 +15,7 @@ bytes. Arrays that are longer are refused before they are read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import isfinite
 from typing import Annotated
 from zlib import compress, decompressobj
@@ -29,6 +29,8 @@ from penstock.content.message import Message, Value
 from penstock.errors import InvalidHeader
 from penstock.transport.ledgers.sketch import (
     BOOLEAN,
+    LEFT_OUT,
+    MISSING,
     NUMBER,
     STRING,
     Code,
@@ -59,7 +61,7 @@ class Ledger(Struct, frozen=True, array_like=True):
     sent_at: float  # by the publisher's clock
     began_at: float  # departure of the first message; of the last that left, if it tells of none
     group: int  # how many asked for the same message lately
-    columns: Annotated[tuple[tuple[str, str], ...], Meta(max_length=COLUMNS_MAX)] = ()  # names and kinds
+    columns: Annotated[tuple[str, ...], Meta(max_length=COLUMNS_MAX)] = ()  # letters of the kinds, and names
     complete: bool = True  # the messages have no other attributes
     packed: bytes = b""
 
@@ -94,7 +96,9 @@ class LedgerContent:
         """The codes of a column, read when they are asked for: most filters name few."""
         codes = self._codes.get(column)
         if codes is None:
-            codes = self._codes[column] = _read_column(*self._packed.columns[column], len(self))
+            told = column < len(self._packed.columns)
+            codes = _read_column(*self._packed.columns[column], len(self)) if told else [MISSING] * len(self)
+            self._codes[column] = codes
         return codes
 
 
@@ -108,13 +112,16 @@ def make_ledger(
     sent_at: float,
     left_at: float | None = None,  # departure of the last message, for a ledger of none
     group: int = 0,
+    used: Callable[[str], bool] = lambda _: True,  # whether somebody's filters name this column
 ) -> bytes:
     """The bytes of a ledger of these messages."""
     attributes = [message.attributes for message, _ in messages]
-    columns, complete = common_columns(attributes, COLUMNS_MAX)
+    columns, complete = common_columns(attributes, COLUMNS_MAX, used)
     written = []
     room = TEXTS_ASKED
     for name, kind in columns:
+        if kind == LEFT_OUT:
+            break
         values = [one.get(name) for one in attributes]
         text = False
         if kind == STRING:
@@ -128,8 +135,8 @@ def make_ledger(
         steps = np.diff(np.rint((left - left[0]) * 1e3).astype(np.int64), prepend=0)
         packed = compress(_encode(_Unpacked(_rows(np.clip(steps, 0, 0xFFFFFFFF), 4), tuple(written))), 6)
     began_at = messages[0][1] if messages else sent_at if left_at is None else left_at
-    plain = tuple([(name, kind) for name, kind in columns])
-    return _encode(Ledger(*identity, first, last, sent_at, began_at, group, plain, complete, packed))
+    named = tuple([kind + name for name, kind in columns])
+    return _encode(Ledger(*identity, first, last, sent_at, began_at, group, named, complete, packed))
 
 
 def _characters(values: Sequence[Value | None]) -> int:
@@ -190,24 +197,25 @@ def decode_ledger(data: bytes) -> LedgerContent:
         packed = _decode_unpacked(unpacking.decompress(ledger.packed, UNPACKED_MAX))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, zlib_error) as error:
         raise InvalidHeader(f"no valid ledger: {error}") from None
-    if len(packed.columns) != len(ledger.columns):
-        raise InvalidHeader(f"{len(packed.columns)} columns under {len(ledger.columns)} names")
-    columns = tuple([Column(name, kind) for name, kind in ledger.columns])
+    columns = tuple([Column(named[1:], named[0]) for named in ledger.columns])
+    told = [column for column in columns if column.kind != LEFT_OUT]
+    if len(packed.columns) != len(told) or columns[: len(told)] != tuple(told):
+        raise InvalidHeader(f"{len(packed.columns)} columns under {len(told)} names")
     steps = _from_rows(packed.steps, 4, count).astype(np.int64)
     departures = (ledger.began_at + np.cumsum(steps) * 1e-3).tolist()
     content = LedgerContent(ledger, columns, departures, packed)
-    for column in range(len(columns)):
+    for column in range(len(told)):
         content[column]  # so that a bad one is refused as a whole
     return content
 
 
 def _check(ledger: Ledger, count: int) -> None:
-    kinds = {kind for _, kind in ledger.columns}
-    names = {name for name, _ in ledger.columns}
+    kinds = {named[:1] for named in ledger.columns}
+    names = {named[1:] for named in ledger.columns}
     times = (ledger.sent_at, ledger.began_at)
     if not 0 <= count <= MESSAGES_MAX or ledger.first < 1 or ledger.last > 1 << 62 or ledger.incarnation < 0:
         raise InvalidHeader(f"a ledger of messages {ledger.first} to {ledger.last}")
-    if len(names) != len(ledger.columns) or not kinds <= {BOOLEAN, NUMBER, STRING}:
+    if len(names) != len(ledger.columns) or not kinds <= {BOOLEAN, NUMBER, STRING, LEFT_OUT}:
         raise InvalidHeader("a ledger with columns that cannot be")
     if not all(isfinite(time) and abs(time) < 1e15 for time in times):
         raise InvalidHeader("a ledger at a time that cannot be")

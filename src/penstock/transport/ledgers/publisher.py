@@ -8,7 +8,7 @@ publisher costs next to nothing. While ledgers are being lost, each tells again 
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
-`published_kept` messages and `kept_bytes_max` bytes in the ring; TEXTS_MAX columns with texts.
+`published_kept` messages and `kept_bytes_max` bytes in the ring; NAMES_ASKED_MAX columns with texts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from penstock.kernel.rate_estimator import RateEstimator
 from penstock.kernel.timers import ServiceTimers
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.column_use import ColumnUse
 from penstock.transport.ledgers.ledger import MESSAGES_MAX, make_ledger
-from penstock.transport.ledgers.messages import TEXTS_MAX, ledger_message
+from penstock.transport.ledgers.messages import NAMES_ASKED_MAX, ledger_message
 from penstock.transport.ledgers.record import SketchRecord
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities
@@ -89,7 +90,8 @@ class LedgerPublisher:
         self._config = config
         self._timers = timers
         self._identities = identities
-        self._records = SketchRecord()
+        self.columns = ColumnUse()
+        self._records = SketchRecord(self.columns)
         self._rate = RateEstimator(RATE_WINDOW) if config.congestion else None
         self._told = 0  # the last number in a ledger
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
@@ -161,8 +163,16 @@ class LedgerPublisher:
             self._asked_at = now
         self._fills += fills
         for name in texts:
-            if name in self._texts or len(self._texts) < TEXTS_MAX:
+            if name in self._texts or len(self._texts) < NAMES_ASKED_MAX:
                 self._texts[name] = now
+
+    def attribute_names(self) -> tuple[str, ...]:
+        """Those of our messages."""
+        return self.columns.names
+
+    def unused(self, names: tuple[str, ...]) -> None:
+        """Records and ledgers need not tell of these."""
+        self.columns.told(names)
 
     def leaving(self, *, now: float) -> list[TransportEffect]:
         """This life ends: the last ledger, unless all is told."""
@@ -215,6 +225,7 @@ class LedgerPublisher:
             else:
                 messages.clear()  # it was too large for the ring; who misses it is told when asking
         self._told = self.number
+        self.columns.forget(now)
         self._texts = {name: at for name, at in self._texts.items() if now - at < TEXTS_FOR}
         ledger = make_ledger(
             (self.name, self.incarnation),
@@ -225,6 +236,7 @@ class LedgerPublisher:
             sent_at=max(now, self._departure),
             left_at=self._departure,
             group=self.group,
+            used=self.columns.used,
         )
         self.group //= 2
         return [BearerPublish(ledger_message(self._identities, ledger))]
