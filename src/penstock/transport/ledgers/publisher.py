@@ -3,8 +3,8 @@
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
 of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after ASKED_MANY requests, and before any
 of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
-after twice the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an idle
-publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told.
+after a multiple of the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an
+idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
@@ -35,6 +35,7 @@ UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
 UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while many ask
 ASKED_MANY, ASKED_LATELY = 4, 30.0  # requests since the last ledger that are many, and for how many seconds
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
+SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
@@ -193,19 +194,21 @@ class LedgerPublisher:
             return []
         effects = self._tell(now)
         if now - self._left_at >= quiet:
-            self._beat_after = min(2.0 * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
+            grows = SILENCE_GROWS_ASKED if self._asked_lately(now) else SILENCE_GROWS
+            self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
         self._arm(self._beat_at if self._beat_at < inf else now + SILENCE_FIRST_MIN)
         return effects
 
     def _untold_limits(self, now: float) -> tuple[int, float]:
-        if 0.0 <= now - self._asked_at < ASKED_LATELY:
-            return UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED
-        return UNTOLD_MAX, UNTOLD_FOR
+        return (UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED) if self._asked_lately(now) else (UNTOLD_MAX, UNTOLD_FOR)
+
+    def _asked_lately(self, now: float) -> bool:
+        return 0.0 <= now - self._asked_at < ASKED_LATELY
 
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
-        first, lately = self._told + 1, 0.0 <= now - self._asked_at < ASKED_LATELY
+        first, lately = self._told + 1, self._asked_lately(now)
         self._asks = 0
         if self.number > self._told:
             self._ends.append(self._told)

@@ -63,6 +63,16 @@ class Sketch(NamedTuple):
     codes: tuple[Code, ...]
 
 
+def name_hash(name: str) -> bytes:
+    """Two bytes that stand for the name of a column that is left out."""
+    return crc32(name.encode("utf-8", "surrogatepass")).to_bytes(4, "big")[:2]
+
+
+def left_out_column(hashed: bytes) -> Column:
+    """Stands for the columns of that hash. No attribute has such a name."""
+    return Column("\0" + hashed.hex(), LEFT_OUT)
+
+
 def class_of(value: Value) -> str:
     """The class of a value, as a letter."""
     return _CLASSES[value.__class__]

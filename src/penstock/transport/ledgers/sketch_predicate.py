@@ -43,6 +43,8 @@ from penstock.transport.ledgers.sketch import (
     TRUE,
     Code,
     Columns,
+    left_out_column,
+    name_hash,
     number_code,
     string_code,
 )
@@ -197,6 +199,8 @@ class SketchForm:
             most = YES
             for constraint in selected.constraints:
                 at = places.get(constraint.name)
+                if at is None:
+                    at = places.get(left_out_column(name_hash(constraint.name)).name)
                 if at is not None:
                     parts.append((at, CodeVerdicts(constraint, columns[at].kind, bits)))
                 elif complete:
