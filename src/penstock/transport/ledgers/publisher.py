@@ -32,12 +32,14 @@ from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while many ask
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 1.0  # while many ask; while it is urgent
 ASKED_MANY, ASKED_LATELY = 4, 30.0  # requests since the last ledger that are many, and for how many seconds
+URGENT_RATE, URGENT_LATELY = 8.0, 10.0  # requests in a second that are urgent, and for how many seconds
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
+SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
@@ -102,7 +104,8 @@ class LedgerPublisher:
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
-        self._asked_at = -inf
+        self._asked_at = self._urgent_at = -inf
+        self._told_at = -inf
         self._beat_at, self._beat_after = (
             inf,
             0.0,
@@ -162,6 +165,8 @@ class LedgerPublisher:
         self._asks += 1
         if self._asks >= ASKED_MANY:
             self._asked_at = now
+            if self._asks >= URGENT_RATE * (now - self._told_at):
+                self._urgent_at = now
         self._fills += fills
         for name in texts:
             if name in self._texts or len(self._texts) < NAMES_ASKED_MAX:
@@ -201,7 +206,12 @@ class LedgerPublisher:
         return effects
 
     def _untold_limits(self, now: float) -> tuple[int, float]:
+        if self._urgent(now):
+            return UNTOLD_MAX_ASKED, UNTOLD_FOR_URGENT
         return (UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED) if self._asked_lately(now) else (UNTOLD_MAX, UNTOLD_FOR)
+
+    def _urgent(self, now: float) -> bool:
+        return 0.0 <= now - self._urgent_at < URGENT_LATELY
 
     def _asked_lately(self, now: float) -> bool:
         return 0.0 <= now - self._asked_at < ASKED_LATELY
@@ -209,13 +219,15 @@ class LedgerPublisher:
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
         first, lately = self._told + 1, self._asked_lately(now)
-        self._asks = 0
+        self._asks, self._told_at = 0, now
         if self.number > self._told:
             self._ends.append(self._told)
             if self._fills > FILLS_PER_SPAN:
                 self._spans = min(self._spans + 1, SPANS_MAX)
             elif not self._fills:
                 self._spans = max(1, self._spans - 1)
+            if self._urgent(now):
+                self._spans = max(self._spans, SPANS_MIN_URGENT)
             self._fills = 0
             first = self._ends[-self._spans] + 1
         elif lately and self._spans > 1:

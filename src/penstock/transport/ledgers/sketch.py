@@ -90,11 +90,14 @@ def number_code(value: float, bits: int) -> int:
     except OverflowError:
         packed = _FLOAT.pack(inf if value > 0 else -inf)
     place: int = _BITS.unpack(packed)[0]
+    shift = 33 - bits
+    below = (1 << shift) - 1
+    if place > 0 and place & below:  # by far the most
+        return (place >> shift << 1 | 1) + (1 << (bits - 1))
     if place < 0:
         place = -(place & 0x7FFFFFFF)
-    shift = 33 - bits
     cell, odd = place >> shift, 1
-    if not place & ((1 << shift) - 1):
+    if not place & below:
         rounded = _FLOAT.unpack(packed)[0]
         if value == rounded:
             odd = 0
