@@ -33,7 +33,7 @@ from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
 UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 1.0  # while many ask; while it is urgent
-ASKED_MANY, ASKED_LATELY = 4, 30.0  # requests since the last ledger that are many, and for how many seconds
+ASKED_MANY, ASKED_LATELY = 8, 30.0  # requests since the last ledger that are many, and for how many seconds
 URGENT_RATE, URGENT_LATELY = 8.0, 10.0  # requests in a second that are urgent, and for how many seconds
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
