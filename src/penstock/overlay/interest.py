@@ -50,7 +50,8 @@ class OwnInterest:
         self.room = 0  # that all wanted entries take
         self._broker = broker
         self._wanted: dict[Entry, int] = {}  # how many subscriptions want it
-        self._rooms: dict[Entry, int] = {}
+        self._read: dict[Entry, ReadEntry] = {}  # the same entries
+        self._form = form
         self._advertised = form.advertised()
         self._announced: dict[Entry, None] = {}
         self._touched: dict[Entry, None] = {}
@@ -58,12 +59,14 @@ class OwnInterest:
     def want(self, entries: Iterable[ReadEntry]) -> None:
         """One more subscription for each of these."""
         self._advertised.begin()
-        for entry, selected, room in entries:
+        for read in entries:
+            entry, selected, room = read
             count = self._wanted.get(entry, 0)
             self._wanted[entry] = count + 1
             if not count:
                 self.room += room
-                self._rooms[entry] = room
+                self._read[entry] = read
+                self._form.count(selected, 1)
                 self._touched.update(dict.fromkeys(self._advertised.add(entry, selected)))
 
     def unwant(self, entries: Iterable[Entry]) -> None:
@@ -74,7 +77,9 @@ class OwnInterest:
             if count:
                 self._wanted[entry] = count
             else:
-                self.room -= self._rooms.pop(entry)
+                read = self._read.pop(entry)
+                self.room -= read.room
+                self._form.count(read.selected, -1)
                 self._touched.update(dict.fromkeys(self._advertised.remove(entry)))
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ All brokers of a network must use the same form: it is part of the fingerprint i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -73,6 +74,12 @@ class InterestForm(Protocol):
     def wanting(self, batch: Sequence[Attributes]) -> tuple[list[tuple[BrokerId, ...]], dict[int, str]]:
         """For each message the brokers that may want it, in order; and by its place why one cannot be sent at all."""
 
+    def count(self, selected: Any, by: int) -> None:
+        """So many more, or fewer, name these attributes: entries of our own clients, which are not in the index."""
+
+    def unused(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Of these names of attributes, those that no entry names, as far as we can tell."""
+
 
 class ExactForm:
     """Filters, matched exactly."""
@@ -81,6 +88,7 @@ class ExactForm:
 
     def __init__(self) -> None:
         self._index = FilterIndex()
+        self._names: Counter[str] = Counter()  # of attributes, and how many constraints name them
 
     def entries(self, predicate: Predicate) -> tuple[Entry, ...]:
         return tuple(map(filter_bytes, predicate.filters))
@@ -100,9 +108,21 @@ class ExactForm:
 
     def add(self, origin: BrokerId, entry: Entry, selected: Any) -> None:
         self._index.add(origin, entry, selected)
+        self.count(selected, 1)
 
     def remove(self, origin: BrokerId, entry: Entry, selected: Any) -> None:
         self._index.remove(origin, entry)
+        self.count(selected, -1)
+
+    def count(self, selected: Any, by: int) -> None:
+        names = self._names
+        for constraint in selected.constraints:
+            names[constraint.name] += by
+            if not names[constraint.name]:
+                del names[constraint.name]
+
+    def unused(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple([name for name in names if name not in self._names])
 
     def wanting(self, batch: Sequence[Attributes]) -> tuple[list[tuple[BrokerId, ...]], dict[int, str]]:
         return (self._index.match(batch) if len(self._index) else [()] * len(batch)), {}
@@ -140,6 +160,12 @@ class EncodedForm:
 
     def remove(self, origin: BrokerId, entry: Entry, selected: Any) -> None:
         self._index.remove(origin, selected)
+
+    def count(self, selected: Any, by: int) -> None:
+        pass
+
+    def unused(self, names: Sequence[str]) -> tuple[str, ...]:
+        return ()  # bits do not tell
 
     def wanting(self, batch: Sequence[Attributes]) -> tuple[list[tuple[BrokerId, ...]], dict[int, str]]:
         scheme = self._scheme

@@ -5,6 +5,9 @@ heartbeats and echoes are messages like any others, in the transport's lane; fee
 the lane for control messages of services. A client without settings of the transport publishes past it; a subscription
 without order, recovery and congestion control is served past it. A ledger that is due while there is no network waits
 for it, and a little longer, until brokers know again who wants what.
+
+While it publishes, it asks its home broker every USE_ASKED_EVERY seconds which of its attributes nobody's filter names;
+not before KNOWN_AFTER seconds after a new connection, for the same reason.
 """
 
 from __future__ import annotations
@@ -17,14 +20,15 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage, InvalidPredicate
 from penstock.kernel.link import Link
-from penstock.kernel.machine import Done, Effect, Refused
-from penstock.kernel.packet import Lane
+from penstock.kernel.machine import Done, Effect, Refused, Send
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context, Reading
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
 from penstock.kernel.trace import InputRefused
 from penstock.overlay.client import NOT_CONNECTED, Client
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
+from penstock.transport.broker_service import Unused, UnusedRequest
 from penstock.transport.config import TransportConfig, TransportOptions
 from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
@@ -33,7 +37,8 @@ from penstock.transport.timers import TransportTimer
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import AHEAD_OF_DATA
 
-TOLD_AFTER = 3.0  # seconds after a new connection, a ledger that was due before it
+KNOWN_AFTER = 3.0  # seconds after a new connection, until brokers know who wants what
+USE_ASKED_EVERY = 5.0  # seconds
 
 
 class TransportClient:
@@ -41,6 +46,7 @@ class TransportClient:
 
     limits = LIMITS
     opens_envelopes = True  # they are its own
+    packet_kinds: tuple[type[Packet], ...] = (Unused,)
 
     def __init__(self, context: Context) -> None:
         self.transport = Transport(
@@ -61,6 +67,8 @@ class TransportClient:
         self._started = False
         self._timers = context.timers
         self._ledger_due = False  # while there is no network
+        self._home: Link | None = None
+        self._ask_use_at = 0.0
 
     # What the application publishes.
 
@@ -166,11 +174,13 @@ class TransportClient:
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         """The first time that there is a network, a publisher asks it for what it needs; without one nobody waits."""
+        self._home = link if up else None
+        self._ask_use_at = now + KNOWN_AFTER
         if not up and not self._client.connected:
             return self.carried_out(self.transport.close(NOT_CONNECTED))
         if up and self._ledger_due:
             self._ledger_due = False
-            self._timers.set(TransportTimer.LEDGER, now + TOLD_AFTER)
+            self._timers.set(TransportTimer.LEDGER, now + KNOWN_AFTER)
         if not up or self._started or not self.transport.publishes:
             return []
         self._started = True
@@ -180,7 +190,23 @@ class TransportClient:
         if timer == TransportTimer.LEDGER and not self._client.connected:
             self._ledger_due = True
             return []
-        return self.carried_out(self.transport.expired(timer, key, now=now))
+        effects = self.carried_out(self.transport.expired(timer, key, now=now))
+        return self._ask_use(now) + effects if timer == TransportTimer.LEDGER else effects
+
+    def _ask_use(self, now: float) -> list[Effect]:
+        """Which of our attributes does nobody use?"""
+        names = self.transport.scheme.outgoing.attribute_names()
+        if self._home is None or not names or not self._ask_use_at <= now:
+            return []
+        self._ask_use_at = now + USE_ASKED_EVERY
+        return [Send((self._home,), UnusedRequest(names), Lane.CONTROL)]
+
+    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        """The home broker's answer."""
+        for packet in packets:
+            assert isinstance(packet, Unused)
+            self.transport.scheme.outgoing.unused(packet.names)
+        return []
 
     def carried_out(self, effects: list[TransportEffect]) -> list[Effect]:
         """What the transport wants, with its verbs turned into those of the client below."""

@@ -74,6 +74,13 @@ class PapersOutgoing:
             effects += self._record.heartbeat(now=now)
         return wrapped, effects
 
+    def attribute_names(self) -> tuple[str, ...]:
+        """None: bits tell of all attributes together."""
+        return ()
+
+    def unused(self, names: tuple[str, ...]) -> None:
+        """It makes no difference."""
+
 
 class PapersScheme:
     """Order, loss detection and recovery for one client, as in 002."""

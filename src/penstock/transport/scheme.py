@@ -40,6 +40,12 @@ class Outgoing(Protocol):
         `limited`: it belongs to a flow that somebody limits.
         """
 
+    def attribute_names(self) -> tuple[str, ...]:
+        """Attributes of which more is told than may be of use."""
+
+    def unused(self, names: tuple[str, ...]) -> None:
+        """No filter in the network names these, as far as it is known."""
+
 
 class Scheme(Protocol):
     """Order, loss detection and recovery for one client."""

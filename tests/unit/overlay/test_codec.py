@@ -49,6 +49,7 @@ from penstock.pricing.packets import (
 )
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
+from penstock.transport.broker_service import Unused, UnusedRequest
 from retrieval_packets import retrieval_packets
 from stream_packets import stream_packets
 
@@ -121,6 +122,8 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     StatusRequest: st.builds(StatusRequest, counts),
     Status: st.builds(Status, counts, st.binary(max_size=100)),
     LossesRequest: st.builds(LossesRequest, counts),
+    UnusedRequest: st.builds(UnusedRequest, st.lists(st.text(max_size=10), max_size=5).map(tuple)),
+    Unused: st.builds(Unused, st.lists(st.text(max_size=10), max_size=5).map(tuple)),
     Losses: st.builds(
         Losses,
         st.dictionaries(st.integers(0, 2**63), st.integers(1, 2**63), max_size=6).map(

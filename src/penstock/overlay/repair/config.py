@@ -17,8 +17,8 @@ class RepairConfig:
     keep_datagrams: int = 65_536
     keep_bytes: int = 16 << 20
 
-    # Who misses something waits for what may only be late, asks, and asks once more.
-    tries: int = 2
+    # Who misses something waits for what may only be late, asks, and asks again.
+    tries: int = 3
     late_min: float = 0.002
     late_max: float = 0.05
     answer_within: float = 0.1  # until the first answers have shown how long they take

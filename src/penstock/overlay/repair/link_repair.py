@@ -1,6 +1,6 @@
 """One end of a datagram link that repairs itself: what it sends (`SentRing`), what comes (`GapDetector`).
 
-Links between our own brokers number their datagrams. Who sees a gap asks for it on the link itself, twice at most; then
+Links between our own brokers number their datagrams. Who sees a gap asks for it on the link itself, a few times; then
 it is left to the ends. So a loss costs one datagram and one short request, and one round trip of one hop, where the
 ends would need the whole way. The host below the node drives this, in virtual and in real time alike: it hands in what
 leaves and what comes, sends what is returned, and calls `wake` at the `deadline`.

@@ -27,6 +27,7 @@ from penstock.transport.ledgers.answer_budget import NUMBER_COST, REQUEST_COST, 
 from penstock.transport.ledgers.messages import Again, MessageRequest, Reply, Resent, again_message, reply_message
 from penstock.transport.ledgers.number_ranges import RANGES_MAX, count_of, ranges_of, read_ranges, written
 from penstock.transport.ledgers.publisher import LedgerPublisher
+from penstock.transport.ledgers.sketch_predicate import names_in
 from penstock.transport.records import RepairSent, RequestReceived
 from penstock.transport.wire.control_messages import ControlIdentities
 
@@ -83,7 +84,7 @@ class Answers:
         effects: list[TransportEffect] = []
         sent: list[_Sent] = []
         gone = []
-        covered = self._matching(ask, fills, sent, gone)
+        covered = self._matching(ask, fills, sent, gone, now)
         matching = len(sent)
         for number in _each(numbers):
             kept = publisher.ring.get(number)
@@ -118,10 +119,12 @@ class Answers:
         return effects + self._replies(ask, parts.parts, covered, sorted(gone)), looks
 
     def _matching(
-        self, ask: MessageRequest, fills: list[tuple[int, int]], sent: list[_Sent], gone: list[int]
+        self, ask: MessageRequest, fills: list[tuple[int, int]], sent: list[_Sent], gone: list[int], now: float
     ) -> list[int]:
         """Of the fills: what matches is added to `sent`, what is not kept to `gone`; returns what does not match."""
         predicates = [one for one in map(self._predicate, ask.filters) if one is not None]
+        filters = [selected for predicate in predicates for selected in predicate.filters]
+        self._publisher.columns.asked((*ask.columns, *names_in(filters)), now)
         covered: list[int] = []
         older = self._publisher.ring.all_left_before(ask.not_before)
         work = WORK_MAX

@@ -13,9 +13,9 @@ from math import inf
 from typing import NamedTuple
 
 from penstock.content.predicate import Predicate
-from penstock.transport.ledgers.messages import FILTER_BYTES_MAX, FILTERS_MAX, TEXTS_MAX
+from penstock.transport.ledgers.messages import FILTER_BYTES_MAX, FILTERS_MAX, NAMES_ASKED_MAX
 from penstock.transport.ledgers.sketch import Columns, Sketch
-from penstock.transport.ledgers.sketch_predicate import NO, SketchForm, SketchPredicate, text_columns
+from penstock.transport.ledgers.sketch_predicate import NO, SketchForm, SketchPredicate, names_in, text_columns
 
 
 class _Wanted(NamedTuple):
@@ -51,8 +51,9 @@ class SketchedInterest:
         self.earliest = min([one.since for one in wanted], default=inf)
         self.newest = max([one.since for one in wanted], default=-inf)
         self.recover_any = bool(recovered)
-        self.texts = tuple(text_columns([selected for one in recovered for selected in one.predicate.filters]))
-        self.texts = self.texts[:TEXTS_MAX]
+        selected = [selected for one in recovered for selected in one.predicate.filters]
+        self.texts = tuple(text_columns(selected)[:NAMES_ASKED_MAX])
+        self.columns = tuple(names_in(selected)[:NAMES_ASKED_MAX])
         filters = tuple(dict.fromkeys(one.predicate.text for one in recovered))
         fits = len(filters) <= FILTERS_MAX and sum(map(len, filters)) <= FILTER_BYTES_MAX
         self.filters = filters if fits else ()  # for fills; without them numbers are asked for and looked at here

@@ -4,10 +4,12 @@ Whoever recovers lost messages subscribes to ledgers. One tells of every number 
 no record showed: all of a burst, the last messages before a silence, the first of all. An empty one is a heartbeat: it
 only says which number was the last. A final one says that its publisher's life ends.
 
-A column is written as a table of its codes and one byte for each message, if it has few different ones, else as three
-rows of bytes, the low ones first. Codes are those of `sketch` with 24 bits. In a column of texts the table has
-the strings themselves, so that LIKE, string ranges and `<>` can be told; a publisher writes these only where they are
-few, or somebody asked for them. Departures are milliseconds from one message to the next.
+A column is written as a table of its codes and a place in it for each message, if it has few different ones, else as
+the codes; either in as few bits as it needs. Codes are those of `sketch` with 24 bits. In a column of texts the table
+has the strings themselves, so that LIKE, string ranges and `<>` can be told; a publisher writes these only where they
+are few, or somebody asked for them. Departures are units of time from one message to the next, rounded up: an eighth of
+the mean, at least 1 ms and at most UNIT_MAX, so nobody takes a message for lost too early. All that is compressed if
+that makes it shorter.
 
 Bounds: MESSAGES_MAX messages, COLUMNS_MAX columns, texts of TEXT_MAX characters and TEXTS_ASKED in all, UNPACKED_MAX
 bytes. Arrays that are longer are refused before they are read.
@@ -15,10 +17,10 @@ bytes. Arrays that are longer are refused before they are read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import isfinite
 from typing import Annotated
-from zlib import compress, decompressobj
+from zlib import MAX_WBITS, compress, decompressobj
 from zlib import error as zlib_error
 
 import msgspec
@@ -27,16 +29,20 @@ from msgspec import Meta, Struct
 
 from penstock.content.message import Message, Value
 from penstock.errors import InvalidHeader
+from penstock.transport.ledgers.packed_numbers import PackedNumbers, pack_numbers, unpack_numbers
 from penstock.transport.ledgers.sketch import (
     BOOLEAN,
+    LEFT_OUT,
+    MISSING,
     NUMBER,
     STRING,
     Code,
-    Codes,
     Column,
     Columns,
     common_columns,
     ledger_codes,
+    left_out_column,
+    name_hash,
 )
 
 MESSAGES_MAX = 512
@@ -45,8 +51,8 @@ TEXT_MAX = 64
 TEXTS_FREE, TEXT_FREE = 512, 4  # characters of different texts that are written unasked: in all, and for each message
 TEXTS_ASKED = 1 << 16  # characters of all texts of a ledger
 UNPACKED_MAX = 1 << 20
-_TABLE_MAX = 256
-_TABLE_SHARE = 0.4  # different codes for each message, up to which a table is shorter: 5 bytes in it, 3 in the rows
+UNIT_MAX, UNITS_PER_GAP = 16, 8  # milliseconds of departures; units in the mean time between two
+_TABLE_SHARE = 0.4  # different codes for each message, up to which a table is shorter
 
 
 class Ledger(Struct, frozen=True, array_like=True):
@@ -59,18 +65,21 @@ class Ledger(Struct, frozen=True, array_like=True):
     sent_at: float  # by the publisher's clock
     began_at: float  # departure of the first message; of the last that left, if it tells of none
     group: int  # how many asked for the same message lately
-    columns: Annotated[tuple[tuple[str, str], ...], Meta(max_length=COLUMNS_MAX)] = ()  # names and kinds
+    columns: Annotated[tuple[str, ...], Meta(max_length=COLUMNS_MAX)] = ()  # letters of the kinds, and names
     complete: bool = True  # the messages have no other attributes
     packed: bytes = b""
     final: bool = False  # this life ends: nothing follows
+    deflated: bool = False
+    left_out: Annotated[bytes, Meta(max_length=2 * COLUMNS_MAX)] = b""  # hashes of the names of columns without codes
 
 
-_Table = Annotated[tuple[int | str, ...], Meta(max_length=MESSAGES_MAX)]  # an empty one: three rows of bytes instead
+_Table = Annotated[tuple[int | str, ...], Meta(max_length=MESSAGES_MAX)]  # an empty one: codes instead of places
 
 
 class _Unpacked(Struct, frozen=True, array_like=True):
-    steps: bytes  # milliseconds between departures, 4 bytes each, in four rows
-    columns: Annotated[tuple[tuple[_Table, bytes], ...], Meta(max_length=COLUMNS_MAX)]  # a table, and places in it
+    unit: Annotated[int, Meta(ge=1, le=UNIT_MAX)]  # milliseconds
+    steps: PackedNumbers  # units between departures
+    columns: Annotated[tuple[tuple[_Table, PackedNumbers], ...], Meta(max_length=COLUMNS_MAX)]  # places in a table
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,11 +90,11 @@ _decode_unpacked = msgspec.msgpack.Decoder(_Unpacked).decode
 class LedgerContent:
     """The sketches of a ledger that came."""
 
-    def __init__(self, ledger: Ledger, columns: Columns, departures: list[float], packed: _Unpacked) -> None:
+    def __init__(self, ledger: Ledger, columns: Columns, departures: list[float], packed: _Unpacked | None) -> None:
         self.ledger = ledger
         self.columns = columns
         self.departures = departures
-        self._packed = packed
+        self._told = () if packed is None else packed.columns
         self._codes: dict[int, list[Code]] = {}
 
     def __len__(self) -> int:
@@ -95,7 +104,9 @@ class LedgerContent:
         """The codes of a column, read when they are asked for: most filters name few."""
         codes = self._codes.get(column)
         if codes is None:
-            codes = self._codes[column] = _read_column(*self._packed.columns[column], len(self))
+            told = column < len(self._told)
+            codes = _read_column(*self._told[column], len(self)) if told else [MISSING] * len(self)
+            self._codes[column] = codes
         return codes
 
 
@@ -110,13 +121,16 @@ def make_ledger(
     left_at: float | None = None,  # departure of the last message, for a ledger of none
     group: int = 0,
     final: bool = False,
+    used: Callable[[str], bool] = lambda _: True,  # whether somebody's filters name this column
 ) -> bytes:
     """The bytes of a ledger of these messages."""
     attributes = [message.attributes for message, _ in messages]
-    columns, complete = common_columns(attributes, COLUMNS_MAX)
+    columns, complete = common_columns(attributes, COLUMNS_MAX, used)
     written = []
     room = TEXTS_ASKED
     for name, kind in columns:
+        if kind == LEFT_OUT:
+            break
         values = [one.get(name) for one in attributes]
         text = False
         if kind == STRING:
@@ -124,14 +138,25 @@ def make_ledger(
             text = characters <= TEXTS_FREE + TEXT_FREE * len(values) or (name in texts and characters <= room)
             room -= characters if text else 0
         written.append(_write_column(kind, values, text=text))
-    packed = b""
+    packed = deflated = b""
     if messages:
-        left = np.array([departure for _, departure in messages])
-        steps = np.diff(np.rint((left - left[0]) * 1e3).astype(np.int64), prepend=0)
-        packed = compress(_encode(_Unpacked(_rows(np.clip(steps, 0, 0xFFFFFFFF), 4), tuple(written))), 6)
+        packed = _encode(_Unpacked(*_steps([departure for _, departure in messages]), tuple(written)))
+        deflated = compress(packed, 6, wbits=-MAX_WBITS)
+    shorter = len(deflated) < len(packed)
     began_at = messages[0][1] if messages else sent_at if left_at is None else left_at
-    plain = tuple([(name, kind) for name, kind in columns])
-    return _encode(Ledger(*identity, first, last, sent_at, began_at, group, plain, complete, packed, final))
+    named = tuple([kind + name for name, kind in columns if kind != LEFT_OUT])
+    left_out = b"".join([name_hash(name) for name, kind in columns if kind == LEFT_OUT])
+    content = deflated if shorter else packed
+    head = (first, last, sent_at, began_at, group)
+    return _encode(Ledger(*identity, *head, named, complete, content, final, shorter, left_out))
+
+
+def _steps(departures: list[float]) -> tuple[int, PackedNumbers]:
+    """The unit of time, and the departures in it, from one to the next."""
+    since = (np.array(departures) - departures[0]) * 1e3
+    unit = int(min(max(1.0, since[-1] / len(since) / UNITS_PER_GAP), UNIT_MAX))
+    places = np.ceil(since / unit - 1e-6).astype(np.int64)
+    return unit, pack_numbers(np.clip(np.diff(places, prepend=0), 0, 0xFFFFFFFF))
 
 
 def _characters(values: Sequence[Value | None]) -> int:
@@ -139,7 +164,7 @@ def _characters(values: Sequence[Value | None]) -> int:
     return sum(len(value) for value in dict.fromkeys(values) if isinstance(value, str))
 
 
-def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], bytes]:
+def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], PackedNumbers]:
     codes: list[Code] = ledger_codes(kind, values).tolist()
     if text:
         known = {
@@ -148,33 +173,16 @@ def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> t
         }
         codes = [known[value] for value in values]
     table = list(dict.fromkeys(codes))
-    if text or len(table) <= min(_TABLE_MAX, len(codes) * _TABLE_SHARE):
+    if text or len(table) <= len(codes) * _TABLE_SHARE:
         places = {code: at for at, code in enumerate(table)}
-        width = 1 if len(table) <= _TABLE_MAX else 2
-        return tuple(table), _rows(np.array([places[code] for code in codes]), width)
-    return (), _rows(np.array(codes), 3)
+        return tuple(table), pack_numbers(np.array([places[code] for code in codes]))
+    return (), pack_numbers(np.array(codes))
 
 
-def _rows(values: Codes, width: int) -> bytes:
-    """Numbers as rows of bytes, the low bytes first: alike bytes stand together."""
-    return values.astype("<u4").view(np.uint8).reshape(-1, 4).T[:width].tobytes()
-
-
-def _from_rows(data: bytes, width: int, count: int) -> Codes:
-    if len(data) != width * count:
-        raise InvalidHeader(f"{len(data)} bytes for {count} numbers of {width}")
-    rows = np.frombuffer(data, np.uint8).reshape(width, count).astype(np.uint32)
-    total: Codes = rows[0]
-    for place in range(1, width):
-        total = total + (rows[place] << np.uint32(8 * place))
-    return total
-
-
-def _read_column(table: tuple[Code, ...], data: bytes, count: int) -> list[Code]:
+def _read_column(table: tuple[Code, ...], packed: PackedNumbers, count: int) -> list[Code]:
+    places: list[int] = unpack_numbers(packed, count).tolist()
     if not table:
-        codes: list[Code] = _from_rows(data, 3, count).tolist()
-        return codes
-    places = _from_rows(data, 1 if len(table) <= _TABLE_MAX else 2, count).tolist()
+        return list(places)
     if max(places) >= len(table):
         raise InvalidHeader("a code that is not in its table")
     return [table[place] for place in places]
@@ -187,25 +195,30 @@ def decode_ledger(data: bytes) -> LedgerContent:
         count = ledger.last - ledger.first + 1
         _check(ledger, count)
         if not count:
-            return LedgerContent(ledger, (), [], _Unpacked(b"", ()))
-        unpacking = decompressobj()
-        packed = _decode_unpacked(unpacking.decompress(ledger.packed, UNPACKED_MAX))
+            return LedgerContent(ledger, (), [], None)
+        packed = _decode_unpacked(_inflated(ledger))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, zlib_error) as error:
         raise InvalidHeader(f"no valid ledger: {error}") from None
     if len(packed.columns) != len(ledger.columns):
         raise InvalidHeader(f"{len(packed.columns)} columns under {len(ledger.columns)} names")
-    columns = tuple([Column(name, kind) for name, kind in ledger.columns])
-    steps = _from_rows(packed.steps, 4, count).astype(np.int64)
-    departures = (ledger.began_at + np.cumsum(steps) * 1e-3).tolist()
-    content = LedgerContent(ledger, columns, departures, packed)
-    for column in range(len(columns)):
+    columns = [Column(named[1:], named[0]) for named in ledger.columns]
+    for at in range(0, len(ledger.left_out), 2):
+        columns.append(left_out_column(ledger.left_out[at : at + 2]))
+    steps = unpack_numbers(packed.steps, count)
+    departures = (ledger.began_at + np.cumsum(steps) * (packed.unit * 1e-3)).tolist()
+    content = LedgerContent(ledger, tuple(columns), departures, packed)
+    for column in range(len(packed.columns)):
         content[column]  # so that a bad one is refused as a whole
     return content
 
 
+def _inflated(ledger: Ledger) -> bytes:
+    return decompressobj(-MAX_WBITS).decompress(ledger.packed, UNPACKED_MAX) if ledger.deflated else ledger.packed
+
+
 def _check(ledger: Ledger, count: int) -> None:
-    kinds = {kind for _, kind in ledger.columns}
-    names = {name for name, _ in ledger.columns}
+    kinds = {named[:1] for named in ledger.columns}
+    names = {named[1:] for named in ledger.columns}
     times = (ledger.sent_at, ledger.began_at)
     if not 0 <= count <= MESSAGES_MAX or ledger.first < 1 or ledger.last > 1 << 62 or ledger.incarnation < 0:
         raise InvalidHeader(f"a ledger of messages {ledger.first} to {ledger.last}")

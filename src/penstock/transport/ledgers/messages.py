@@ -26,7 +26,7 @@ from penstock.transport.wire.control_messages import ASK, ControlIdentities
 LEDGER, REPLY, AGAIN = "ledger", "reply", "again"
 FILTERS_MAX = 64  # in one request
 FILTER_BYTES_MAX = 1_000  # of all of them
-TEXTS_MAX = 32  # names of columns whose texts are asked for
+NAMES_ASKED_MAX = 32  # names of columns that are asked for, or whose texts are
 
 
 class MessageRequest(Struct, frozen=True, array_like=True):
@@ -41,6 +41,7 @@ class MessageRequest(Struct, frozen=True, array_like=True):
     filters: tuple[str, ...] = ()
     not_before: float = -1e15  # of the fills: nothing that left earlier, by the publisher's clock
     texts: tuple[str, ...] = ()  # columns whose texts are of use in ledgers
+    columns: tuple[str, ...] = ()  # columns that are of use, where filters would be too long
 
 
 class Resent(Struct, frozen=True, array_like=True):
@@ -118,9 +119,10 @@ def _sane(decoded: MessageRequest | Reply | Again) -> bool:
     if decoded.incarnation < 0:
         return False
     if isinstance(decoded, MessageRequest):
-        names = max(map(len, decoded.texts), default=0) <= DEFAULT_LIMITS.name_bytes_max
-        sizes = len(decoded.filters) <= FILTERS_MAX and len(decoded.texts) <= TEXTS_MAX and names
-        return sizes and sum(map(len, decoded.filters)) <= FILTER_BYTES_MAX and abs(decoded.sent_at) < 1e15
+        names = (decoded.texts, decoded.columns)
+        short = all(max(map(len, one), default=0) <= DEFAULT_LIMITS.name_bytes_max for one in names)
+        sizes = len(decoded.filters) <= FILTERS_MAX and max(map(len, names)) <= NAMES_ASKED_MAX
+        return short and sizes and sum(map(len, decoded.filters)) <= FILTER_BYTES_MAX and abs(decoded.sent_at) < 1e15
     resent = decoded.messages if isinstance(decoded, Reply) else ()
     numbers = [decoded.number] if isinstance(decoded, Again) else [one.number for one in resent]
     times = [decoded.departure] if isinstance(decoded, Again) else [decoded.echo, *[one.departure for one in resent]]

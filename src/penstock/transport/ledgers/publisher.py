@@ -3,13 +3,13 @@
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
 of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after ASKED_MANY requests, and before any
 of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
-after twice the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an idle
-publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told. Whoever
+after a multiple of the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an
+idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told. Whoever
 leaves sees to it that the last number was told TOLD_TIMES, the last time in a ledger that says that nothing follows.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
-`published_kept` messages and `kept_bytes_max` bytes in the ring; TEXTS_MAX columns with texts.
+`published_kept` messages and `kept_bytes_max` bytes in the ring; NAMES_ASKED_MAX columns with texts.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from penstock.kernel.rate_estimator import RateEstimator
 from penstock.kernel.timers import ServiceTimers
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.column_use import ColumnUse
 from penstock.transport.ledgers.ledger import MESSAGES_MAX, make_ledger
-from penstock.transport.ledgers.messages import TEXTS_MAX, ledger_message
+from penstock.transport.ledgers.messages import NAMES_ASKED_MAX, ledger_message
 from penstock.transport.ledgers.record import SketchRecord
 from penstock.transport.timers import TransportTimer
 from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED = 128, 4.0  # while many ask
-ASKED_MANY, ASKED_LATELY = 4, 30.0  # requests since the last ledger that are many, and for how many seconds
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 1.0  # while many ask; while it is urgent
+ASKED_MANY, ASKED_LATELY = 8, 30.0  # requests since the last ledger that are many, and for how many seconds
+URGENT_RATE, URGENT_LATELY = 8.0, 10.0  # requests in a second that are urgent, and for how many seconds
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
+SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
+SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
@@ -93,7 +97,8 @@ class LedgerPublisher:
         self._config = config
         self._timers = timers
         self._identities = identities
-        self._records = SketchRecord()
+        self.columns = ColumnUse()
+        self._records = SketchRecord(self.columns)
         self._rate = RateEstimator(RATE_WINDOW) if config.congestion else None
         self._told = 0  # the last number in a ledger
         self._told_from = 1  # the first number of the last ledger that was not empty
@@ -106,7 +111,8 @@ class LedgerPublisher:
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
-        self._asked_at = -inf
+        self._asked_at = self._urgent_at = -inf
+        self._told_at = -inf
         self._beat_at, self._beat_after = (
             inf,
             0.0,
@@ -166,10 +172,20 @@ class LedgerPublisher:
         self._asks += 1
         if self._asks >= ASKED_MANY:
             self._asked_at = now
+            if self._asks >= URGENT_RATE * (now - self._told_at):
+                self._urgent_at = now
         self._fills += fills
         for name in texts:
-            if name in self._texts or len(self._texts) < TEXTS_MAX:
+            if name in self._texts or len(self._texts) < NAMES_ASKED_MAX:
                 self._texts[name] = now
+
+    def attribute_names(self) -> tuple[str, ...]:
+        """Those of our messages."""
+        return self.columns.names
+
+    def unused(self, names: tuple[str, ...]) -> None:
+        """Records and ledgers need not tell of these."""
+        self.columns.told(names)
 
     def leaving(self, *, now: float) -> list[TransportEffect]:
         """This life ends: the last ledger, and copies of it when this is called again."""
@@ -193,26 +209,35 @@ class LedgerPublisher:
             return []
         effects = self._tell(now)
         if now - self._left_at >= quiet:
-            self._beat_after = min(2.0 * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
+            grows = SILENCE_GROWS_ASKED if self._asked_lately(now) else SILENCE_GROWS
+            self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
         self._arm(self._beat_at if self._beat_at < inf else now + SILENCE_FIRST_MIN)
         return effects
 
     def _untold_limits(self, now: float) -> tuple[int, float]:
-        if 0.0 <= now - self._asked_at < ASKED_LATELY:
-            return UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED
-        return UNTOLD_MAX, UNTOLD_FOR
+        if self._urgent(now):
+            return UNTOLD_MAX_ASKED, UNTOLD_FOR_URGENT
+        return (UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED) if self._asked_lately(now) else (UNTOLD_MAX, UNTOLD_FOR)
+
+    def _urgent(self, now: float) -> bool:
+        return 0.0 <= now - self._urgent_at < URGENT_LATELY
+
+    def _asked_lately(self, now: float) -> bool:
+        return 0.0 <= now - self._asked_at < ASKED_LATELY
 
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
-        first, lately = self._told + 1, 0.0 <= now - self._asked_at < ASKED_LATELY
-        self._asks = 0
+        first, lately = self._told + 1, self._asked_lately(now)
+        self._asks, self._told_at = 0, now
         if self.number > self._told:
             self._ends.append(self._told)
             if self._fills > FILLS_PER_SPAN:
                 self._spans = min(self._spans + 1, SPANS_MAX)
             elif not self._fills:
                 self._spans = max(1, self._spans - 1)
+            if self._urgent(now):
+                self._spans = max(self._spans, SPANS_MIN_URGENT)
             self._fills = 0
             first = self._ends[-self._spans] + 1
             self._told_times = 0
@@ -231,6 +256,7 @@ class LedgerPublisher:
         self._told_times += 1
         if messages:
             self._told_from = self.number - len(messages) + 1
+        self.columns.forget(now)
         self._texts = {name: at for name, at in self._texts.items() if now - at < TEXTS_FOR}
         ledger = make_ledger(
             (self.name, self.incarnation),
@@ -242,6 +268,7 @@ class LedgerPublisher:
             left_at=self._departure,
             group=self.group,
             final=self._final,
+            used=self.columns.used,
         )
         self.group //= 2
         return [BearerPublish(ledger_message(self._identities, ledger))]

@@ -7,9 +7,10 @@
     then entries, newest first: 2 bytes departure in milliseconds, modulo 65,536; 2 bytes for each column
 
 Numbers are little-endian; those of the entries big-endian. The columns are the attributes of the message that carries
-the record, with the classes of its values, so the receiver has their names already. Entries never change, so the record
-of the next message is one entry put in front of this record, and a cut. A publisher whose messages have different
-attributes has one such record for each set of columns that it used lately, and brings it up to date when it is used.
+the record, with the classes of its values, so the receiver has their names already; without those that nobody's
+filters name (`column_use`). Entries never change, so the record of the next message is one entry put in front of this
+record, and a cut. A publisher whose messages have different attributes has one such record for each set of columns that
+it used lately, and brings it up to date when it is used.
 
 State of `Records`: the last messages, and a record for each set of columns. Bounds: RECORD_BYTES_MAX or ENTRIES_MAX of
 one record, nothing older than AGE_MAX in it; SHAPES_MAX sets of columns. No messages, no timers.
@@ -23,6 +24,7 @@ from struct import Struct
 
 from penstock.content.message import Attributes
 from penstock.errors import ForeignScheme, InvalidHeader
+from penstock.transport.ledgers.column_use import ColumnUse
 from penstock.transport.ledgers.sketch import CODERS, Coder, Columns, columns_of, record_codes
 from penstock.transport.wire.flow_fields import (
     CONTROL,
@@ -115,12 +117,12 @@ class _Shape:
 
     __slots__ = ("coders", "columns", "layout", "limit", "mask", "record", "up_to")
 
-    def __init__(self, columns: Columns, number: int) -> None:
+    def __init__(self, columns: Columns, mask: int, number: int) -> None:
         self.columns = columns
         self.coders: list[tuple[str, Coder]] = [(name, CODERS[kind]) for name, kind in columns]
         self.layout = _ENTRIES[len(columns)]
         self.limit = min(ENTRIES_MAX, RECORD_BYTES_MAX // self.layout.size) * self.layout.size
-        self.mask = (1 << len(columns)) - 1
+        self.mask = mask
         self.record = b""
         self.up_to = number  # the last message that has an entry, or is too old for one
 
@@ -128,10 +130,12 @@ class _Shape:
 class SketchRecord:
     """The records of one publisher."""
 
-    def __init__(self) -> None:
+    def __init__(self, use: ColumnUse | None = None) -> None:
         self.number = 0  # of the last message
+        self._use = use or ColumnUse()
+        self._use_version = self._use.version
         self._shapes: dict[tuple[tuple[str, ...], tuple[type, ...]], _Shape] = {}
-        self._next = _Shape((), 0)  # that of the header made last
+        self._next = _Shape((), 0, 0)  # that of the header made last
         self._recent: deque[tuple[int, float, Attributes]] = deque(maxlen=ENTRIES_MAX)
 
     def header(self, attributes: Attributes, departure: float, control: Control | None = None) -> bytes:
@@ -160,6 +164,9 @@ class SketchRecord:
 
     def _shape(self, attributes: Attributes) -> _Shape:
         key = (tuple(attributes), tuple(map(type, attributes.values())))
+        if self._use.version != self._use_version:
+            self._use_version = self._use.version
+            self._shapes.clear()
         shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= SHAPES_MAX:
@@ -167,12 +174,16 @@ class SketchRecord:
             shape = self._shapes[key] = self._make(columns_of(attributes))
         return shape
 
-    def _make(self, columns: Columns) -> _Shape:
-        """The shape of these columns; attributes in another order, or 1 for 1.0, are still the same columns."""
+    def _make(self, present: Columns) -> _Shape:
+        """A shape for these attributes; in another order, or 1 for 1.0, they are still the same columns."""
+        self._use.publishes([column.name for column in present])
+        used = [self._use.used(column.name) for column in present]
+        columns = tuple([column for column, one in zip(present, used, strict=True) if one])
+        mask = sum(1 << at for at, one in enumerate(used) if one)
         for shape in self._shapes.values():
-            if shape.columns == columns:
+            if shape.columns == columns and shape.mask == mask:
                 return shape
-        return _Shape(columns, 0)
+        return _Shape(columns, mask, 0)
 
     def _catch_up(self, shape: _Shape) -> None:
         """Entries for the messages since this shape was used last."""

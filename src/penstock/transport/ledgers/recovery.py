@@ -150,6 +150,7 @@ class Recovery:
             filters if doubtful else (),
             not_before,
             self._interest.texts if doubtful else (),
+            () if filters or all(missed.sure for missed in part) else self._interest.columns,
         )
 
     # What became of them.

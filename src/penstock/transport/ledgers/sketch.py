@@ -20,7 +20,7 @@ bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from struct import Struct
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ MISSING, OTHER_CLASS, FALSE, TRUE = range(4)
 STRING_FIRST = 4
 RECORD_BITS, LEDGER_BITS = 16, 24
 BOOLEAN, NUMBER, STRING = "b", "n", "s"
+LEFT_OUT = "-"  # a column that messages have, and of which nothing is told
 MEMO_MAX = 4_096
 EXACT_INTEGER_MAX = 1 << 53  # beyond it a float of 64 bits is not every whole number
 _FLOAT, _BITS = Struct(">f"), Struct(">i")
@@ -62,6 +63,16 @@ class Sketch(NamedTuple):
     codes: tuple[Code, ...]
 
 
+def name_hash(name: str) -> bytes:
+    """Two bytes that stand for the name of a column that is left out."""
+    return crc32(name.encode("utf-8", "surrogatepass")).to_bytes(4, "big")[:2]
+
+
+def left_out_column(hashed: bytes) -> Column:
+    """Stands for the columns of that hash. No attribute has such a name."""
+    return Column("\0" + hashed.hex(), LEFT_OUT)
+
+
 def class_of(value: Value) -> str:
     """The class of a value, as a letter."""
     return _CLASSES[value.__class__]
@@ -79,11 +90,14 @@ def number_code(value: float, bits: int) -> int:
     except OverflowError:
         packed = _FLOAT.pack(inf if value > 0 else -inf)
     place: int = _BITS.unpack(packed)[0]
+    shift = 33 - bits
+    below = (1 << shift) - 1
+    if place > 0 and place & below:  # by far the most
+        return (place >> shift << 1 | 1) + (1 << (bits - 1))
     if place < 0:
         place = -(place & 0x7FFFFFFF)
-    shift = 33 - bits
     cell, odd = place >> shift, 1
-    if not place & ((1 << shift) - 1):
+    if not place & below:
         rounded = _FLOAT.unpack(packed)[0]
         if value == rounded:
             odd = 0
@@ -181,8 +195,13 @@ def number_codes(values: Codes, bits: int) -> Codes:
     return codes
 
 
-def common_columns(messages: Iterable[Attributes], columns_max: int) -> tuple[Columns, bool]:
-    """Columns for all of these messages, each of the class that most have; and whether no attribute was left out."""
+def common_columns(
+    messages: Iterable[Attributes], columns_max: int, used: Callable[[str], bool] = lambda _: True
+) -> tuple[Columns, bool]:
+    """Columns for all of these messages, each of the class that most have, and whether no attribute is without one.
+
+    Those that nobody uses come last, as columns that are left out.
+    """
     shapes: dict[tuple[tuple[str, ...], tuple[type, ...]], int] = {}
     for attributes in messages:  # most have the same attributes of the same types
         shape = (tuple(attributes), tuple(map(type, attributes.values())))
@@ -192,9 +211,7 @@ def common_columns(messages: Iterable[Attributes], columns_max: int) -> tuple[Co
         for name, kind in zip(names, types, strict=True):
             kinds = counts.setdefault(name, {})
             kinds[_CLASSES[kind]] = kinds.get(_CLASSES[kind], 0) + count
-    if len(counts) > columns_max:
-        often = sorted(counts, key=lambda name: (-sum(counts[name].values()), name))[:columns_max]
-    else:
-        often = list(counts)
-    columns = tuple([Column(name, max(counts[name], key=counts[name].__getitem__)) for name in sorted(often)])
-    return columns, len(often) == len(counts)
+    kinds_of = {name: max(kinds, key=kinds.__getitem__) if used(name) else LEFT_OUT for name, kinds in counts.items()}
+    often = sorted(counts, key=lambda name: (kinds_of[name] == LEFT_OUT, -sum(counts[name].values()), name))
+    often = sorted(often[:columns_max], key=lambda name: (kinds_of[name] == LEFT_OUT, name))
+    return tuple([Column(name, kinds_of[name]) for name in often]), len(often) == len(counts)

@@ -34,6 +34,7 @@ from penstock.content.predicate import (
 )
 from penstock.transport.ledgers.sketch import (
     BOOLEAN,
+    LEFT_OUT,
     MEMO_MAX,
     MISSING,
     NUMBER,
@@ -42,6 +43,8 @@ from penstock.transport.ledgers.sketch import (
     TRUE,
     Code,
     Columns,
+    left_out_column,
+    name_hash,
     number_code,
     string_code,
 )
@@ -69,6 +72,8 @@ class CodeVerdicts(dict[Code, int]):
 
     def _verdict(self, code: Code) -> int:
         constraint = self._constraint
+        if self._kind == LEFT_OUT:
+            return CANNOT_TELL
         if isinstance(constraint, Exists | Missing):
             return YES if (code == MISSING) is isinstance(constraint, Missing) else NO
         if code == MISSING:
@@ -194,6 +199,8 @@ class SketchForm:
             most = YES
             for constraint in selected.constraints:
                 at = places.get(constraint.name)
+                if at is None:
+                    at = places.get(left_out_column(name_hash(constraint.name)).name)
                 if at is not None:
                     parts.append((at, CodeVerdicts(constraint, columns[at].kind, bits)))
                 elif complete:
@@ -240,6 +247,11 @@ class SketchForm:
 
 def _key(selected: Filter) -> tuple[object, ...]:
     return tuple([constraint_key(constraint) for constraint in selected.constraints])
+
+
+def names_in(filters: Sequence[Filter]) -> list[str]:
+    """Names of the attributes that these filters look at."""
+    return list(dict.fromkeys(constraint.name for selected in filters for constraint in selected.constraints))
 
 
 def text_columns(filters: Sequence[Filter]) -> list[str]:

@@ -1,0 +1,38 @@
+"""A row of whole numbers in as few bits as the largest difference to the least of them needs."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from penstock.errors import InvalidHeader
+from penstock.transport.ledgers.sketch import Codes
+
+WIDTH_MAX = 32
+_PLACES = np.arange(WIDTH_MAX, dtype=np.uint64)
+
+
+class PackedNumbers(Struct, frozen=True, array_like=True):
+    """The row as it travels."""
+
+    least: int
+    width: int  # bits for each
+    bits: bytes
+
+
+def pack_numbers(values: Codes) -> PackedNumbers:
+    """A row of at least one number, none below 0 or above 2^32 - 1."""
+    least = int(values.min())
+    width = (int(values.max()) - least).bit_length()
+    bits = (values.astype(np.uint64) - np.uint64(least))[:, None] >> _PLACES[:width] & np.uint64(1)
+    return PackedNumbers(least, width, np.packbits(bits.astype(np.uint8)).tobytes())
+
+
+def unpack_numbers(packed: PackedNumbers, count: int) -> Codes:
+    """The row of so many numbers; raises InvalidHeader."""
+    width, least = packed.width, packed.least
+    if not 0 <= width <= WIDTH_MAX or not 0 <= least < 1 << 32 or len(packed.bits) != (count * width + 7) // 8:
+        raise InvalidHeader(f"{len(packed.bits)} bytes for {count} numbers of {width} bits")
+    bits = np.unpackbits(np.frombuffer(packed.bits, np.uint8), count=count * width).reshape(count, width)
+    values: Codes = (bits.astype(np.uint64) << _PLACES[:width]).sum(axis=1, dtype=np.uint64) + np.uint64(least)
+    return values
