@@ -2,10 +2,9 @@
 
 An experiment is data plus three functions. `plans` names the runs it needs at a scale; runs are cached, so experiments
 that share a set-up share them; one that draws everything from its seed names none. Where each seed has networks of its
-own, `drawn` names the runs of a seed, and `plans` those of the first. `tasks` names simulations that
-return numbers and leave no trace; seeds after the first may leave points of a sweep out. `measure` turns the runs of
-one seed into named numbers; the verdict is on their mean over all seeds that have them. `draw` makes the figures from
-the first seed's.
+own, `drawn` names the runs of a seed, and `plans` those of the first. `tasks` names simulations that return numbers and
+leave no trace; seeds after the first may leave points of a sweep out. `measure` turns the runs of one seed into named
+numbers; the verdict is on their mean over all seeds that have them. `draw` makes the figures from the first seed's.
 
 A criterion says what the document implies (`paper`) or what we aim for beyond it (`goal`). It is gated at the scales
 it names; elsewhere it is reported and decides nothing. Bounds come from the experiments page and are not loosened; a

@@ -45,9 +45,7 @@ def run_experiments(
     """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time."""
     plans = {one.name: {seed: _plans(one, scale, seed, live) for seed in seeds} for one in chosen}
     processes = 1 if live else processes
-    runs = [
-        (plan, seed) for by_seed in plans.values() for seed, those in by_seed.items() for plan in those.values()
-    ]
+    runs = [(plan, seed) for by_seed in plans.values() for seed, those in by_seed.items() for plan in those.values()]
     folders = _make_runs(runs, runs_root, processes, progress)
     counted = {(one.name, seed): _tasks(one, scale, seed, live) for one in chosen for seed in seeds}
     numbers = task_numbers(

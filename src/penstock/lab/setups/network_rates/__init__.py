@@ -10,6 +10,8 @@ from __future__ import annotations
 from penstock.kernel.randomness import generator
 from penstock.lab.setups.network_rates.drawing import SIZES, STARTS, Draft, brokers_of
 from penstock.lab.setups.network_rates.rows import ROWS
+from penstock.rates.config import RatesConfig
+from penstock.rates.service import RATES
 from penstock.scenario.spec import Scenario
 
 DRAIN = 5.0
@@ -26,6 +28,7 @@ def rates_network(row: str, seed: int, *, seconds: float, controlled: bool) -> S
         duration=draft.duration,
         drain=DRAIN,
         settle=STARTS - 0.5,
+        services={RATES.name: RatesConfig(enabled=controlled)},
         broker=brokers_of(draft),
         link=tuple(draft.links),
         client=tuple(draft.clients),

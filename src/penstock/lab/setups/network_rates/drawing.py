@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Value, make_message
@@ -22,12 +22,13 @@ from penstock.lab.setups.dumbbell import BROKER_BYTES, PACKET_BYTES
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, SubscriptionSpec, TcpSpec
 from penstock.scenario.workload import PublisherSpec, Recipe, attribute_source
 
+Kind = Literal["datagram", "shaped", "reliable"]
 MBIT = 1e6
 FAST_BITS = 100 * MBIT
 FAST_DELAY = (0.001, 0.010)
 DELAY = (0.005, 0.040)  # of a bottleneck
 QUEUES = (50, 50, 100, 200)  # packets
-KINDS = ("datagram", "datagram", "shaped", "reliable")
+KINDS: tuple[Kind, ...] = ("datagram", "datagram", "shaped", "reliable")
 SIZES = (150, 280, 280, 600, 1_000)  # bytes on the wire
 BUSY = (1.4, 2.5)  # what is wanted behind a bottleneck over what it carries
 READING, STARTS = 0.5, 3.0  # seconds: by then everybody knows what everybody wants
@@ -71,12 +72,12 @@ class Draft:
         delay = self.random.uniform(*FAST_DELAY) if delay is None else delay
         self.links.append(LinkSpec(between=(a, b), rate_bits_per_s=FAST_BITS, delay=delay))
 
-    def bottleneck(self, a: str, b: str, rate: float, *, kind: Any = None, queue: int | None = None) -> None:
+    def bottleneck(self, a: str, b: str, rate: float, *, kind: Kind | None = None, queue: int | None = None) -> None:
         """A link of this rate; the rest is drawn, if it is not given."""
         self.links.append(
             LinkSpec(
                 between=(a, b),
-                kind=kind or self.random.choice(KINDS),
+                kind=self.random.choice(KINDS) if kind is None else kind,
                 rate_bits_per_s=rate,
                 delay=self.random.uniform(*DELAY),
                 queue_packets=queue or self.random.choice(QUEUES),

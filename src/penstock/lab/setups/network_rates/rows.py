@@ -1,19 +1,19 @@
 """One network for each row of the table (issue 19), drawn from a seed.
 
-    ten by ten         10 publishers, each with 10 readers of parts of their own, over 2 Mbit/s
-    overlapping        60 readers with 1 to 3 equalities of Zipf values over one link; 15 more before it
-    nested             12 readers of `x < c` over one link
-    large              the paper's large network (`setups.congestion`) with 1 to 5 equalities of Zipf values
-    series             links of 1, 0.5 and 0.25 Mbit/s in a row; at the end of each some want more than it carries
-    fast and slow      two readers of all, one of whom takes a part of it: its application or its access link is slow
-    round trips        publishers at homes that are 10 and 400 ms away from the bottleneck and back
-    flaps              a link that changes between 1 and 0.2 Mbit/s every few whole seconds
-    first seconds      a publisher that begins with thousands a second, towards a reader of 100/s
-    fifty at once      50 publishers that begin in the same moment
-    on and off         publishers that say little, and for moments more than the link carries
-    beside TCP         a TCP connection begins on the bottleneck when half of the time is over
-    busy               50 brokers, most of whose links are too narrow
-    idle               the same with room everywhere
+ten by ten         10 publishers, each with 10 readers of parts of their own, over 2 Mbit/s
+overlapping        60 readers with 1 to 3 equalities of Zipf values over one link; 15 more before it
+nested             12 readers of `x < c` over one link
+large              the paper's large network (`setups.congestion`) with 1 to 5 equalities of Zipf values
+series             links of 1, 0.5 and 0.25 Mbit/s in a row; at the end of each some want more than it carries
+fast and slow      two readers of all, one of whom takes a part of it: its application or its access link is slow
+round trips        publishers at homes that are 10 and 400 ms away from the bottleneck and back
+flaps              a link that changes between 1 and 0.2 Mbit/s every few whole seconds
+first seconds      a publisher that begins with thousands a second, towards a reader of 100/s
+fifty at once      50 publishers that begin in the same moment
+on and off         publishers that say little, and for moments more than the link carries
+beside TCP         a TCP connection begins on the bottleneck when half of the time is over
+busy               50 brokers, most of whose links are too narrow
+idle               the same with room everywhere
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from penstock.lab.setups.congestion import CONSTRAINTS_MAX, NAMES, VALUES, large_brokers
-from penstock.lab.setups.network_rates.drawing import MBIT, STARTS, Draft, wanted_share
+from penstock.lab.setups.network_rates.drawing import KINDS, MBIT, STARTS, Content, Draft, Kind, wanted_share
 from penstock.lab.setups.trees import grown_tree
 from penstock.scenario.spec import FaultSpec, TcpSpec
 from penstock.scenario.workload import Recipe
@@ -49,7 +49,7 @@ def ten_by_ten(draft: Draft) -> None:
     near, far = _sides(draft, 2.0 * MBIT)
     rate = draft.busy(2.0 * MBIT) / 10
     for number in range(10):
-        content = {"source": number, "part": Recipe(integer=(0, 9))}
+        content: Content = {"source": number, "part": Recipe(integer=(0, 9))}
         draft.publisher(f"p{number}", draft.random.choice(near), content, rate)
         for part in range(10):
             draft.reader(f"r{number}-{part}", draft.random.choice(far), f"source = {number} AND part = {part}")
@@ -101,7 +101,7 @@ def _equalities(random: Random, names: tuple[str, ...], most: int) -> str:
 
 def series(draft: Draft) -> None:
     brokers = [draft.broker(f"b{number}") for number in range(4)]
-    kind = draft.random.choice(("datagram", "shaped", "reliable"))
+    kind: Kind = draft.random.choice(KINDS)
     for a, b, bits in zip(brokers, brokers[1:], SERIES_RATES, strict=False):
         draft.bottleneck(a, b, bits, kind=kind)
     offered = draft.busy(SERIES_RATES[0])
