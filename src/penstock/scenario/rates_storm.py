@@ -34,7 +34,7 @@ EVENTS_MAX = 200_000
 SAFETY = 4.0  # seconds of trouble
 CONVERGENCE = 5.0
 LIVENESS = 14.0  # long enough to see who is shut out
-DRAIN = 6.0
+DRAIN = 8.0
 
 
 def rates_storm(seed: int) -> Scenario:
@@ -95,7 +95,7 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
             rate_bits_per_s=random.choice((None, 1e11, 3e4, 3e4, 6e4, 1e5)),
             delay=random.uniform(0.0, 0.05),
             loss=random.choice((0.0, 0.0, 0.02)),
-            queue_packets=random.choice((10, 50, 1_000)),
+            queue_packets=random.choice((10, 30)),
             cost=random.randint(1, 3),
         )
 
@@ -145,7 +145,7 @@ def _faults(
         yield FaultSpec(at=later(at), kind="link_up", link=link)
     narrow = [link.between for link in links if link.rate_bits_per_s is not None and link.rate_bits_per_s < 1e6]
     for _ in range(random.randint(0, 3) if narrow else 0):
-        rate = random.choice((2e4, 5e4, 1e5))
+        rate = random.choice((3e4, 6e4, 1e5))
         yield FaultSpec(at=moment(), kind="link_rate", link=random.choice(narrow), rate_bits_per_s=rate)
     for client in clients:
         if random.random() < 0.1:
