@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from penstock.content.bloom import EncodingScheme
 from penstock.content.message import Message, MessageLimits
-from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.link import Link, LinkInfo, LinkLoad
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Effect
 from penstock.kernel.packet import BROKER, Lane, Packet
 from penstock.kernel.queue import Overflow
@@ -62,6 +62,9 @@ class NodeView(Protocol):
 
     def recall(self, link: Link, lane: Lane) -> list[Packet]:
         """Take back what waits for this link in one lane."""
+
+    def link_load(self, link: Link) -> LinkLoad:
+        """How busy this link is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -260,6 +260,7 @@ class SimulatedNetwork:
                 seed=self._seed,
                 number=number,
                 storage=True,
+                host_load=self.hosts[spec.name].link_load,
                 brokers=self.broker_ids,
             )
             return broker_node(services(), life, links, self._broker_config)

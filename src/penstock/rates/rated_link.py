@@ -1,0 +1,60 @@
+"""One link out of a broker, with its meter, its rate, and when that is told.
+
+A link is busy from `busy_from` of its load on, or with more backlog than is wanted. When it becomes busy, and what it
+told before counts no longer, its rate begins anew with an equal share for each publisher.
+
+State: that of the three. No bound is needed.
+"""
+
+from __future__ import annotations
+
+from penstock.kernel.link import LinkLoad
+from penstock.rates.announcer import Announcer
+from penstock.rates.config import RatesConfig
+from penstock.rates.fair_rate import FairRate, backlog_wanted
+from penstock.rates.meter import LinkMeter, LinkSight
+from penstock.rates.records import LinkRated
+from penstock.rates.status import RatedLink
+
+
+class RatedEgress:
+    """A link that carries publishers' messages."""
+
+    def __init__(self, config: RatesConfig, queue_packets: int, load: LinkLoad, now: float) -> None:
+        self.meter = LinkMeter(config.interval, load, now)
+        self.announcer = Announcer(config)
+        self._fair = FairRate(config.response, queue_packets)
+        self._busy_from = config.busy_from
+        self._queue_packets = queue_packets
+        self._sight: LinkSight | None = None
+
+    def look(self, load: LinkLoad, now: float) -> float | None:
+        """Look at the link; the rate, if it is told now."""
+        sight = self.meter.look(load, now)
+        if sight is None:
+            return None
+        self._sight = sight
+        busy = self._is_busy(sight)
+        if busy and not self.announcer.in_force(now):
+            self._fair.rate = None
+        rate = self._fair.update(sight)
+        return rate if self.announcer.tells(rate, busy, now) else None
+
+    def _is_busy(self, sight: LinkSight) -> bool:
+        queue = self._queue_packets * sight.packet_bytes / sight.capacity
+        loaded = sight.offered + sight.other >= self._busy_from * sight.capacity
+        return loaded or sight.backlog > backlog_wanted(sight, queue)
+
+    def status(self) -> RatedLink | None:
+        """For reports; None if the link limits nobody."""
+        sight, rate = self._sight, self._fair.rate
+        if sight is None or rate is None:
+            return None
+        counts = (sight.capacity, sight.offered, sight.other, sight.backlog, sight.publishers)
+        return RatedLink(rate, *counts)
+
+    def record(self, neighbour: int) -> LinkRated:
+        """For the trace."""
+        said = self.status()
+        assert said is not None, "it has just been told"
+        return LinkRated(neighbour, said.rate, said.capacity, said.offered, said.other, said.backlog, said.publishers)
