@@ -19,7 +19,7 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     refresh: float = 1.0  # and so often at least, while the link is busy
     expire_after: float = 3.0  # what was not told again for so long counts no longer
     busy_from: float = 0.7  # a link with this part of its load, or a backlog, tells its rate
-    wait: float = 0.2  # how long a message may wait at its home for its share
+    wait: float = 0.5  # how long a message may wait at its home for its share
     slow_start: bool = True
     when_full: Literal["thin", "drop"] = "thin"  # what a full link costs: its own destinations, or the message
 

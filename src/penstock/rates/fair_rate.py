@@ -9,22 +9,31 @@ others, because then R grows. So the shares are max-min fair, whatever the numbe
 T seconds since the last look, y offered by publishers, A capacity without what is not regulated, q backlog and Q length
 of the queue in seconds, q0 the backlog that is wanted, d how long a change takes to show.
 
-R is never above the capacity, nor below LEAST_SHARE of A/N, where N publishers were seen lately: a queue that cannot be
-helped by them must not starve them. Newcomers lower R at once, as if each wanted a full share.
+When A changes R changes with it at once.
 
-State: R. No bound is needed.
+R begins with an equal share of A, and is never below LEAST_SHARE of one: a queue that publishers cannot help must not
+starve them. It is never above the capacity, nor much above the *level* at which what publishers send would fill the
+link: those that send about R are taken to want more, the others to want what they send. So newcomers lower R at once.
+While the link has room R soon gets near that level: a few greedy publishers among many quiet ones get what these leave.
+
+State: R, and A at the last look. No bound is needed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from penstock.rates.meter import LinkSight
 
 GAIN_LOAD = GAIN_BACKLOG = 0.5
 FALL_MAX, RISE_MAX = 0.5, 1.25
+NEAR_LEVEL = (0.7, 1.4)
 LEAST_SHARE = 0.7
+ROOM = 0.1
+LIMITED_FROM = 0.75  # who sends this part of R is taken to want more
 REGULATED_LEAST = 0.05  # of the capacity, whatever else is sent
 BACKLOG_WANTED = 0.02  # seconds
-BACKLOG_PACKETS = 1.5
+BACKLOG_PACKETS = 4.0
 QUEUE_PART = 0.3
 
 
@@ -33,13 +42,15 @@ class FairRate:
 
     def __init__(self, response: float, queue_packets: int) -> None:
         self.rate: float | None = None
+        self._regulated = 0.0  # A, at the last look
         self.response = response  # d
         self._queue_packets = queue_packets
 
     def update(self, sight: LinkSight) -> float:
         """The rate after this look."""
         regulated = max(REGULATED_LEAST * sight.capacity, sight.capacity - sight.other)
-        share = regulated / sight.publishers
+        before, self._regulated = self._regulated, regulated
+        share = regulated / max(1, len(sight.publishers))
         if self.rate is None:
             self.rate = share
             return share
@@ -47,10 +58,30 @@ class FairRate:
         lack = 1.0 - sight.offered / regulated
         excess = (sight.backlog - backlog_wanted(sight, queue)) / max(self.response, QUEUE_PART * queue)
         step = sight.seconds / self.response * (GAIN_LOAD * lack - GAIN_BACKLOG * excess)
-        rate = self.rate * min(RISE_MAX, max(FALL_MAX, 1.0 + step))
-        rate *= (sight.publishers - sight.newcomers + 1) / (sight.publishers + 1)
-        self.rate = min(sight.capacity, max(rate, LEAST_SHARE * share))
+        scaled = self.rate * regulated / before
+        rate = scaled * min(RISE_MAX, max(FALL_MAX, 1.0 + step))
+        level, (least, most) = fair_level(sight.publishers, self.rate, regulated), NEAR_LEVEL
+        if lack > ROOM and excess < 0.0:
+            rate = max(rate, min(RISE_MAX * scaled, least * level))
+        self.rate = min(sight.capacity, max(LEAST_SHARE * share, min(most * level, rate)))
         return self.rate
+
+
+def fair_level(publishers: Sequence[float], rate: float, capacity: float) -> float:
+    """The rate at which those who want more and those who send less than it fill the capacity together.
+
+    If nobody wants more, it is what the largest could send.
+    """
+    limit = LIMITED_FROM * rate
+    left, remaining = len(publishers), capacity
+    largest = 0.0
+    for sent in sorted(publishers):
+        if sent >= limit or sent * left > remaining:
+            return remaining / left
+        largest = sent
+        remaining -= sent
+        left -= 1
+    return largest + remaining
 
 
 def backlog_wanted(sight: LinkSight, queue: float) -> float:

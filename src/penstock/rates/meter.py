@@ -10,21 +10,24 @@ busy at all, capacity creeps up: a link that has become faster cannot show how f
 
 Counters that go back (a new connection) count from where they are.
 
-State: an entry for each publisher seen in the last KNOWN_FOR seconds. Bound: PUBLISHERS_MAX; the others count together
-as one.
+State: for each publisher seen in the last SEEN_FOR seconds its rate, averaged over RATE_SECONDS. Bound: PUBLISHERS_MAX;
+the others count together as one.
 """
 
 from __future__ import annotations
 
+from math import exp
 from typing import NamedTuple
 
 from penstock.kernel.link import LinkLoad
 
 SEEN_FOR = 1.0  # seconds in which a publisher that sent something counts
-KNOWN_FOR = 10.0  # and after which it is a newcomer again
+RATE_SECONDS = 0.5
 PUBLISHERS_MAX = 4_096
 BUSY_LEAST = 0.3
 HARDLY_BUSY = 0.05
+WHOLLY_BUSY = 0.9
+SUDDEN = 0.7  # a link that was busy all the time and carried less than this part of its capacity has become slower
 CREEP = 1.05
 GAIN = 0.5
 OTHER_SECONDS = 0.5  # over which unregulated traffic is averaged
@@ -41,8 +44,7 @@ class LinkSight(NamedTuple):
     other: float  # all else
     capacity: float
     backlog: float  # seconds
-    publishers: int  # seen lately
-    newcomers: int  # of them, since the look before
+    publishers: tuple[float, ...]  # what each that was seen lately sends
     packet_bytes: float
 
 
@@ -56,8 +58,8 @@ class LinkMeter:
         self._load = load
         self._at = now
         self._bytes = self._packets = 0
-        self._seen: dict[str, float] = {}  # publishers, the one that was silent for longest first
-        self._newcomers = 0
+        # The rate of each publisher at a moment, and that moment; the one that was silent for longest first.
+        self._seen: dict[str, tuple[float, float]] = {}
         self._other = 0.0
 
     def note(self, publisher: str, size_bytes: int, now: float) -> None:
@@ -67,13 +69,13 @@ class LinkMeter:
         seen = self._seen
         if publisher not in seen and len(seen) >= PUBLISHERS_MAX:
             publisher = THE_REST
-        before = seen.pop(publisher, None)  # the latest stands at the end
-        self._newcomers += before is None
-        seen[publisher] = now
+        rate, at = seen.pop(publisher, (0.0, now))  # the latest stands at the end
+        seen[publisher] = (rate * _kept(now - at) + size_bytes / RATE_SECONDS, now)
 
     def idle(self, now: float) -> bool:
         """Whether no publisher has sent anything for so long that nobody need look."""
-        return not self._packets and not any(at > now - KNOWN_FOR for at in reversed(self._seen.values()))
+        self._forget(now)
+        return not self._packets and not self._seen
 
     def look(self, load: LinkLoad, now: float) -> LinkSight | None:
         """What happened since the last look; None if it is too early to say, or capacity is not known."""
@@ -102,10 +104,9 @@ class LinkMeter:
         self._forget(now)
         if self.capacity is None:
             return None
-        publishers = sum(1 for at in self._seen.values() if at > now - SEEN_FOR)
+        rates = tuple(rate * _kept(now - at) for rate, at in self._seen.values())
         offered, backlog = self._bytes / seconds, load.waiting_bytes / self.capacity
-        counts = (max(1, publishers), min(self._newcomers, publishers))
-        return LinkSight(seconds, offered, self._other, self.capacity, backlog, *counts, self.packet_bytes)
+        return LinkSight(seconds, offered, self._other, self.capacity, backlog, rates, self.packet_bytes)
 
     def _measure_capacity(self, left: int, busy: float, seconds: float) -> None:
         capacity, share = self.capacity, min(1.0, busy / seconds)
@@ -114,7 +115,8 @@ class LinkMeter:
             if capacity is None:
                 self.capacity = measured or None
             elif measured:
-                self.capacity = capacity + GAIN * (measured - capacity)
+                sure = share >= WHOLLY_BUSY and measured < SUDDEN * capacity
+                self.capacity = measured if sure else capacity + GAIN * (measured - capacity)
         elif capacity is not None:
             if share >= HARDLY_BUSY and left / busy > capacity:
                 self.capacity = capacity + GAIN * share / BUSY_LEAST * (left / busy - capacity)
@@ -132,10 +134,15 @@ class LinkMeter:
         seen = self._seen
         while seen:
             first = next(iter(seen))
-            if now - KNOWN_FOR < seen[first] <= now:
+            if now - SEEN_FOR < seen[first][1] <= now:
                 return
             del seen[first]
 
     def _begin(self, load: LinkLoad, now: float) -> None:
         self._load, self._at = load, now
-        self._bytes = self._packets = self._newcomers = 0
+        self._bytes = self._packets = 0
+
+
+def _kept(seconds: float) -> float:
+    """What is left of an average after so long."""
+    return exp(-max(0.0, seconds) / RATE_SECONDS)

@@ -23,6 +23,7 @@ class Purse(TokenBucket):
     def __init__(self, rate: float, packet_bytes: int, now: float) -> None:
         self._packet_bytes = float(packet_bytes)
         super().__init__(rate, self._deep(rate), now)
+        self._tokens = self._packet_bytes  # a link that limits somebody is full: nothing was saved up for it
 
     def set_share(self, rate: float, now: float) -> None:
         """The link's rate is this from now on."""

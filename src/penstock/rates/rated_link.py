@@ -50,7 +50,7 @@ class RatedEgress:
         sight, rate = self._sight, self._fair.rate
         if sight is None or rate is None:
             return None
-        counts = (sight.capacity, sight.offered, sight.other, sight.backlog, sight.publishers)
+        counts = (sight.capacity, sight.offered, sight.other, sight.backlog, len(sight.publishers))
         return RatedLink(rate, *counts)
 
     def record(self, neighbour: int) -> LinkRated:

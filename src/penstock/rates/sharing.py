@@ -7,10 +7,11 @@ that is counted. So a copy crosses each limited link once, and pays for it once.
 waits for it.
 
 A job that no broker of it can be paid for waits, in a line of all jobs with the same links, for `wait` seconds at most.
-Lines of one client take turns.
+A burst may wait; a line in which somebody has stood for as long is kept short, so that who always sends too much does
+not wait for nothing. Lines of one client take turns.
 
-State: for each limited link a purse for each client, for each client its lines. Bounds: LINES_MAX lines of a client,
-and JOBS_MAX jobs in them; beyond these a job does not wait, and is withheld.
+State: for each limited link a purse for each client, for each client its lines. Bounds: LINES_MAX lines of a client
+with BURST_JOBS each; beyond these a job does not wait, and is withheld.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from penstock.rates.purse import Purse
 from penstock.rates.rate_table import RateTable
 
 LINES_MAX = 64
-JOBS_MAX = 1_000
+LINE_JOBS = 2  # in a line that was not empty for long: enough to use what comes at any moment
+BURST_JOBS = 500  # in one that was: a burst may wait
 SPLITS_MAX = 10_000
 UNLIMITED = 1e15  # bytes per second
 HEAD_BYTES, BROKER_BYTES = 20, 3  # of a copy: overlay.packets.Publication
@@ -67,11 +69,26 @@ class _Job(NamedTuple):
     until: float
 
 
+class _Line(deque[_Job]):
+    """Jobs with the same links, since when there have been any, and until when."""
+
+    def __init__(self, now: float) -> None:
+        super().__init__()
+        self.since = self.last = now
+
+    def wait(self, job: _Job, forgotten_after: float, now: float) -> None:
+        """One more; what was long ago does not count."""
+        if not self and not 0.0 <= now - self.last < forgotten_after:
+            self.since = now
+        self.last = now
+        self.append(job)
+
+
 class _Client:
     __slots__ = ("jobs", "lines")
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Hop, ...], deque[_Job]] = {}  # the one whose turn it is stands first
+        self.lines: dict[tuple[Hop, ...], _Line] = {}  # the one whose turn it is stands first
         self.jobs = 0
 
 
@@ -132,11 +149,8 @@ class Sharing:
                     leaving.append(self._leave(client, line.popleft(), now))
                     owner.jobs -= 1
                     served = True
+                    line.last = now
                     owner.lines[hops] = owner.lines.pop(hops)  # to the end
-                if not line:
-                    del owner.lines[hops]
-        if owner is not None and not owner.lines:
-            del self._clients[client]
         return leaving
 
     def ready_at(self, client: Link) -> float | None:
@@ -144,24 +158,35 @@ class Sharing:
         owner = self._clients.get(client)
         if owner is None:
             return None
-        return min(min(self._payable_at(client, line[0]), line[0].until) for line in owner.lines.values())
+        lines = [line[0] for line in owner.lines.values() if line]
+        return min((min(self._payable_at(client, job), job.until) for job in lines), default=None)
 
     # One job.
 
     def _try_or_wait(self, client: Link, job: _Job, now: float) -> list[Copy]:
         owner = self._clients.get(client)
         line = owner.lines.get(job.plan.hops) if owner is not None else None
-        if line is None and self._payable(client, job, now):
+        if not line and self._payable(client, job, now):
             return [self._leave(client, job, now)]
         if owner is None:
             owner = _Client()
-        if self._wait <= 0.0 or owner.jobs >= JOBS_MAX or (line is None and len(owner.lines) >= LINES_MAX):
+        if self._full(line, owner, now):
             self._give_up(client, job, now)
             return []
         self._clients[client] = owner
-        owner.lines.setdefault(job.plan.hops, deque()).append(job)
+        if line is None:
+            line = owner.lines[job.plan.hops] = _Line(now)
+        line.wait(job, self._wait, now)
         owner.jobs += 1
         return []
+
+    def _full(self, line: _Line | None, owner: _Client, now: float) -> bool:
+        """Whether no more may wait: bursts may for a while, but nobody shall stand in line all the time."""
+        if line is None:
+            if len(owner.lines) >= LINES_MAX:
+                owner.lines = {hops: waiting for hops, waiting in owner.lines.items() if waiting}
+            return self._wait <= 0.0 or len(owner.lines) >= LINES_MAX
+        return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < self._wait else LINE_JOBS)
 
     def _payable(self, client: Link, job: _Job, now: float) -> bool:
         """Whether at least one broker of it can be paid for."""

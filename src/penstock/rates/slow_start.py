@@ -92,9 +92,9 @@ class SlowStart(Generic[Item]):
 
     def _step(self, size_bytes: int, now: float) -> None:
         """If a step is over, the next one may send twice as much as this one did, or as the most did lately."""
-        seconds = now - self._step_at
-        if 0.0 <= seconds < STEP:
+        if self._step_at <= now < self._step_at + STEP:  # the same sum as `ready_at`: a timer must find the step over
             return
+        seconds = now - self._step_at
         sent = self._sent / max(seconds, STEP)
         self._most = max(sent, self._most * 0.5 ** (max(0.0, seconds) / HALVED_IN))
         self._purse.set_share(max(FIRST_MESSAGES * size_bytes, GROWTH * self._most), now)
