@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +51,9 @@ class Due:
         """What was published in this time."""
         return (self.published_at >= start) & (self.published_at < stop)
 
-    def received(self, chosen: Chosen | None = None) -> int:
-        """How many of these came."""
-        return int((~np.isnan(self.delivered_at) & (self.all if chosen is None else chosen)).sum())
+    def received(self, chosen: Chosen | None = None, by: float = inf) -> int:
+        """How many of these came, by this time."""
+        return int(((self.delivered_at <= by) & (self.all if chosen is None else chosen)).sum())
 
     def lost(self, chosen: Chosen | None = None) -> int:
         """How many of these did not come because a copy ended on the way."""

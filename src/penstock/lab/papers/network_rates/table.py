@@ -17,7 +17,7 @@ from penstock.lab.setups.network_rates.town import town, town_is_here
 
 FREE, CONTROLLED = "without control", "with rates"
 SECONDS: Mapping[Scale, float] = {"paper": 30.0, "smoke": 5.0}
-LONGER = {"beside TCP": 60.0}  # of these rows, at paper scale
+LONGER = {"ten by ten": 60.0, "beside TCP": 60.0}  # of these rows, at paper scale
 SHORTER = {"large": 20.0, "busy": 20.0, "idle": 10.0}
 SMOKE = ("ten by ten", "nested", "series", "fast and slow", "flaps", "on and off")
 PAPER: tuple[Scale, ...] = ("paper",)
@@ -96,6 +96,8 @@ CRITERIA = (
     _goal("beside TCP: share of content", "0.41 to 0.5", low=0.4, high=0.55),
     _goal("beside TCP: yields within (s)", "1 to 3.4", high=3.0),
     _reported("beside TCP: share of TCP"),
+    _goal("cheating: share of the cheat", "-", high=1.3),
+    _goal("cheating: share of the honest", "-", low=0.9),
     _goal("busy: control (% of data)", "-", high=2.0),
     _goal("idle: control (% of data)", "-", high=0.0),
 )

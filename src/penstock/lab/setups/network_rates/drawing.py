@@ -19,6 +19,8 @@ from typing import Any, Literal
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, Value, make_message
 from penstock.lab.setups.dumbbell import BROKER_BYTES, PACKET_BYTES
+from penstock.rates.config import RatesConfig
+from penstock.rates.service import RATES
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, SubscriptionSpec, TcpSpec
 from penstock.scenario.workload import PublisherSpec, Recipe, attribute_source
 
@@ -48,6 +50,7 @@ class Draft:
     clients: list[ClientSpec] = field(default_factory=list)
     tcp: list[TcpSpec] = field(default_factory=list)
     faults: list[FaultSpec] = field(default_factory=list)
+    cheats: list[str] = field(default_factory=list)  # brokers that hold their clients to nothing
 
     @property
     def duration(self) -> float:
@@ -129,4 +132,5 @@ def wanted_share(content: Content, wheres: Sequence[str], random: Random) -> flo
 
 def brokers_of(draft: Draft) -> tuple[BrokerSpec, ...]:
     """All of them, none of which takes any time."""
-    return tuple(BrokerSpec(name=name) for name in draft.brokers)
+    cheats = {RATES.name: RatesConfig(enabled=False)}
+    return tuple(BrokerSpec(name=name, services=cheats if name in draft.cheats else {}) for name in draft.brokers)

@@ -12,6 +12,7 @@ first seconds      a publisher that begins with thousands a second, towards a re
 fifty at once      50 publishers that begin in the same moment
 on and off         publishers that say little, and for moments more than the link carries
 beside TCP         a TCP connection begins on the bottleneck when half of the time is over
+cheating           one of several homes holds its publisher to nothing
 busy               50 brokers, most of whose links are too narrow
 idle               the same with room everywhere
 """
@@ -192,6 +193,17 @@ def beside_tcp(draft: Draft) -> None:
     )
 
 
+def cheating(draft: Draft) -> None:
+    near, far = _sides(draft, 1.0 * MBIT)
+    draft.cheats.append(draft.broker("cheat"))
+    draft.fast(NEAR, "cheat")
+    honest = draft.random.randint(1, 4)
+    for number in range(honest + 1):
+        name, home = ("cheat-p", "cheat") if number == honest else (f"p{number}", draft.random.choice(near))
+        draft.publisher(name, home, {"source": number}, draft.busy(1.0 * MBIT, times=1.5))
+        draft.reader(f"r{number}", draft.random.choice(far), f"source = {number}")
+
+
 def busy(draft: Draft, narrow: float = 0.7) -> None:
     """So large a share of the links is narrow; readers stand everywhere."""
     tree = grown_tree(BROKERS, 10, draft.random)
@@ -228,6 +240,7 @@ ROWS: dict[str, Callable[[Draft], None]] = {
     "fifty at once": fifty_at_once,
     "on and off": on_and_off,
     "beside TCP": beside_tcp,
+    "cheating": cheating,
     "busy": busy,
     "idle": idle,
 }
