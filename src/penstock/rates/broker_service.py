@@ -50,6 +50,8 @@ from penstock.rates.way_links import WayLinks
 REGULATED = (Lane.BEST_EFFORT, Lane.TRANSPORT)
 TELL_EVERY = 1.0
 TOLD_MAX = 50  # of what was withheld, in a report
+HEARD_EVERY = 2.0  # seconds, of one link
+ANSWERS_RATE = 1_000.0
 COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 
 
@@ -76,6 +78,7 @@ class RatesBroker:
         self._map: Mapping[BrokerId, Link] | None = None
         self._ways = WayLinks((), self._routing.broker)
         self._complaints = TokenBucket(COMPLAINTS_RATE, COMPLAINTS_BURST, 0.0)
+        self._answers = TokenBucket(ANSWERS_RATE, ANSWERS_RATE, 0.0)  # that we take or pass on
         self._now = 0.0
         if self._config.enabled:
             self._broker.admit = self._admit
@@ -86,8 +89,12 @@ class RatesBroker:
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for packet in packets:
-            if isinstance(packet, LinkRate) and self._config.enabled:
+            if not self._config.enabled:
+                continue
+            if isinstance(packet, LinkRate):
                 effects += self._told(packet, sender, now)
+            elif isinstance(packet, RateHeard):
+                effects += self._heard(packet, sender, now)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
@@ -126,8 +133,7 @@ class RatesBroker:
         """Copies go out to neighbours."""
         if not _regulated(message, lane):
             return
-        if source != OURSELVES:
-            self._upstream.note(source, destinations, now)
+        self._upstream.note(source, destinations, now)
         publisher = message.identity.publisher
         for (link,), group in groups:
             rated = self._rated.get(link)
@@ -191,7 +197,23 @@ class RatesBroker:
         hop, ways = (packet.origin, packet.neighbour), self._ways
         feeding = self._upstream.feeding(lambda broker: hop in ways.to(broker), now)
         links = tuple(link for link in feeding if link != source and self._routing.is_neighbour(link))
-        return [Send(links, packet, Lane.CONTROL)] if links else []
+        effects: list[Effect] = [Send(links, packet, Lane.CONTROL)] if links else []
+        if OURSELVES in feeding and source != OURSELVES and self._rates.answers(hop, HEARD_EVERY, now):
+            heard = RateHeard(*hop, packet.version, self._routing.broker)
+            effects.append(Send((source,), heard, Lane.CONTROL))
+        return effects
+
+    def _heard(self, packet: RateHeard, sender: Link, now: float) -> list[Effect]:
+        """A home has heard of a link's rate: of one of ours, or we pass it on to whose link it is."""
+        if not self._routing.is_neighbour(sender) or not self._answers.take(now):
+            return []
+        if packet.origin != self._routing.broker:
+            onward = self._routing.exits().get(packet.origin, sender)
+            return [Send((onward,), packet, Lane.CONTROL)] if onward != sender else []
+        rated = self._rated.get(self._routing.link_to.get(packet.neighbour, -1))
+        if rated is not None and self._routing.way(packet.home) is not None:
+            rated.trips.heard(packet.version, packet.home, now)
+        return []
 
     # Our own clients.
 

@@ -16,7 +16,7 @@ the others count together as one.
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, inf
 from typing import NamedTuple
 
 from penstock.kernel.link import LinkLoad
@@ -27,7 +27,7 @@ PUBLISHERS_MAX = 4_096
 BUSY_LEAST = 0.3
 HARDLY_BUSY = 0.05
 WHOLLY_BUSY = 0.9
-SUDDEN = 0.7  # a link that was busy all the time and carried less than this part of its capacity has become slower
+SUDDEN = 0.7  # a link that was busy for two looks and carried less than this part of its capacity has become slower
 CREEP = 1.05
 GAIN = 0.5
 OTHER_SECONDS = 0.5  # over which unregulated traffic is averaged
@@ -61,6 +61,7 @@ class LinkMeter:
         # The rate of each publisher at a moment, and that moment; the one that was silent for longest first.
         self._seen: dict[str, tuple[float, float]] = {}
         self._other = 0.0
+        self._measured = inf  # capacity, at the last look that could measure it
 
     def note(self, publisher: str, size_bytes: int, now: float) -> None:
         """A publisher's message goes out over the link, or finds no room there."""
@@ -115,8 +116,10 @@ class LinkMeter:
             if capacity is None:
                 self.capacity = measured or None
             elif measured:
-                sure = share >= WHOLLY_BUSY and measured < SUDDEN * capacity
-                self.capacity = measured if sure else capacity + GAIN * (measured - capacity)
+                likely = max(measured, self._measured) if share >= WHOLLY_BUSY else capacity
+                sudden = likely < SUDDEN * capacity
+                self.capacity = likely if sudden else capacity + GAIN * (measured - capacity)
+            self._measured = measured or inf
         elif capacity is not None:
             if share >= HARDLY_BUSY and left / busy > capacity:
                 self.capacity = capacity + GAIN * share / BUSY_LEAST * (left / busy - capacity)

@@ -8,6 +8,8 @@ State: an entry for each link. Bound: LINKS_MAX; beyond it links are not known, 
 
 from __future__ import annotations
 
+from math import inf
+
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.overlay.spanning_tree import Hop
 
@@ -18,12 +20,13 @@ WORDS_RATE, WORDS_BURST = 25.0, 50.0
 class ToldRate:
     """What is known of one link."""
 
-    __slots__ = ("at", "budget", "life", "rate", "version")
+    __slots__ = ("answered_at", "at", "budget", "life", "rate", "version")
 
     def __init__(self, now: float) -> None:
         self.life = self.version = -1
         self.rate = 0.0
         self.at = now
+        self.answered_at = -inf  # when we last said that we have heard it
         self.budget = TokenBucket(WORDS_RATE, WORDS_BURST, now)
 
 
@@ -61,6 +64,14 @@ class RateTable:
         elif (told.life == life and version <= told.version) or not told.budget.take(now):
             return False
         told.life, told.version, told.rate, told.at = life, version, rate, now
+        return True
+
+    def answers(self, hop: Hop, every: float, now: float) -> bool:
+        """Whether it is time to say that we have heard of this link; if so, we have."""
+        told = self._links.get(hop)
+        if told is None or abs(now - told.answered_at) < every:
+            return False
+        told.answered_at = now
         return True
 
     def expire(self, now: float) -> list[Hop]:

@@ -64,6 +64,7 @@ class Pipe:
         self._refused_bytes = 0
         self._taken_bytes = 0
         self._wire_seconds = 0.0  # that the wire needs for all it has taken
+        self._older = (0.0, 1.0)  # until when what waits leaves at the rate before the last change, and that
         self._bursts = GilbertLoss(loss, loss_burst) if loss_burst > 1.0 else None
         self._engine = engine
         self._random = random
@@ -184,8 +185,9 @@ class Pipe:
         """What was offered, what is on the wire, and for how long the wire was busy; nothing where it has no rate."""
         if not self._seconds_per_byte:
             return LinkLoad()
-        ahead = self.idle_at() - self._engine.now
-        waiting = int(ahead / self._seconds_per_byte)
+        now = self._engine.now
+        ahead, older = self.idle_at() - now, max(0.0, self._older[0] - now)
+        waiting = int(older / self._older[1] + (ahead - older) / self._seconds_per_byte)
         offered = self._taken_bytes + self._refused_bytes
         return LinkLoad(offered, self._taken_bytes - waiting, waiting, self._wire_seconds - ahead)
 
@@ -202,6 +204,7 @@ class Pipe:
 
     def change_rate(self, rate_bits_per_s: float) -> None:
         """From now on; what waits already leaves as it would have."""
+        self._older = (self.idle_at(), self._seconds_per_byte or 1.0)
         self._seconds_per_byte = 8.0 / rate_bits_per_s
 
     def fail(self) -> None:
@@ -209,6 +212,7 @@ class Pipe:
         self.up = False
         self._life += 1
         self._wire_seconds -= self.idle_at() - self._engine.now
+        self._older = (0.0, 1.0)
         self._free_at = self._last_arrival = self._urgent_free_at = self._urgent_last_arrival = 0.0
         self._leaving.clear()
         self._urgent_leaving.clear()
