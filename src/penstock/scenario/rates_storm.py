@@ -31,10 +31,10 @@ from penstock.scenario.storm import ATTRIBUTES, random_filter
 from penstock.scenario.workload import PublisherSpec
 
 EVENTS_MAX = 200_000
-SAFETY = 4.0  # seconds of trouble
-CONVERGENCE = 5.0
-LIVENESS = 14.0  # long enough to see who is shut out
-DRAIN = 8.0
+SAFETY = 3.0  # seconds of trouble
+CONVERGENCE = 4.0
+LIVENESS = 12.0  # long enough to see who is shut out
+DRAIN = 6.0
 
 
 def rates_storm(seed: int) -> Scenario:
@@ -92,10 +92,10 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
         yield LinkSpec(
             between=(a, b),
             kind=random.choice(("datagram", "datagram", "shaped", "reliable")),
-            rate_bits_per_s=random.choice((None, 1e11, 3e4, 3e4, 6e4, 1e5)),
+            rate_bits_per_s=random.choice((None, 1e11, 2e4, 2e4, 3e4, 6e4)),
             delay=random.uniform(0.0, 0.05),
             loss=random.choice((0.0, 0.0, 0.02)),
-            queue_packets=random.choice((10, 30)),
+            queue_packets=random.choice((10, 20)),
             cost=random.randint(1, 3),
         )
 
@@ -115,8 +115,8 @@ def _readers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
 def _publishers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
     for number in range(random.randint(2, 4)):
         flow = PublisherSpec(
-            rate_messages_per_s=random.choice((2.0, 10.0, 25.0)),
-            spike_rate_messages_per_s=random.choice((None, None, 100.0)),
+            rate_messages_per_s=random.choice((2.0, 6.0, 12.0)),
+            spike_rate_messages_per_s=random.choice((None, None, 50.0)),
             spike_every=4.0,
             spike_lasts=(0.1, 0.8),
             arrivals=random.choice(("constant", "poisson")),
@@ -145,7 +145,7 @@ def _faults(
         yield FaultSpec(at=later(at), kind="link_up", link=link)
     narrow = [link.between for link in links if link.rate_bits_per_s is not None and link.rate_bits_per_s < 1e6]
     for _ in range(random.randint(0, 3) if narrow else 0):
-        rate = random.choice((3e4, 6e4, 1e5))
+        rate = random.choice((2e4, 3e4, 6e4))
         yield FaultSpec(at=moment(), kind="link_rate", link=random.choice(narrow), rate_bits_per_s=rate)
     for client in clients:
         if random.random() < 0.1:
