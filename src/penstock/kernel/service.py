@@ -63,6 +63,9 @@ class NodeView(Protocol):
     def recall(self, link: Link, lane: Lane) -> list[Packet]:
         """Take back what waits for this link in one lane."""
 
+    def delivery_lost(self, link: Link, subscription: int) -> None:
+        """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
+
     def link_load(self, link: Link) -> LinkLoad:
         """How busy this link is."""
 

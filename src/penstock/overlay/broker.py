@@ -64,6 +64,8 @@ TakeOver = Callable[[list[Publish], Link, str, float], tuple[list[Publish], list
 Uploads = Callable[[Sequence[Message], float], list[Effect]]
 # (message, its lane, the brokers that want it, link of the client, now) -> what leaves now, of this and of earlier ones
 Admit = Callable[[Message, Lane, tuple[BrokerId, ...], Link, float], list[tuple[Message, Lane, tuple[BrokerId, ...]]]]
+# (link of a client, its subscriptions that match, message, its lane, now) -> those of them that get it now
+AtEdge = Callable[[Link, tuple[int, ...], Message, Lane, float], tuple[int, ...]]
 Groups = list[tuple[tuple[Link], tuple[BrokerId, ...]]]
 # (message, its lane, its brokers, the copies that go out: a link and its brokers each, over which link it came, now)
 Watch = Callable[[Message, Lane, tuple[BrokerId, ...], Groups, Link, float], None]
@@ -116,6 +118,7 @@ class Broker:
         self.uploads: Uploads | None = None  # a service that keeps what is published
         self.admit: Admit | None = None  # a service that says when our clients' messages may leave, and to whom
         self.watch: Watch | None = None  # a service that sees all copies that go to neighbours
+        self.at_edge: AtEdge | None = None  # a service that knows clients that read slowly, while there are any
 
     # Inputs.
 
@@ -191,7 +194,7 @@ class Broker:
         if problems:
             effects += [InputRefused(sender=client.name, problem=problem) for problem in problems.values()]
             packets = [packet for place, packet in enumerate(packets) if place not in problems]
-        return effects + self.deliver(packets)
+        return effects + self.deliver(packets, now)
 
     def _foreign(self, packets: list[Publish], client: AttachedClient, now: float) -> list[Effect]:
         """Messages under another's name go no further."""
@@ -226,7 +229,7 @@ class Broker:
                 destinations = destinations[:place] + destinations[place + 1 :]
             if destinations:
                 self._forward(packet.message, packet.lane, destinations, packet.hops_left, effects, sender, now)
-        return effects + self.deliver(local) if local else effects
+        return effects + self.deliver(local, now) if local else effects
 
     def _forward(
         self,
@@ -279,8 +282,12 @@ class Broker:
         farthest = max((way.hops for way in ways if way is not None), default=0)
         return min(farthest + self._config.hops_spare, self._config.hops_max)
 
-    def deliver(self, packets: Sequence[Publish | Publication]) -> list[Effect]:
-        """Exact matching; one packet per client, whatever the number of its subscriptions that match."""
+    def deliver(self, packets: Sequence[Publish | Publication], now: float | None = None) -> list[Effect]:
+        """Exact matching; one packet per client, whatever the number of its subscriptions that match.
+
+        Without a time it goes to slow readers too.
+        """
+        at_edge = self.at_edge if now is not None else None
         effects: list[Effect] = []
         subscriptions = self._subscriptions
         matched = self._index.match([packet.message.attributes for packet in packets])
@@ -290,7 +297,7 @@ class Broker:
             message, lane = packet.message, packet.lane
             if INBOX in message.attributes:
                 keys = self._addressed(keys, message.attributes[INBOX])
-            if len(keys) == 1:
+            if len(keys) == 1 and at_edge is None:
                 only = subscriptions[keys[0]]
                 effects.append(Send(only.to, Delivery(only.numbers, message, lane), lane))
                 continue
@@ -300,7 +307,11 @@ class Broker:
                 by_link.setdefault(subscription.link, []).append(subscription.number)
             for link, numbers in by_link.items():
                 numbers.sort()
-                effects.append(Send((link,), Delivery(tuple(numbers), message, lane), lane))
+                getting = tuple(numbers)
+                if at_edge is not None and now is not None:
+                    getting = at_edge(link, getting, message, lane, now)
+                if getting:
+                    effects.append(Send((link,), Delivery(getting, message, lane), lane))
         return effects
 
     def _addressed(self, keys: Sequence[int], name: Value) -> list[int]:

@@ -187,6 +187,12 @@ class Egress:
         """How much waits here of what came over this link, in a lane that holds."""
         return self._waiting_from.get((source, lane), 0)
 
+    def count_lost(self, link: Link, subscriptions: Iterable[int]) -> None:
+        """A client does not get something that these of its subscriptions want."""
+        lost = self.lost_deliveries.setdefault(link, {})
+        for number in subscriptions:
+            lost[number] = lost.get(number, 0) + 1
+
     def _spread(self, effect: Send, source: Link) -> list[Effect]:
         """One packet for many links; those that take it at once stay together in one effect, after the others."""
         passed: list[Effect] = []
@@ -225,9 +231,7 @@ class Egress:
             return None
         waiting.refused_bytes += size_bytes
         if type(packet) is Delivery:
-            lost = self.lost_deliveries.setdefault(link, {})
-            for number in packet.subscriptions:
-                lost[number] = lost.get(number, 0) + 1
+            self.count_lost(link, packet.subscriptions)
         return dropped("egress", "queue full", self.peer(link), lane, packet)
 
     def _release(self, link: Link, waiting: _Waiting) -> list[Effect]:

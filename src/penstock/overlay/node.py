@@ -118,6 +118,10 @@ class Node:
         """Take back what waits for this link in one lane."""
         return self.egress.recall(link, lane)
 
+    def delivery_lost(self, link: Link, subscription: int) -> None:
+        """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
+        self.egress.count_lost(link, (subscription,))
+
     def link_load(self, link: Link) -> LinkLoad:
         """How busy this link is, here and below."""
         below = self._host_load(link)

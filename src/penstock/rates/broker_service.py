@@ -11,18 +11,19 @@ Follow one message of our own client:
 2. Brokers behind links that the client cannot pay are left out of its set, or the message waits for its share
    (`sharing`); what was left out is counted (`withheld`).
 
+A client that reads slowly is a slow link too (`edge_service`).
+
 Only applications' messages of the lanes best effort and transport are regulated. Streams and priced content have a
 control of their own; they and all control are counted as what a link does not have for others.
 
 State: that of the parts. Bounds: theirs. Timers: MEASURE while links carry something; SERVE for each client of whom
-something waits; TELL while something withheld is not told.
+something waits; TELL while something withheld is not told, or a reader is slow; READ for slow readers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
@@ -37,17 +38,19 @@ from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.config import RatesConfig
+from penstock.rates.edge import ReaderKey
+from penstock.rates.edge_service import EdgeService
 from penstock.rates.home import Home
-from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard
+from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard, ReaderRate
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
+from penstock.rates.regulated import regulated
 from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES, Copy
 from penstock.rates.status import RatesStatus, WithheldReport
 from penstock.rates.timers import RatesTimer
 from penstock.rates.upstream import Upstream
 from penstock.rates.way_links import WayLinks
 
-REGULATED = (Lane.BEST_EFFORT, Lane.TRANSPORT)
 TELL_EVERY = 1.0
 TOLD_MAX = 50  # of what was withheld, in a report
 HEARD_EVERY = 2.0  # seconds, of one link
@@ -58,7 +61,7 @@ COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 class RatesBroker:
     """The machine of brokers."""
 
-    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard)
+    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate)
 
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesConfig)
@@ -71,6 +74,7 @@ class RatesBroker:
         self._names = {number: name for name, number in (context.brokers or {}).items()}
         self._rates = RateTable(self._config.expire_after)
         self._home = Home(self._config, self._rates)
+        self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
         self._upstream = Upstream()
         self._rated: dict[Link, RatedEgress] = {}
         self._measuring = False
@@ -95,16 +99,21 @@ class RatesBroker:
                 effects += self._told(packet, sender, now)
             elif isinstance(packet, RateHeard):
                 effects += self._heard(packet, sender, now)
+            elif isinstance(packet, ReaderRate):
+                effects += self._edge.told(packet, sender, now)
+                self._tell_soon(now)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
-        if not up:
-            self._rated.pop(link, None)
-            self._upstream.link_down(link)
-            self._home.client_gone(link, now)
-            self._timers.cancel(RatesTimer.SERVE, link)
-            self._tell_soon(now)
-        return []
+        if up:
+            return []
+        self._rated.pop(link, None)
+        self._upstream.link_down(link)
+        self._edge.link_down(link)
+        leaving = self._home.client_gone(link, self._ways.to, now)
+        self._timers.cancel(RatesTimer.SERVE, link)
+        self._tell_soon(now)
+        return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
         self._now = now
@@ -112,7 +121,11 @@ class RatesBroker:
             return self._measure(now)
         if timer == RatesTimer.TELL:
             self._telling = False
-            return list(self._home.withheld.take_records(now))
+            effects = [*self._home.withheld.take_records(now), *self._edge.sum_up(now)]
+            self._tell_soon(now)
+            return effects
+        if timer == RatesTimer.READ:
+            return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
         client = int(key[0])
         self._see_map()
         leaving = self._home.serve(client, self._ways.to, now)
@@ -131,7 +144,7 @@ class RatesBroker:
         now: float,
     ) -> None:
         """Copies go out to neighbours."""
-        if not _regulated(message, lane):
+        if not regulated(message, lane):
             return
         self._upstream.note(source, destinations, now)
         publisher = message.identity.publisher
@@ -221,7 +234,7 @@ class RatesBroker:
         self, message: Message, lane: Lane, destinations: tuple[BrokerId, ...], client: Link, now: float
     ) -> list[tuple[Message, Lane, tuple[BrokerId, ...]]]:
         copy = Copy(message, lane, destinations)
-        if not _regulated(message, lane):
+        if not regulated(message, lane):
             return [copy]
         self._now = now
         self._see_map()
@@ -237,7 +250,7 @@ class RatesBroker:
 
     def _tell_soon(self, now: float) -> None:
         withheld = self._home.withheld
-        if withheld and (withheld.full or not self._telling):
+        if (withheld or self._edge) and (withheld.full or not self._telling):
             self._telling = True
             self._timers.set(RatesTimer.TELL, now if withheld.full else now + TELL_EVERY)
 
@@ -269,11 +282,7 @@ class RatesBroker:
             )
             for key, count in lately[:TOLD_MAX]
         ]
-        return RatesStatus(links, withheld, self._home.withheld.messages, self._home.waiting())
+        return RatesStatus(links, withheld, self._home.withheld.messages, self._home.waiting(), self._edge.withheld)
 
     def _name(self, broker: BrokerId) -> str:
         return self._names.get(broker, str(broker))
-
-
-def _regulated(message: Message, lane: Lane) -> bool:
-    return lane in REGULATED and message.attributes.get(FLAG, DATA) == DATA

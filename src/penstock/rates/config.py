@@ -1,4 +1,4 @@
-"""Settings of fair rates: [services.rates] of brokers. Times are seconds."""
+"""Settings of fair rates: [services.rates] of brokers, [client.rates] of a client. Times are seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     busy_from: float = 0.7  # a link with this part of its load, or a backlog, tells its rate
     wait: float = 0.5  # how long a message may wait at its home for its share
     slow_start: bool = True
-    when_full: Literal["thin", "drop"] = "thin"  # what a full link costs: its own destinations, or the message
 
     def __post_init__(self) -> None:
         for name in ("interval", "response", "announce_every", "refresh", "expire_after", "busy_from"):
@@ -31,4 +30,13 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ValueError("wait must be from 0 to 10")
         if not self.announce_every <= self.refresh < self.expire_after:
             raise ValueError("times must grow: announce_every <= refresh < expire_after")
+
+
+class RatesClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client says of its readers."""
+
+    enabled: bool = False  # say so when an application reads slowly
+    keep: Literal["oldest", "newest"] = "oldest"  # which messages a slow reader gets
+
+    def __post_init__(self) -> None:
         check_choices(self)

@@ -70,12 +70,14 @@ class Home:
         self._groups.clear()
         self._sharing.forget_ways()
 
-    def client_gone(self, client: Link, now: float) -> None:
-        """The client has left: what waits for a link is withheld."""
+    def client_gone(self, client: Link, way: Way, now: float) -> list[Copy]:
+        """The client has left: what slow start keeps leaves as far as it can be paid, and the rest is withheld."""
+        begun = [copy for start in self._starts.pop(client, {}).values() for copy in start.clear()]
+        leaving = self._shared(client, begun, way, now)
         self._sharing.client_gone(client)
-        self._starts.pop(client, None)
         self._armed.pop(client, None)
         self._names.pop(client, None)
+        return leaving
 
     def _shared(self, client: Link, copies: list[Copy], way: Way, now: float) -> list[Copy]:
         if not len(self._rates):

@@ -2,6 +2,7 @@
 
 LinkRate   a broker, against the way of the data, to the homes of those who send over its link: so much each
 RateHeard  a home, back to that broker: heard; so that it knows how long its word takes
+ReaderRate a client to its broker: one of my subscriptions takes so many messages per second
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from math import isfinite
 from typing import Self
 
 from penstock.content.message import MessageLimits
-from penstock.kernel.packet import BROKER, Packet, check_integers, require
+from penstock.kernel.packet import BROKER, CLIENT, Packet, check_integers, require
 from penstock.overlay.packets import BROKER_ID_MAX, BrokerId
 
 RATE_MIN, RATE_MAX = 1e-3, 1e15  # bytes per second; what is told lies between
@@ -51,4 +52,19 @@ class RateHeard(Packet, frozen=True):
         check_integers(self)
         require(max(self.origin, self.neighbour, self.home) <= BROKER_ID_MAX, "that is no broker id")
         require(self.version < VERSION_MAX, f"version {self.version}")
+        return self
+
+
+class ReaderRate(Packet, frozen=True):
+    """This subscription takes so many messages per second, 0: any number; of the rest the newest may wait."""
+
+    sent_by = (CLIENT,)
+
+    subscription: int
+    rate: float
+    newest: bool = False
+
+    def checked(self, limits: MessageLimits) -> Self:
+        check_integers(self)
+        require(isfinite(self.rate) and 0.0 <= self.rate <= RATE_MAX, f"a rate of {self.rate}")
         return self

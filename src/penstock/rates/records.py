@@ -32,4 +32,13 @@ class LinkRated(Record, frozen=True):
     publishers: int  # seen in the last second
 
 
-RECORDS: tuple[type[Record], ...] = (Thinned, LinkRated)
+class ReaderThinned(Record, frozen=True):
+    """A broker has withheld messages from a client of its own that reads slowly; one record sums them up."""
+
+    client: str
+    subscription: int
+    messages: int
+    since: float  # when the first of them was withheld, by the broker's clock
+
+
+RECORDS: tuple[type[Record], ...] = (Thinned, LinkRated, ReaderThinned)

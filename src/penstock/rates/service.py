@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from penstock.kernel.service import Service
 from penstock.rates.broker_service import RatesBroker
-from penstock.rates.config import RatesConfig
-from penstock.rates.packets import LinkRate, RateHeard
+from penstock.rates.client_service import RatesClient
+from penstock.rates.config import RatesClientConfig, RatesConfig
+from penstock.rates.packets import LinkRate, RateHeard, ReaderRate
 from penstock.rates.records import RECORDS
 from penstock.rates.timers import RatesTimer
 
 RATES = Service(
     name="rates",
-    packets=(LinkRate, RateHeard),
+    packets=(LinkRate, RateHeard, ReaderRate),
     records=RECORDS,
     timers=RatesTimer,
     broker=RatesBroker,
+    client=RatesClient,
     config=RatesConfig,
+    client_config=RatesClientConfig,
 )

@@ -35,3 +35,4 @@ class RatesStatus(Struct, frozen=True):
     withheld: list[WithheldReport]  # in the last minute; of many, the most
     withheld_in_all: int
     waiting: int  # messages that wait for their share
+    withheld_from_readers: int  # in all: deliveries to clients of its own that read slowly

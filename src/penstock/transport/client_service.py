@@ -19,6 +19,7 @@ from penstock.errors import InvalidMessage, InvalidPredicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Done, Effect, Refused
 from penstock.kernel.packet import Lane
+from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
@@ -26,7 +27,6 @@ from penstock.kernel.trace import InputRefused
 from penstock.overlay.client import NOT_CONNECTED, Client
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig, TransportOptions
-from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
 from penstock.transport.sender.publication_record import LIMITS
 from penstock.transport.timers import TransportTimer
