@@ -38,9 +38,10 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "transport": ("overlay",),
     "streams": ("overlay",),
     "pricing": ("overlay",),
+    "rates": ("overlay",),
     "retrieval": ("overlay",),
-    "services": ("transport", "streams", "pricing", "retrieval"),
-    "scenario": ("services", "transport", "streams", "pricing", "retrieval"),
+    "services": ("transport", "streams", "pricing", "rates", "retrieval"),
+    "scenario": ("services", "transport", "streams", "pricing", "rates", "retrieval"),
     "sim": ("scenario",),
     "live": ("scenario",),
     "dashboard": ("live",),
@@ -73,7 +74,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 # --- Calls that protocol code may not make: the clock, global randomness, hashes and sets without order, printing.
 
 PURE = (
-    *("content/", "kernel/", "overlay/", "transport/", "streams/", "pricing/", "retrieval/", "scenario/"),
+    *("content/", "kernel/", "overlay/", "transport/", "streams/", "pricing/", "rates/", "retrieval/", "scenario/"),
     *("services", "testing/pump"),
 )
 BANNED_MODULES = ("time", "datetime", "secrets", "uuid", "os")

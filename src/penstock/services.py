@@ -27,11 +27,12 @@ from penstock.overlay.codec import Codec
 from penstock.overlay.service import FORWARDING, REPORTS, ROUTING
 from penstock.overlay.status import STATUS
 from penstock.pricing.service import PRICING
+from penstock.rates.service import RATES
 from penstock.retrieval.service import RETRIEVAL
 from penstock.streams.service import STREAMS
 from penstock.transport.service import TRANSPORT
 
-SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, REPORTS, PRICING, TRANSPORT, STREAMS, RETRIEVAL)
+SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, REPORTS, RATES, PRICING, TRANSPORT, STREAMS, RETRIEVAL)
 
 VARIABLE = "PENSTOCK_SERVICES"
 # Keys of a client's and of a subscription's table in a network file, and arguments of connect, subscribe and publish.

@@ -135,6 +135,7 @@ def test_every_experiment_of_the_issue_is_registered_and_every_criterion_is_meas
         "cacc-covered-receiver",
         "cacc-state-sublinear",
         "cacc-beyond",
+        "network-rates",
         "gryphon-collapse-slow-edge-link",
         "gryphon-collapse-queue",
         "gryphon-collapse-after-link-failure",

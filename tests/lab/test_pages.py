@@ -49,7 +49,7 @@ def test_every_experiment_belongs_to_a_family() -> None:
     assert [name for names in families().values() for name in names] == list(experiments())
     assert list(families()) == [
         *("throughput", "delays", "ordering", "detection", "recovery", "any_content", "congestion"),
-        *("gryphon", "spread", "retrieval", "compared"),
+        *("network_rates", "gryphon", "spread", "retrieval", "compared"),
     ]
 
 

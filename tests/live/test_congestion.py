@@ -20,6 +20,7 @@ from penstock.cli.main import app
 from penstock.content.message import Identity, Message, make_message
 from penstock.errors import InvalidOption, NotConnected, NotPossibleHere
 from penstock.kernel.machine import Accepted, Refused, Withheld
+from penstock.kernel.reader_pace import CALM, LOOK_EVERY, ReaderPace
 from penstock.kernel.reader_queue import READING_EVERY
 from penstock.kernel.service import Reading
 from penstock.kernel.trace import Counted, Delivered, Record
@@ -34,7 +35,6 @@ from penstock.scenario.reader import read_scenario
 from penstock.services import options
 from penstock.testing import a_client
 from penstock.transport.client_service import TransportClient
-from penstock.transport.receiver.reader_pace import CALM, LOOK_EVERY, ReaderPace
 
 CONTROLLED = penstock.TransportConfig(congestion=True, record_entries=2, distance_first=0.005)
 WITHHOLDS = structs.replace(CONTROLLED, when_full="drop")

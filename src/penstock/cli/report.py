@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
-STREAMS, PRICING = "streams", "pricing"  # services that have tables of their own
+STREAMS, PRICING, RATES = "streams", "pricing", "rates"  # services that have tables of their own
 REPORTS = "reports"  # of which nothing is said while nobody is silent
 BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
 RIGHT = (
@@ -196,6 +196,9 @@ def _drawn(found: dict[str, Any]) -> Group:
         if service == PRICING:
             parts += drawn_prices(status)
             continue
+        if service == RATES:
+            parts += drawn_rates(status)
+            continue
         if service == REPORTS and not any(status.values()):
             continue
         words = ", ".join(f"{name.replace('_', ' ')} {plain(json.dumps(value))}" for name, value in status.items())
@@ -226,6 +229,28 @@ def _drawn_streams(status: dict[str, Any], now: float) -> list[RenderableType]:
         parts.append(rows)
     if status["readers"]:
         parts.append(f"{several(status['readers'], 'durable subscription')} of its clients")
+    return parts
+
+
+def drawn_rates(status: dict[str, Any]) -> list[RenderableType]:
+    """Busy links and what they give each publisher, and whose messages were withheld from whom."""
+    parts: list[RenderableType] = []
+    if status["links"]:
+        rows = table("busy links", "to", "each publisher", "publishers", "load", "capacity", "backlog")
+        for neighbour, link in sorted(status["links"].items()):
+            load = (link["offered"] + link["other"]) / link["capacity"]
+            rates = (f"{link['rate'] / 1e3:,.1f} kB/s", str(link["publishers"]), f"{load:.0%}")
+            rows.add_row(plain(neighbour), *rates, f"{link['capacity'] / 1e3:,.1f} kB/s", f"{link['backlog']:.2f} s")
+        parts.append(rows)
+    if status["withheld"]:
+        rows = table("withheld in the last minute", "of", "from", "by link", "messages", "bytes")
+        for one in status["withheld"]:
+            link = plain(" - ".join(one["link"]))
+            counts = (f"{one['messages']:,}", f"{one['size_bytes']:,}")
+            rows.add_row(plain(one["publisher"]), plain(one["destination"]), link, *counts)
+        parts.append(rows)
+    if status["withheld_from_readers"]:
+        parts.append(f"{status['withheld_from_readers']:,} deliveries were withheld from clients that read slowly")
     return parts
 
 

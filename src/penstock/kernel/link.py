@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 Link = int
 
@@ -18,6 +19,15 @@ class LinkKind(Enum):
     DATAGRAM = "datagram"  # the pipe: it queues and drops
     SHAPED = "shaped"  # this node: a packet leaves when the one before it is on the wire
     RELIABLE = "reliable"  # this node: a packet leaves when the connection has room; nothing is lost below
+
+
+class LinkLoad(NamedTuple):
+    """How busy a link is, counted since it exists. What nobody can tell is 0."""
+
+    offered_bytes: int = 0  # given to it, with what found no room
+    left_bytes: int = 0  # on the wire, or taken by the kernel
+    waiting_bytes: int = 0  # not yet
+    busy_seconds: float = 0.0  # in which it had something to send
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from penstock.content.bloom import EncodingScheme
 from penstock.content.message import Message, MessageLimits
-from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.link import Link, LinkInfo, LinkLoad
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Effect
 from penstock.kernel.packet import BROKER, Lane, Packet
 from penstock.kernel.queue import Overflow
@@ -71,6 +71,12 @@ class NodeView(Protocol):
 
     def park(self, kind: type[Packet]) -> None:
         """Keep packets of this kind, in lanes that hold, when the link that they wait for goes down."""
+
+    def delivery_lost(self, link: Link, subscription: int) -> None:
+        """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
+
+    def link_load(self, link: Link) -> LinkLoad:
+        """How busy this link is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,6 +96,10 @@ class Pacer(TokenBucket):
         """So much has been sent; the tokens may go below zero."""
         self._tokens, self._at = self.tokens(now) - size_bytes, now
 
+    def busy_seconds(self, spent_bytes: int, now: float) -> float:
+        """How long the link was busy with so much, all that was spent so far; what is overdrawn is yet to come."""
+        return (spent_bytes + min(0.0, self.tokens(now))) / self._rate
+
     def room_bytes(self, now: float) -> int:
         """How much may be sent now, the last packet perhaps more than that."""
         return max(0, int(self.tokens(now)))

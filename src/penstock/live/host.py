@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.kernel.driver import Driver
-from penstock.kernel.link import Link
+from penstock.kernel.link import Link, LinkLoad
 from penstock.kernel.machine import Deliver, Effect, Outcome
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.storage import Ask, StorageResult, Ticket
@@ -65,6 +65,8 @@ class LivePort(Protocol):
     def send(self, packet: Packet, lane: Lane) -> None: ...
 
     def flush(self) -> None: ...
+
+    def load(self) -> LinkLoad: ...
 
     def close(self) -> list[tuple[Packet, Lane]]: ...
 
@@ -130,6 +132,11 @@ class LiveHost:
         """The node's own time, as its machine is told it."""
         self._told = self._clock_offset + time.monotonic()
         return self._told
+
+    def link_load(self, link: Link) -> LinkLoad:
+        """What the port of this link says of itself."""
+        port = self.ports.get(link)
+        return port.load() if port is not None else LinkLoad()
 
     # Inputs.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.content.bloom import EncodingScheme
 from penstock.errors import InvalidService, NotPossibleHere
-from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.link import Link, LinkInfo, LinkLoad
 from penstock.kernel.packet import BROKER, CLIENT
 from penstock.kernel.queue import HOLD_BYTES, Overflow, QueueConfig
 from penstock.kernel.service import (
@@ -56,6 +56,7 @@ class Life:
     traced: bool = True  # whether anybody keeps the records
     storage: bool = False  # whether the host has storage
     host_view: Callable[[], dict[str, Any]] = dict  # what the host adds to a report
+    host_load: Callable[[Link], LinkLoad] = lambda link: LinkLoad()  # what the host knows of a link
     brokers: Mapping[str, BrokerId] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 
 
@@ -77,7 +78,7 @@ def client_node(
 def _assemble(
     services: Sequence[Service], role: str, life: Life, links: Mapping[Link, LinkInfo], config: NodeConfig
 ) -> Node:
-    node = Node(links, _queues(services, config), life.host_view)
+    node = Node(links, _queues(services, config), life.host_view, life.host_load)
     for rank, service in enumerate(services):
         make = service.make(role)
         if make is None:

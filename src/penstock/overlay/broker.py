@@ -35,6 +35,7 @@ from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import Dropped, InputRefused, dropped_record
 from penstock.overlay.attached_client import AttachedClient
 from penstock.overlay.config import BrokerConfig
+from penstock.overlay.egress import OURSELVES
 from penstock.overlay.interest import ReadEntry
 from penstock.overlay.packets import (
     Answer,
@@ -61,6 +62,13 @@ VERBS_WAITING_MAX = 4_096  # of one client
 TakeOver = Callable[[list[Publish], Link, str, float], tuple[list[Publish], list[Effect]]]
 # (messages of our own clients, now) -> what follows, beside their way to subscribers
 Uploads = Callable[[Sequence[Message], float], list[Effect]]
+# (message, its lane, the brokers that want it, link of the client, now) -> what leaves now, of this and of earlier ones
+Admit = Callable[[Message, Lane, tuple[BrokerId, ...], Link, float], list[tuple[Message, Lane, tuple[BrokerId, ...]]]]
+# (link of a client, its subscriptions that match, message, its lane, now) -> those of them that get it now
+AtEdge = Callable[[Link, tuple[int, ...], Message, Lane, float], tuple[int, ...]]
+Groups = list[tuple[tuple[Link], tuple[BrokerId, ...]]]
+# (message, its lane, its brokers, the copies that go out: a link and its brokers each, over which link it came, now)
+Watch = Callable[[Message, Lane, tuple[BrokerId, ...], Groups, Link, float], None]
 _Verb = Subscribe | Unsubscribe | ReadyRequest
 
 
@@ -81,7 +89,7 @@ class _Split:
 
     __slots__ = ("groups", "hop_limit", "lost")
 
-    def __init__(self, groups: list[tuple[tuple[Link], tuple[BrokerId, ...]]], lost: int, hop_limit: int) -> None:
+    def __init__(self, groups: Groups, lost: int, hop_limit: int) -> None:
         self.groups = groups
         self.lost = lost
         self.hop_limit = hop_limit
@@ -108,13 +116,16 @@ class Broker:
         self._exits: Mapping[BrokerId, Link] = {}
         self.take_over: TakeOver | None = None  # a service that carries some content in its own way
         self.uploads: Uploads | None = None  # a service that keeps what is published
+        self.admit: Admit | None = None  # a service that says when our clients' messages may leave, and to whom
+        self.watch: Watch | None = None  # a service that sees all copies that go to neighbours
+        self.at_edge: AtEdge | None = None  # a service that knows clients that read slowly, while there are any
 
     # Inputs.
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         first = packets[0]
         if len(packets) == 1 and isinstance(first, Publication):  # by far the most in the simulator
-            return self._passing([first], sender)
+            return self._passing([first], sender, now)
         effects: list[Effect] = []
         published: list[Publish] = []
         passing: list[Publication] = []
@@ -128,7 +139,7 @@ class Broker:
                 published = []
                 effects += self._client_verb(packet, sender, now)
         if passing:
-            effects += self._passing(passing, sender)
+            effects += self._passing(passing, sender, now)
         if published:
             effects += self._published(published, sender, now)
         return effects
@@ -173,13 +184,17 @@ class Broker:
             if not packets:
                 return effects
         found, problems = self._routing.form.wanting([packet.message.attributes for packet in packets])
+        admit = self.admit
         for packet, destinations in zip(packets, found, strict=True):
-            if destinations:
-                self._forward(packet.message, packet.lane, destinations, None, effects)
+            if destinations and admit is None:
+                self._forward(packet.message, packet.lane, destinations, None, effects, OURSELVES, now)
+            elif destinations and admit is not None:
+                for message, lane, some in admit(packet.message, packet.lane, destinations, sender, now):
+                    self._forward(message, lane, some, None, effects, OURSELVES, now)
         if problems:
             effects += [InputRefused(sender=client.name, problem=problem) for problem in problems.values()]
             packets = [packet for place, packet in enumerate(packets) if place not in problems]
-        return effects + self.deliver(packets)
+        return effects + self.deliver(packets, now)
 
     def _foreign(self, packets: list[Publish], client: AttachedClient, now: float) -> list[Effect]:
         """Messages under another's name go no further."""
@@ -191,7 +206,13 @@ class Broker:
                 effects.append(InputRefused(client.name, problem))
         return effects
 
-    def _passing(self, packets: list[Publication], sender: Link) -> list[Effect]:
+    def forward(self, message: Message, lane: Lane, destinations: tuple[BrokerId, ...], now: float) -> list[Effect]:
+        """A client's message sets out for these brokers."""
+        effects: list[Effect] = []
+        self._forward(message, lane, destinations, None, effects, OURSELVES, now)
+        return effects
+
+    def _passing(self, packets: list[Publication], sender: Link, now: float) -> list[Effect]:
         """Copies from a neighbour: keep what is for us, send on what is for others."""
         if not self._routing.is_neighbour(sender):  # it will say Hello soon: we or the link have just come up
             return [
@@ -207,8 +228,8 @@ class Broker:
                 place = destinations.index(here)
                 destinations = destinations[:place] + destinations[place + 1 :]
             if destinations:
-                self._forward(packet.message, packet.lane, destinations, packet.hops_left, effects)
-        return effects + self.deliver(local) if local else effects
+                self._forward(packet.message, packet.lane, destinations, packet.hops_left, effects, sender, now)
+        return effects + self.deliver(local, now) if local else effects
 
     def _forward(
         self,
@@ -217,6 +238,8 @@ class Broker:
         destinations: tuple[BrokerId, ...],
         hops_left: int | None,
         effects: list[Effect],
+        source: Link,
+        now: float,
     ) -> None:
         """One copy per neighbour; `hops_left` is None at the home broker, which sets the limit."""
         exits = self._routing.exits()
@@ -233,6 +256,8 @@ class Broker:
         if hops_left == 0 and split.groups:
             effects.append(_dropped("hop limit", message, lane, len(destinations) - split.lost))
             return
+        if self.watch is not None:
+            self.watch(message, lane, destinations, split.groups, source, now)
         for to, group in split.groups:
             effects.append(Send(to, Publication(group, hops_left - 1, message, lane), lane))
 
@@ -257,8 +282,12 @@ class Broker:
         farthest = max((way.hops for way in ways if way is not None), default=0)
         return min(farthest + self._config.hops_spare, self._config.hops_max)
 
-    def deliver(self, packets: Sequence[Publish | Publication]) -> list[Effect]:
-        """Exact matching; one packet per client, whatever the number of its subscriptions that match."""
+    def deliver(self, packets: Sequence[Publish | Publication], now: float | None = None) -> list[Effect]:
+        """Exact matching; one packet per client, whatever the number of its subscriptions that match.
+
+        Without a time it goes to slow readers too.
+        """
+        at_edge = self.at_edge if now is not None else None
         effects: list[Effect] = []
         subscriptions = self._subscriptions
         matched = self._index.match([packet.message.attributes for packet in packets])
@@ -268,7 +297,7 @@ class Broker:
             message, lane = packet.message, packet.lane
             if INBOX in message.attributes:
                 keys = self._addressed(keys, message.attributes[INBOX])
-            if len(keys) == 1:
+            if len(keys) == 1 and at_edge is None:
                 only = subscriptions[keys[0]]
                 effects.append(Send(only.to, Delivery(only.numbers, message, lane), lane))
                 continue
@@ -278,7 +307,11 @@ class Broker:
                 by_link.setdefault(subscription.link, []).append(subscription.number)
             for link, numbers in by_link.items():
                 numbers.sort()
-                effects.append(Send((link,), Delivery(tuple(numbers), message, lane), lane))
+                getting = tuple(numbers)
+                if at_edge is not None and now is not None:
+                    getting = at_edge(link, getting, message, lane, now)
+                if getting:
+                    effects.append(Send((link,), Delivery(getting, message, lane), lane))
         return effects
 
     def _addressed(self, keys: Sequence[int], name: Value) -> list[int]:

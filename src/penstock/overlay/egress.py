@@ -32,11 +32,12 @@ PARKED: Link = -3  # where it waits for a way; no room ever comes
 
 
 class _Waiting:
-    __slots__ = ("credit", "own_bytes", "queue", "room_bytes", "sent")
+    __slots__ = ("credit", "own_bytes", "queue", "refused_bytes", "room_bytes", "sent")
 
     def __init__(self, config: QueueConfig) -> None:
         self.queue: LaneQueue[tuple[Packet, Lane, Link, int]] = LaneQueue(config)
         self.room_bytes = 0
+        self.refused_bytes = 0  # in all, of what found its lane full
         self.credit: dict[Lane, int] = {}  # bytes in all that the neighbour takes, in lanes that it limits
         self.sent = [0] * len(Lane)  # bytes in all, by lane
         self.own_bytes = dict.fromkeys(config.held_lanes, 0)  # of what waits in lanes that hold, ours
@@ -143,6 +144,11 @@ class Egress:
         waiting = self._up.get(link)
         return sum(waiting.queue.lane_bytes(lane) for lane in DATA_LANES) if waiting is not None else 0
 
+    def refused_bytes(self, link: Link) -> int:
+        """How many bytes found no room here since the link came up."""
+        waiting = self._up.get(link)
+        return waiting.refused_bytes if waiting is not None else 0
+
     def lane_packets(self, link: Link, lane: Lane) -> int:
         """How many packets of one lane wait for this link."""
         waiting = self._up.get(link)
@@ -201,6 +207,12 @@ class Egress:
         """How much waits here of what came over this link, in a lane that holds."""
         return self._waiting_from.get((source, lane), 0)
 
+    def count_lost(self, link: Link, subscriptions: Iterable[int]) -> None:
+        """A client does not get something that these of its subscriptions want."""
+        lost = self.lost_deliveries.setdefault(link, {})
+        for number in subscriptions:
+            lost[number] = lost.get(number, 0) + 1
+
     def _spread(self, effect: Send, source: Link) -> list[Effect]:
         """One packet for many links; those that take it at once stay together in one effect, after the others."""
         passed: list[Effect] = []
@@ -241,10 +253,9 @@ class Egress:
             elif granted:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
             return None
+        waiting.refused_bytes += size_bytes
         if type(packet) is Delivery:
-            lost = self.lost_deliveries.setdefault(link, {})
-            for number in packet.subscriptions:
-                lost[number] = lost.get(number, 0) + 1
+            self.count_lost(link, packet.subscriptions)
         return dropped("egress", "queue full", self.peer(link), lane, packet)
 
     def _release(self, link: Link, waiting: _Waiting) -> list[Effect]:

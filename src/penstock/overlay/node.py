@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.kernel.link import Link, LinkInfo
+from penstock.kernel.link import Link, LinkInfo, LinkLoad
 from penstock.kernel.machine import Effect, Hold, Release
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import QueueConfig
@@ -45,12 +45,14 @@ class Node:
         links: Mapping[Link, LinkInfo],
         queues: QueueConfig,
         host_view: Callable[[], dict[str, Any]] = dict,  # what the host adds to a report
+        host_load: Callable[[Link], LinkLoad] = lambda link: LinkLoad(),  # what it knows of a link below the egress
     ) -> None:
         self.egress = Egress(links, queues)
         self.timers = Timers()
         self.storage = StorageTickets()
         self.machines: dict[str, Any] = {}  # by the name of their service, in the order of the list
         self._host_view = host_view
+        self._host_load = host_load
         self._grants = CreditGrants(queues, self.egress.waiting_bytes_from) if queues.held_lanes else None
         self._receivers: dict[type[Packet], Receive] = {}
         self._on_link: list[Callable[..., list[Effect]]] = []
@@ -131,6 +133,17 @@ class Node:
     def stop(self) -> list[Effect]:
         """The node ends, and all its links are down: records of what waited for none of them."""
         return self.egress.link_changed(PARKED, up=False)
+
+    def delivery_lost(self, link: Link, subscription: int) -> None:
+        """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
+        self.egress.count_lost(link, (subscription,))
+
+    def link_load(self, link: Link) -> LinkLoad:
+        """How busy this link is, here and below."""
+        below = self._host_load(link)
+        waiting = self.egress.waiting_bytes(link) + self.egress.waiting_control_bytes(link)
+        offered = below.offered_bytes + waiting + self.egress.refused_bytes(link)
+        return LinkLoad(offered, below.left_bytes, below.waiting_bytes + waiting, below.busy_seconds)
 
     # Inputs.
 

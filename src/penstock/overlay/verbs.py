@@ -38,6 +38,7 @@ class Verbs:
         self._by_content: list[tuple[ClaimsContent, CarriesPublications]] = []  # carriers that claim some content
         self._servers: list[tuple[Service, ServesSubscriptions]] = []
         self._serving: dict[int, ServesSubscriptions] = {}  # the subscriptions that a service serves
+        self._watchers: list[Any] = []  # who watches the readers of the others
         for rank, service in enumerate(services):
             machine: Any = node.machines.get(service.name)
             if can(machine, CarriesPublications):
@@ -48,6 +49,8 @@ class Verbs:
             if can(machine, ServesSubscriptions):
                 self._servers.append((service, machine))
                 client.serve(rank, machine)
+            elif can(machine, WatchesReaders):
+                self._watchers.append(machine)
 
     def limits(self, options: Any = None) -> MessageLimits:
         """What a message may be like so that whoever sends it can."""
@@ -153,10 +156,9 @@ class Verbs:
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application has taken the messages of a subscription lately."""
         server = self._serving.get(number)
-        if server is None or not can(server, WatchesReaders):
-            return []
-        watcher: Any = server
-        return self._node.route(watcher.read(number, reading, now=now))
+        watchers: list[Any] = self._watchers if server is None else [server] if can(server, WatchesReaders) else []
+        effects = [effect for watcher in watchers for effect in watcher.read(number, reading, now=now)]
+        return self._node.route(effects) if effects else []
 
     def reports(self, number: int) -> dict[str, Any]:
         """What the services report of one subscription, by the name of the service."""

@@ -13,6 +13,7 @@ from penstock.kernel.trace import Dropped, Record
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
+from penstock.rates.records import Thinned
 from penstock.retrieval.packets import CarriedPublication
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_facts import StreamFact
@@ -74,6 +75,9 @@ class Checker:
 
     def copy_arrived(self, time: float, broker: BrokerId, packet: PricedPublication) -> None:
         """A broker handled such a copy."""
+
+    def thinned(self, time: float, broker: str, record: Thinned) -> None:
+        """A home broker has withheld messages from a destination behind a full link."""
 
     def retrieval(self, time: float, node: str, record: Record) -> None:
         """A record of retrieval, at a broker or a client; or a broker started, and its cache is empty."""

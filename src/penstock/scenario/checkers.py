@@ -11,7 +11,7 @@ invariants are those of B-DRP (002 section 2.7):
                     holds only where nothing is overloaded or lossy
 
 Those of streams stand in `stream_checkers`, those of priced sending in `priced_checkers`, those of retrieval in
-`retrieval_checkers`, those of order and recovery in `transport_checkers`.
+`retrieval_checkers`, those of fair rates in `rates_checkers`, those of order and recovery in `transport_checkers`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.scenario.checker import Checker
 from penstock.scenario.priced_checkers import PRICED_CHECKERS
+from penstock.scenario.rates_checkers import RATES_CHECKERS
 from penstock.scenario.retrieval_checkers import RETRIEVAL_CHECKERS, retrieves
 from penstock.scenario.shared_checkers import SHARED_CHECKERS
 from penstock.scenario.spec import DEFAULT_CHECKS, PRICED_CHECKS, RETRIEVAL_CHECKS, STREAM_CHECKS, Scenario
@@ -195,8 +196,9 @@ CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
 
 def all_checkers() -> dict[str, Callable[[Scenario], Checker]]:
     """The checkers of the network and of the services that come with it, and those that other services bring."""
-    own = (CHECKERS, STREAM_CHECKERS, SHARED_CHECKERS, PRICED_CHECKERS, RETRIEVAL_CHECKERS, TRANSPORT_CHECKERS)
-    return {name: make for some in (*own, services.checkers()) for name, make in some.items()}
+    own = (CHECKERS, STREAM_CHECKERS, SHARED_CHECKERS, PRICED_CHECKERS, RATES_CHECKERS, RETRIEVAL_CHECKERS)
+    every = (*own, TRANSPORT_CHECKERS, services.checkers())
+    return {name: make for some in every for name, make in some.items()}
 
 
 def check_names(scenario: Scenario) -> tuple[str, ...]:

@@ -12,14 +12,16 @@ from penstock.kernel.packet import BROKER, CLIENT, Lane
 from penstock.kernel.queue import HOLD_BYTES, Overflow, QueueConfig
 from penstock.overlay.assembly import NodeConfig
 from penstock.pricing.config import PricingClientConfig, PricingConfig
-from penstock.scenario.spec import ClientSpec, Scenario
+from penstock.rates.config import RatesClientConfig
+from penstock.scenario.spec import BrokerSpec, ClientSpec, Scenario
 from penstock.services import typed_settings
 from penstock.streams.config import StreamsConfig
 
 
-def broker_config(scenario: Scenario) -> NodeConfig:
-    """The settings of every broker."""
-    services = typed_settings(BROKER, scenario.services)
+def broker_config(scenario: Scenario, broker: BrokerSpec | None = None) -> NodeConfig:
+    """The settings of a broker, or those of all that have none of their own."""
+    own = broker.services if broker is not None else {}
+    services = typed_settings(BROKER, {**scenario.services, **own})
     if scenario.stream:
         declared = {stream.name: stream.at for stream in scenario.stream}
         services["streams"] = msgspec.structs.replace(services.get("streams", StreamsConfig()), declared=declared)
@@ -36,6 +38,9 @@ def client_config(scenario: Scenario, client: ClientSpec) -> NodeConfig:
     if not scenario.classes:  # then there is nothing to wait for
         pricing = services.get("pricing", PricingClientConfig())
         services["pricing"] = msgspec.structs.replace(pricing, waits_for_classes=False)
+    rates = typed_settings(BROKER, scenario.services).get("rates")
+    if rates is not None and "rates" not in services:  # clients say how fast they read where brokers want to know
+        services["rates"] = RatesClientConfig(enabled=rates.enabled)
     return NodeConfig(scheme=_scheme(scenario), queues=_queues(scenario, False), services=services)
 
 

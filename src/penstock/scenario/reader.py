@@ -106,7 +106,12 @@ def typed(scenario: Scenario) -> Scenario:
         replace(client, services=services.typed_settings(CLIENT, client.services)) if client.services else client
         for client in scenario.client
     )
-    return replace(scenario, client=clients, services=services.typed_settings(BROKER, scenario.services))
+    brokers = tuple(
+        replace(broker, services=services.typed_settings(BROKER, broker.services)) if broker.services else broker
+        for broker in scenario.broker
+    )
+    settings = services.typed_settings(BROKER, scenario.services)
+    return replace(scenario, broker=brokers, client=clients, services=settings)
 
 
 def _sorted_out(raw: dict[str, Any]) -> None:

@@ -41,7 +41,18 @@ from penstock.scenario.validate import validate
 from penstock.services import services
 
 RUN_FILE = "run.json"
-CODE_THAT_DECIDES = ("content", "kernel", "overlay", "transport", "streams", "pricing", "retrieval", "scenario", "sim")
+CODE_THAT_DECIDES = (
+    "content",
+    "kernel",
+    "overlay",
+    "transport",
+    "streams",
+    "pricing",
+    "rates",
+    "retrieval",
+    "scenario",
+    "sim",
+)
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):

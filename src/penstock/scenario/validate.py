@@ -115,6 +115,7 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _number(f"{where}.disk_delay", broker.disk_delay, low=0.0, high=60.0)
     _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
     _validate_clock(where, broker.clock_offset, broker.clock_drift)
+    _validate_settings(f"{where}.services", BROKER, broker.services)
     if broker.listen is not None:
         _validate_address(f"{where}.listen", broker.listen)
 

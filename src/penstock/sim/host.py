@@ -21,7 +21,7 @@ from typing import Protocol
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Message
 from penstock.kernel.driver import Driver
-from penstock.kernel.link import Link, LinkKind
+from penstock.kernel.link import Link, LinkKind, LinkLoad
 from penstock.kernel.machine import Deliver, Effect, Outcome
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import OWN_BOUNDS, LaneBounds, LaneQueue, QueueConfig
@@ -301,6 +301,11 @@ class Host:
     def now(self) -> float:
         """The node's own time."""
         return self.clock.local(self._engine.now)
+
+    def link_load(self, link: Link) -> LinkLoad:
+        """What the wire below this link says of itself."""
+        out = self.ports[link].out
+        return out.load() if out is not None else LinkLoad()
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
         """What waits here for each neighbour, in packets and bytes of data, and, under no name, for a worker."""

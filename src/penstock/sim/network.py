@@ -76,7 +76,6 @@ class SimulatedNetwork:
         self._unused: dict[tuple[str, str], Wire] = {}  # to brokers that a client moves to, or has left
         self._links: dict[str, dict[Link, LinkInfo]] = {}
         self._scenario = scenario
-        self._broker_config = broker_config(scenario)
         ways = [flow.path for flow in scenario.tcp] + [link.along for link in scenario.link]
         self._shared = {pair for way in ways for pair in pairwise(way)}  # wires that a TCP uses too
         for broker in scenario.broker:
@@ -252,6 +251,7 @@ class SimulatedNetwork:
 
     def _add_broker(self, spec: BrokerSpec) -> None:
         number, links = self.broker_ids[spec.name], self._links.setdefault(spec.name, {})
+        config = broker_config(self._scenario, spec)
 
         def make(incarnation: int) -> Node:
             life = Life(
@@ -260,9 +260,10 @@ class SimulatedNetwork:
                 seed=self._seed,
                 number=number,
                 storage=True,
+                host_load=self.hosts[spec.name].link_load,
                 brokers=self.broker_ids,
             )
-            return broker_node(services(), life, links, self._broker_config)
+            return broker_node(services(), life, links, config)
 
         self.hosts[spec.name] = Host(
             self._engine,

@@ -24,6 +24,7 @@ from random import Random
 from typing import Any
 
 from penstock.kernel.gilbert import GilbertLoss
+from penstock.kernel.link import LinkLoad
 from penstock.sim.engine import Engine
 
 SOCKET_BYTES = 16_384  # what a live reliable link keeps in the socket at most
@@ -60,6 +61,10 @@ class Pipe:
         self.up = True
         self.carried_packets = 0
         self.carried_bytes = 0
+        self._refused_bytes = 0
+        self._taken_bytes = 0
+        self._wire_seconds = 0.0  # that the wire needs for all it has taken
+        self._older = (0.0, 1.0)  # until when what waits leaves at the rate before the last change, and that
         self._bursts = GilbertLoss(loss, loss_burst) if loss_burst > 1.0 else None
         self._engine = engine
         self._random = random
@@ -96,10 +101,14 @@ class Pipe:
             while leaving and leaving[0] <= now:
                 leaving.popleft()
             if len(leaving) >= self._queue_packets and not self._reliable:
+                self._refused_bytes += size_bytes
                 self._lost(item, "queue full")
                 return
             start = self._free_at if self._free_at > now else now
-            self._free_at = start + size_bytes * self._seconds_per_byte
+            seconds = size_bytes * self._seconds_per_byte
+            self._free_at = start + seconds
+            self._wire_seconds += seconds
+            self._taken_bytes += size_bytes
             leaving.append(self._free_at)
             arrival = self._free_at + self._delay
         else:
@@ -130,8 +139,11 @@ class Pipe:
         while leaving and leaving[0] <= now:
             leaving.popleft()
         if len(leaving) >= URGENT_PACKETS_MAX:
+            self._refused_bytes += size_bytes
             self._lost(item, "queue full")
             return
+        self._taken_bytes += size_bytes
+        self._wire_seconds += size_bytes * self._seconds_per_byte
         seconds = size_bytes * self._seconds_per_byte
         self._urgent_free_at = max(self._urgent_free_at, now) + seconds
         self._free_at = max(self._free_at, now) + seconds
@@ -169,6 +181,16 @@ class Pipe:
         """When the wire will have taken all it was given."""
         return max(self._engine.now, self._free_at)
 
+    def load(self) -> LinkLoad:
+        """What was offered, what is on the wire, and for how long the wire was busy; nothing where it has no rate."""
+        if not self._seconds_per_byte:
+            return LinkLoad()
+        now = self._engine.now
+        ahead, older = self.idle_at() - now, max(0.0, self._older[0] - now)
+        waiting = int(older / self._older[1] + (ahead - older) / self._seconds_per_byte)
+        offered = self._taken_bytes + self._refused_bytes
+        return LinkLoad(offered, self._taken_bytes - waiting, waiting, self._wire_seconds - ahead)
+
     def room_bytes(self) -> int:
         """How much a reliable link may put into its socket now."""
         if not self._seconds_per_byte:
@@ -182,12 +204,15 @@ class Pipe:
 
     def change_rate(self, rate_bits_per_s: float) -> None:
         """From now on; what waits already leaves as it would have."""
+        self._older = (self.idle_at(), self._seconds_per_byte or 1.0)
         self._seconds_per_byte = 8.0 / rate_bits_per_s
 
     def fail(self) -> None:
         """The link goes down; what is on the way is lost."""
         self.up = False
         self._life += 1
+        self._wire_seconds -= self.idle_at() - self._engine.now
+        self._older = (0.0, 1.0)
         self._free_at = self._last_arrival = self._urgent_free_at = self._urgent_last_arrival = 0.0
         self._leaving.clear()
         self._urgent_leaving.clear()

@@ -14,6 +14,7 @@ from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
+from penstock.rates.records import Thinned
 from penstock.retrieval.packets import CarriedPublication
 from penstock.retrieval.records import RECORDS as RETRIEVAL_RECORDS
 from penstock.scenario.checker import Checker
@@ -69,6 +70,7 @@ class Watch:
         self._on_bought = _listeners(checkers, "bought")
         self._on_copy_sent = _listeners(checkers, "copy_sent")
         self._on_copy_arrived = _listeners(checkers, "copy_arrived")
+        self._on_thinned = _listeners(checkers, "thinned")
         self._on_retrieval = _listeners(checkers, "retrieval")
         self._on_item_sent = _listeners(checkers, "item_sent")
         self._on_fact = _listeners(checkers, "stream_fact")
@@ -91,6 +93,9 @@ class Watch:
                 listener(now, node, record)
         elif type(record) is MessageBought:
             for listener in self._on_bought:
+                listener(now, node, record)
+        elif type(record) is Thinned:
+            for listener in self._on_thinned:
                 listener(now, node, record)
         elif type(record) is PubendCommitted:
             identity = Identity(record.publisher, record.incarnation, record.count)

@@ -22,6 +22,7 @@ from penstock.errors import InvalidMessage, InvalidPredicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Done, Effect, Refused, Send
 from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
@@ -30,7 +31,6 @@ from penstock.overlay.client import NOT_CONNECTED, Client
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.broker_service import Unused, UnusedRequest
 from penstock.transport.config import TransportConfig, TransportOptions
-from penstock.transport.receiver.reader_pace import ReaderPace
 from penstock.transport.report import TransportReport
 from penstock.transport.sender.publication_record import LIMITS
 from penstock.transport.timers import TransportTimer

@@ -12,6 +12,7 @@ import pages
 import penstock
 from penstock.overlay.link_reports import ReportsConfig
 from penstock.pricing.config import PricingClientConfig, PricingConfig
+from penstock.rates.config import RatesClientConfig, RatesConfig
 from penstock.retrieval.config import RetrievalClientConfig, RetrievalConfig, RetrievalOptions
 from penstock.services import subscription_options
 from penstock.streams.config import StreamsClientConfig, StreamsConfig, StreamSubscriptionOptions
@@ -83,6 +84,8 @@ def test_the_arguments_of_other_verbs_stand_on_the_page(heading: str, function: 
         ("setting of clients", StreamsClientConfig),
         ("setting of prices", PricingConfig),
         ("setting of reports", ReportsConfig),
+        ("setting of rates", RatesConfig),
+        ("setting of readers", RatesClientConfig),
         ("setting of senders", PricingClientConfig),
         ("setting of caches", RetrievalConfig),
         ("setting of retrieving clients", RetrievalClientConfig),

@@ -1,10 +1,10 @@
 """What an experiment is: runs, what is measured in them, what the paper says, and a figure like the paper's.
 
 An experiment is data plus three functions. `plans` names the runs it needs at a scale; runs are cached, so experiments
-that share a set-up share them; one that draws everything from its seed names none. `tasks` names simulations that
-return numbers and leave no trace; seeds after the first may leave points of a sweep out. `measure` turns the runs of
-one seed into named numbers; the verdict is on their mean over all seeds that have them. `draw` makes the figures from
-the first seed's.
+that share a set-up share them; one that draws everything from its seed names none. Where each seed has networks of its
+own, `drawn` names the runs of a seed, and `plans` those of the first. `tasks` names simulations that return numbers and
+leave no trace; seeds after the first may leave points of a sweep out. `measure` turns the runs of one seed into named
+numbers; the verdict is on their mean over all seeds that have them. `draw` makes the figures from the first seed's.
 
 A criterion says what the document implies (`paper`) or what we aim for beyond it (`goal`). It is gated at the scales
 it names; elsewhere it is reported and decides nothing. Bounds come from the experiments page and are not loosened; a
@@ -101,6 +101,7 @@ class Experiment:
     parameters: Mapping[str, str] = field(default_factory=dict)  # what the report says about the set-up
     live: Callable[[], Mapping[str, Plan]] | None = None  # the same on real sockets, at a small scale
     tasks: Callable[[Scale, int], Mapping[str, CountedTask]] | None = None  # simulations that count, of a seed
+    drawn: Callable[[Scale, int], Mapping[str, Plan]] | None = None  # the runs of a seed, if they are drawn from it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ def _families() -> dict[str, Sequence[Experiment]]:
         delays,
         detection,
         gryphon,
+        network_rates,
         ordering,
         recovery,
         retrieval,
@@ -34,7 +35,7 @@ def _families() -> dict[str, Sequence[Experiment]]:
     )
 
     found = (
-        *(throughput, delays, ordering, detection, recovery, any_content, congestion),
+        *(throughput, delays, ordering, detection, recovery, any_content, congestion, network_rates),
         *(gryphon, spread, retrieval, compared),
     )
     return {family.__name__.rpartition(".")[2]: family.EXPERIMENTS for family in found}

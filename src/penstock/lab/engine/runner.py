@@ -43,11 +43,10 @@ def run_experiments(
     live: bool = False,
 ) -> list[Result]:
     """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time."""
-    plans = {experiment.name: _plans(experiment, scale, live) for experiment in chosen}
+    plans = {one.name: {seed: _plans(one, scale, seed, live) for seed in seeds} for one in chosen}
     processes = 1 if live else processes
-    folders = _make_runs(
-        [plan for those in plans.values() for plan in those.values()], seeds, runs_root, processes, progress
-    )
+    runs = [(plan, seed) for by_seed in plans.values() for seed, those in by_seed.items() for plan in those.values()]
+    folders = _make_runs(runs, runs_root, processes, progress)
     counted = {(one.name, seed): _tasks(one, scale, seed, live) for one in chosen for seed in seeds}
     numbers = task_numbers(
         [task for those in counted.values() for task in those.values()],
@@ -72,9 +71,9 @@ def run_experiments(
     return results
 
 
-def _plans(experiment: Experiment, scale: Scale, live: bool) -> Mapping[str, Plan]:
+def _plans(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, Plan]:
     if not live:
-        return experiment.plans(scale)
+        return experiment.plans(scale) if experiment.drawn is None else experiment.drawn(scale, seed)
     if experiment.live is None:
         raise NotPossibleHere(f"{experiment.name} has no live version yet", "run it in the simulator, without --live")
     return experiment.live()
@@ -110,7 +109,7 @@ class _Views:
 def _judge(
     experiment: Experiment,
     criteria: Sequence[Criterion],
-    plans: Mapping[str, Plan],
+    plans: Mapping[int, Mapping[str, Plan]],  # by seed
     scale: Scale,
     numbers: Mapping[int, Mapping[str, Mapping[str, float]]],  # by seed
     views: _Views,
@@ -121,7 +120,7 @@ def _judge(
     names: list[str] = []
     for seed in seeds:
         these = Views(
-            {name: views.of(plan, seed) for name, plan in plans.items()},
+            {name: views.of(plan, seed) for name, plan in plans[seed].items()},
             seed=seed,
             scale=scale,
             numbers=numbers[seed],
@@ -155,10 +154,10 @@ def _key(plan: Plan, seed: int) -> Key:
 
 
 def _make_runs(
-    plans: Sequence[Plan], seeds: Sequence[int], runs_root: Path, processes: int, progress: Progress
+    runs: Sequence[tuple[Plan, int]], runs_root: Path, processes: int, progress: Progress
 ) -> dict[Key, Path]:
     """Every run once, the longest first, so that no process is left alone with one at the end."""
-    jobs = {_key(plan, seed): (plan, seed, runs_root) for plan in plans for seed in seeds}
+    jobs = {_key(plan, seed): (plan, seed, runs_root) for plan, seed in runs}
     ordered = sorted(jobs.items(), key=lambda job: -job[1][0].scenario.duration * len(job[1][0].scenario.client))
     folders = {}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

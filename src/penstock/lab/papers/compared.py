@@ -1,14 +1,14 @@
-"""No control, the transport's, that of streams, and pricing: the same bottleneck and the same workloads under each.
+"""Five ways to control, none among them: the same bottleneck and the same workloads under each.
 
 *Throughput* is what readers at right got, in Mbit/s of 1000 bytes a message; messages are a little smaller than that,
-so a full link shows a little more than its rate. *Lost* is what had left its
-publisher, was due, and never came. The *delay* counts from publish(), which may wait. *Fairness* is Jain's index of
-what each of ten flows got over its max-min fair share. The *buffer* is the most that waited at left for right. In the
-queue of a datagram link nobody can look, but if it dropped something it was full. A reliable link is a TCP connection:
-what waits before it is seen once a second, and whenever something does, its send buffer is full and counts too; what
-waits for the wire is in it. *Control* is
-what travels in the lanes of control, over all that links carry. The *reaction* is how long it takes after each change
-of a flapping link until the throughput of a second is at least REACHED of what the link carries, on average.
+so a full link shows a little more than its rate. *Lost* is what had left its publisher, was due, and never came; but
+for what a broker *withheld* because a link had no room, of which no copy ended on the way. The *delay* counts from
+publish(), which may wait. *Fairness* is Jain's index of what each of ten flows got over its max-min fair share. The
+*buffer* is the most that waited at left for right. In the queue of a datagram link nobody can look, but if it dropped
+something it was full. A reliable link is a TCP connection: what waits before it is seen once a second, and whenever
+something does, its send buffer is full and counts too; what waits for the wire is in it. *Control* is what travels in
+the lanes of control, over all that links carry. The *reaction* is how long it takes after each change of a flapping
+link until the throughput of a second is at least REACHED of what the link carries, on average.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from penstock.lab.setups.compared import (
 )
 
 NAN = float("nan")
+Messages = set[tuple[str, int]]  # publisher and count
 DURATION = {"paper": 60.0, "smoke": 8.0}
 PERIOD = {"paper": 10.0, "smoke": 2.0}
 START = {"paper": 10.0, "smoke": 5.0}
@@ -76,20 +77,31 @@ def measure(views: Views) -> Mapping[str, float]:
     return values
 
 
+def measures(workload: Workload, controller: Controller) -> tuple[str, ...]:
+    """What the table says of such a run."""
+    withheld = ("withheld (%)",) if controller == "network rates" else ()
+    return (*OVERALL, *withheld, *OF_ONE.get(workload, ()))
+
+
 def measure_run(view: View, workload: Workload, controller: Controller, scale: Scale) -> dict[str, float]:
     """What the table says of one run."""
     start, stop = START[scale], DURATION[scale]
     published, delivered = _messages(view, controller)
     rates = _per_second(delivered["time"][_at(delivered, "right")], int(stop)) * MESSAGE_BYTES * 8 / MBIT
     delays = _delays(published, delivered)
+    due = _due(published, workload)
+    missing = due - _came(delivered)
+    withheld: Messages = missing - _ended(view) if controller == "network rates" else set()
     found = {
         "throughput (Mbit/s)": float(rates[int(start) :].mean()),
-        "lost (%)": 100.0 * _lost(published, delivered, workload),
+        "lost (%)": 100.0 * len(missing - withheld) / max(1, len(due)),
         "median delay (s)": float(np.median(delays)) if len(delays) else NAN,
         "99 % delay (s)": float(np.quantile(delays, 0.99)) if len(delays) else NAN,
         "buffer (messages)": _buffer(view, controller),
         "control (%)": 100.0 * _counted(view, "control bytes") / max(_counted(view, "link bytes"), 1.0),
     }
+    if controller == "network rates":
+        found["withheld (%)"] = 100.0 * len(withheld) / max(1, len(due))
     if workload == "ten unequal flows":
         found["fairness"] = _fairness(delivered, start, stop)
     if workload == "overlapping":
@@ -128,15 +140,22 @@ def _delays(published: Columns, delivered: Columns) -> Floats:
     return np.array([time - asked[publisher, count] for publisher, count, time in rows if (publisher, count) in asked])
 
 
-def _lost(published: Columns, delivered: Columns, workload: Workload) -> float:
-    """The share of what was due at right and did not come; what was under way at the end has five seconds to come."""
-    due = set(zip(published["publisher"], published["count"], strict=True))
-    if workload == "overlapping":
-        rows = zip(published["publisher"], published["count"], published["attributes"], strict=True)
-        due = {(publisher, count) for publisher, count, text in rows if '"shared":true' in text}
+def _due(published: Columns, workload: Workload) -> Messages:
+    """What is wanted at right; what is under way at the end has five seconds to come."""
+    rows = zip(published["publisher"], published["count"], published["attributes"], strict=True)
+    shared = workload == "overlapping"
+    return {(publisher, count) for publisher, count, text in rows if not shared or '"shared":true' in text}
+
+
+def _came(delivered: Columns) -> Messages:
     right = _at(delivered, "right")
-    came = set(zip(delivered["publisher"][right], delivered["count"][right], strict=True))
-    return len(due - came) / max(1, len(due))
+    return set(zip(delivered["publisher"][right], delivered["count"][right], strict=True))
+
+
+def _ended(view: View) -> Messages:
+    """Of what a copy ended on the way."""
+    rows = _columns(view.tables.dropped.select("publisher", "count"))
+    return set(zip(rows["publisher"], rows["count"], strict=True))
 
 
 def _fairness(delivered: Columns, start: float, stop: float) -> float:
@@ -178,7 +197,7 @@ def _reaction(delivered: Columns, scale: Scale) -> float:
 
 
 def _buffer(view: View, controller: Controller) -> float:
-    if controller in ("no control", "transport"):
+    if controller in ("no control", "transport", "network rates"):
         dropped = view.tables.dropped
         return float(QUEUE) if dropped.where(dropped.place == "pipe").count() else NAN
     table = view.tables.counted
@@ -237,7 +256,7 @@ EXPERIMENTS = (
         title="Which controller for what?",
         source="000, 001, 003; the comparison is ours",
         about="Five workloads at one bottleneck without control, with the transport's congestion control, as a"
-        " guaranteed stream, and priced. docs/controllers.md says when to choose which.",
+        " guaranteed stream, priced, and with fair rates of links. docs/controllers.md says when to choose which.",
         plans=plans,
         measure=measure,
         draw=_draw,
@@ -252,7 +271,7 @@ EXPERIMENTS = (
             Criterion(name=f"{workload}, {controller}: {what}", paper="-", kind="goal", scales=PAPER, note="reported")
             for workload in WORKLOADS
             for controller in CONTROLLERS
-            for what in (*OVERALL, *OF_ONE.get(workload, ()))
+            for what in measures(workload, controller)
         ),
     ),
 )

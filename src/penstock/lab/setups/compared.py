@@ -1,4 +1,4 @@
-"""One bottleneck, five workloads, four ways to control them: what `controllers-compared` runs.
+"""One bottleneck, five workloads, five ways to control them: what `controllers-compared` runs.
 
 Brokers left - right are joined by BOTTLENECK Mbit/s and 20 ms, left - near by ten times as much. Publishers stand at
 left, readers at right, and one at near where content overlaps. A message has 1000 bytes on the wire, with the header
@@ -11,9 +11,10 @@ the bottleneck carries.
     beside TCP          one publisher, and a TCP on the bottleneck
     flapping            one publisher; the bottleneck has a quarter of its rate in every second period
 
-Without control and with the transport's, it is a datagram link whose queue holds QUEUE packets and drops the rest.
-Streams and priced messages need links that lose nothing: there it is a TCP connection over the same wire and queue.
-An application that awaits publish() has AT_ONCE messages under way; without control nothing makes it wait.
+Without control, with the transport's and with fair rates of links, it is a datagram link whose queue holds QUEUE
+packets and drops the rest. Streams and priced messages need links that lose nothing: there it is a TCP connection over
+the same wire and queue. An application that awaits publish() has AT_ONCE messages under way; without control nothing
+makes it wait, and fair rates withhold what has no room instead.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any, Literal
 
 from penstock.overlay.link_reports import ReportsConfig
 from penstock.pricing.config import PricedClass, PricingConfig
+from penstock.rates.config import RatesConfig
+from penstock.rates.service import RATES
 from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
@@ -38,9 +41,9 @@ from penstock.streams.config import StreamsConfig
 from penstock.transport.config import papers_config
 from penstock.transport.service import TRANSPORT
 
-Controller = Literal["no control", "transport", "streams", "pricing"]
+Controller = Literal["no control", "transport", "streams", "pricing", "network rates"]
 Workload = Literal["one flow", "ten unequal flows", "overlapping", "beside TCP", "flapping"]
-CONTROLLERS: tuple[Controller, ...] = ("no control", "transport", "streams", "pricing")
+CONTROLLERS: tuple[Controller, ...] = ("no control", "transport", "streams", "pricing", "network rates")
 WORKLOADS: tuple[Workload, ...] = ("one flow", "ten unequal flows", "overlapping", "beside TCP", "flapping")
 LOSSLESS = ("streams", "pricing")  # they need links that lose nothing
 MBIT = 1e6
@@ -68,9 +71,11 @@ def compared(controller: Controller, workload: Workload, *, duration: float, per
     clients += [_reader(controller, "right", number, _wanted(workload, number)) for number in range(flows)]
     if workload == "overlapping":
         clients.append(_reader(controller, "near", 0, "source = 0"))
-    services: dict[str, Any] = {"streams": StreamsConfig()} if controller == "streams" else {}
+    services: dict[str, Any] = {RATES.name: RatesConfig(enabled=controller == "network rates")}
+    if controller == "streams":
+        services["streams"] = StreamsConfig()
     if controller == "pricing":
-        services = {"pricing": PricingConfig(), "reports": ReportsConfig()}
+        services |= {"pricing": PricingConfig(), "reports": ReportsConfig()}
     return Scenario(
         name=words,
         duration=duration,

@@ -52,11 +52,7 @@ FLAGS = tuple(f"f{number}" for number in range(1, 6))
 
 def large_network(*, duration: float, rate: float, subscribers: int, controlled: bool, name: str) -> Scenario:
     """Two publishers with `rate` messages/s each, and so many subscribers; with 758 every broker has 95 clients."""
-    pairs = [(number, number + 1) for number in range(6)] + [(3, 7)]
-    links = [
-        _link(f"b{a}", f"b{b}", LARGE_BITS if a == 0 else FAST_BITS, delay=DELAY if a == 0 else LARGE_DELAY)
-        for a, b in pairs
-    ]
+    brokers, links = large_brokers()
     attributes: Attributes = {attribute: Recipe(choose=VALUES, zipf=1.0) for attribute in NAMES}
     sample: dict[str, Value] = dict.fromkeys(NAMES, VALUES[0])
     clients = [
@@ -66,7 +62,17 @@ def large_network(*, duration: float, rate: float, subscribers: int, controlled:
     homes = [f"b{number % 8}" for number in range(16, 8 * CLIENTS_PER_BROKER)] + [f"b{n}" for n in range(1, 8)] * 2
     for number, (home, where) in enumerate(zip(homes, large_subscriptions(subscribers), strict=False)):
         clients.append(_subscriber(f"s{number}", home, where, CONTROL if controlled else None))
-    return _scenario(name, controlled, [f"b{number}" for number in range(8)], links, clients, duration)
+    return _scenario(name, controlled, brokers, links, clients, duration)
+
+
+def large_brokers() -> tuple[list[str], list[LinkSpec]]:
+    """Its brokers and links."""
+    pairs = [(number, number + 1) for number in range(6)] + [(3, 7)]
+    links = [
+        _link(f"b{a}", f"b{b}", LARGE_BITS if a == 0 else FAST_BITS, delay=DELAY if a == 0 else LARGE_DELAY)
+        for a, b in pairs
+    ]
+    return [f"b{number}" for number in range(8)], links
 
 
 def large_subscriptions(subscribers: int) -> list[str]:

@@ -71,7 +71,7 @@ def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) ->
         broker=numbers[name],
         listen=addresses[name],
         neighbours=tuple(neighbours),
-        config=broker_config(scenario),
+        config=broker_config(scenario, scenario.broker[numbers[name]]),
         clients={client.name: client for client in scenario.client if client.broker == name},
         brokers=numbers,
     )

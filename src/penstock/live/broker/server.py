@@ -119,6 +119,7 @@ class BrokerServer:
             traced=self.trace is not None,
             storage=self._data is not None,
             host_view=lambda: broker_status(self),
+            host_load=self.host.link_load,
             brokers=self.plan.brokers,
         )
         self.node = broker_node(services(), life, self.links, self.plan.config)

@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.kernel.link import Link
+from penstock.kernel.link import Link, LinkLoad
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import SERVICE_CONTROL_BOUNDS
 from penstock.kernel.token_bucket import Pacer
@@ -97,6 +97,8 @@ class DatagramPort:
         self._fill_bytes = DATAGRAM_FILL_BYTES if not rate_bits_per_s else 1  # at a rate, packet by packet
         self._queue: deque[tuple[Packet, Lane, bytes]] = deque()
         self._queue_bytes = 0
+        self._paced_bytes = 0  # that have left in datagrams
+        self._refused_bytes = 0
         self._urgent: deque[tuple[Packet, Lane, bytes]] = deque()  # control messages of services
         self._urgent_turn = True
         self._control: list[Packet] = []
@@ -138,6 +140,7 @@ class DatagramPort:
             self._urgent.append((packet, lane, data))
         else:
             if len(self._queue) >= self._queue_packets or self._queue_bytes + len(data) > DATAGRAM_QUEUE_BYTES_MAX:
+                self._refused_bytes += len(data)
                 return "queue full"
             self._queue.append((packet, lane, data))
             self._queue_bytes += len(data)
@@ -216,6 +219,12 @@ class DatagramPort:
                 self._host.note(Counted(name, self.peer, total - self._counted.get(name, 0)))
                 self._counted[name] = total
 
+    def load(self) -> LinkLoad:
+        """How busy the datagrams' way is; control has a connection of its own."""
+        offered = self._paced_bytes + self._queue_bytes + self._refused_bytes
+        busy = self._pacer.busy_seconds(self._paced_bytes, self._loop.time())
+        return LinkLoad(offered, self._paced_bytes, self._queue_bytes, busy)
+
     def queued_packets(self) -> int:
         """How many packets wait for the rate."""
         return len(self._queue) + len(self._urgent)
@@ -229,7 +238,9 @@ class DatagramPort:
             if wait > 0.0:
                 self._waking = self._loop.call_later(wait, self._pour)
                 return
-            self._pacer.spend(self._send_again(now) if self._again else self._send_next(now), now)
+            sent = self._send_again(now) if self._again else self._send_next(now)
+            self._paced_bytes += sent
+            self._pacer.spend(sent, now)
 
     def _send_next(self, now: float) -> int:
         """One datagram of what waits; returns its size."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.kernel.link import Link
+from penstock.kernel.link import Link, LinkLoad
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.token_bucket import Pacer
 from penstock.live.host import LiveHost
@@ -46,6 +46,8 @@ class TcpPort:
         self._gathered: list[Packet] = []
         self._control = 0  # how many of those carry no message
         self._closed = False
+        self._blocked_seconds = 0.0  # in which the socket took nothing, on a link without a rate
+        self._blocked_since: float | None = None
         connection.limit_buffer(room_bytes, whole=whole_buffer)
 
     def send(self, packet: Packet, lane: Lane) -> None:
@@ -74,8 +76,15 @@ class TcpPort:
 
     def offer_room(self) -> None:
         """Tell the machine of room, now or as soon as there is some."""
-        if self._closed or self.connection.paused:
-            return  # the connection says when it is writable again
+        if self._closed:
+            return
+        if self.connection.paused:  # the connection says when it is writable again
+            if self._blocked_since is None:
+                self._blocked_since = self._loop.time()
+            return
+        if self._blocked_since is not None:
+            self._blocked_seconds += self._loop.time() - self._blocked_since
+            self._blocked_since = None
         room = max(1, self._room_bytes - self.connection.buffered_bytes())
         if self._pacer is not None:
             now = self._loop.time()
@@ -86,6 +95,13 @@ class TcpPort:
                 return
             room = max(1, min(room, self._pacer.room_bytes(now)))
         self._host.link_ready(self.link, room)
+
+    def load(self) -> LinkLoad:
+        """How busy the link is: with a rate, as long as its bytes take; without, while the socket takes nothing."""
+        waiting, now = self.connection.buffered_bytes(), self._loop.time()
+        blocked = self._blocked_seconds + (0.0 if self._blocked_since is None else now - self._blocked_since)
+        busy = blocked if self._pacer is None else self._pacer.busy_seconds(self.bytes_sent, now)
+        return LinkLoad(self.bytes_sent, self.bytes_sent - waiting, waiting, busy)
 
     def close(self) -> list[tuple[Packet, Lane]]:
         """No more; returns what had been gathered and not written."""

@@ -2,8 +2,9 @@
 
 In a tree there is one way from a publisher to a subscriber, so a record that says where a packet ended also says whom
 it was meant for: everybody behind that link. `ways` names them: a row for each broker, its neighbour and each client
-that lies behind this neighbour. The transport numbers the messages of a publisher's life in the order in which they
-leave, and names by these numbers what it takes for lost.
+that lies behind this neighbour. Where the queue of a slow reader may drop, it is the last link of all, from the client
+to nobody: what was dropped there has reached the client and not its application. The transport numbers the messages of
+a publisher's life in the order in which they leave, and names by these numbers what it takes for lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ FATES = (
     " ended_at double, delivered_at double, declared_at double, last boolean"
 )
 WAYS = "node string, peer string, client string"
-ON_THE_WAY = ("pipe", "egress")  # where a packet that a broker sends to another may end
+READER = "reader"
+ON_THE_WAY = ("pipe", "egress", READER)  # where a packet that a broker sends may end
+KINDS = ("Publication", "Delivery")
 _MESSAGE = ("publisher", "incarnation", "count", "client")
 
 
@@ -40,6 +43,7 @@ def fates(
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    message = list(_MESSAGE)
     life = Window.partitionBy("publisher", "incarnation")
     numbers = published.select(
         *_MESSAGE[:3],
@@ -47,10 +51,10 @@ def fates(
         (F.row_number().over(life.orderBy(F.desc("time"), F.desc("count"))) == 1).alias("last"),
     )
     due = truth.where("due").select(*_MESSAGE, "subscription", "published_at")
-    came = _of_client(delivered).groupBy(*_MESSAGE, "subscription").agg(F.min("time").alias("delivered_at"))
+    read = _of_client(delivered).join(_of_client(dropped.where(F.col("place") == READER)), message, "left_anti")
+    came = read.groupBy(*_MESSAGE, "subscription").agg(F.min("time").alias("delivered_at"))
     named = _of_client(loss_detected).join(numbers, ["publisher", "incarnation", "sequence"])
     declared = named.groupBy(*_MESSAGE).agg(F.min("time").alias("declared_at"))
-    message = list(_MESSAGE)
     return (
         due.join(came, [*message, "subscription"], "left")
         .join(_ended(dropped, lost_on_link, ways), message, "left")
@@ -73,7 +77,7 @@ def _ended(dropped: DataFrame, lost_on_link: DataFrame, ways: list[tuple[str, st
 
     behind = F.broadcast(dropped.sparkSession.createDataFrame(ways, WAYS))
     place = ("node", "peer", *_MESSAGE[:3])
-    lost = dropped.where((F.col("kind") == "Publication") & F.col("place").isin(*ON_THE_WAY)).select(*place, "time")
+    lost = dropped.where(F.col("kind").isin(*KINDS) & F.col("place").isin(*ON_THE_WAY)).select(*place, "time")
     ended = lost.unionByName(lost_on_link.select(*place, "time"))
     return ended.join(behind, ["node", "peer"]).groupBy(*_MESSAGE).agg(F.min("time").alias("ended_at"))
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.kernel.link import LinkLoad
 from penstock.sim.engine import Engine
 from penstock.sim.tcp.config import HEADER_BYTES, TcpConfig
 from penstock.sim.tcp.flow import TcpFlow
@@ -39,6 +40,9 @@ class TcpPipe:
         self.carried_packets = 0
         self.carried_bytes = 0
         self.buffered_bytes = 0  # sent, and not acknowledged
+        self._taken_bytes = 0
+        self._busy_seconds = 0.0  # in which somebody waited for room
+        self._busy_since: float | None = None
         self._engine = engine
         self._ways = (tuple(forward), tuple(backward))
         self._arrive = arrive
@@ -70,7 +74,14 @@ class TcpPipe:
         self._given += len(sizes)
         self._packets.append((self._given, item, size_bytes))
         self.buffered_bytes += size_bytes
+        self._taken_bytes += size_bytes
         self.flow.offer(len(sizes))
+
+    def load(self) -> LinkLoad:
+        """What was offered and acknowledged, and for how long room was waited for; what is under way waits nowhere."""
+        now = self._engine.now
+        busy = self._busy_seconds + (0.0 if self._busy_since is None else now - self._busy_since)
+        return LinkLoad(self._taken_bytes, self._taken_bytes - self.buffered_bytes, 0, busy)
 
     def room_bytes(self) -> int:
         """How much the send buffer takes now."""
@@ -79,6 +90,7 @@ class TcpPipe:
     def call_with_room(self, call: Callable[[Any], None], argument: Any) -> None:
         """Call when half of the send buffer is free."""
         self._wakes = (call, argument)
+        self._busy_since = self._engine.now
         self._see_to_room()
 
     def fail(self) -> None:
@@ -88,6 +100,7 @@ class TcpPipe:
         self.flow.receiver.progress = None
         self.flow.acknowledgements.take = _too_late
         self.flow.segments.take = _too_late
+        self._not_busy()
         self._wakes = None
         self.buffered_bytes = 0
         left = self._packets
@@ -118,7 +131,13 @@ class TcpPipe:
         if self._wakes is not None and self.room_bytes() >= self._buffer_bytes // 2:
             call, argument = self._wakes
             self._wakes = None
+            self._not_busy()
             self._engine.soon(call, argument)
+
+    def _not_busy(self) -> None:
+        if self._busy_since is not None:
+            self._busy_seconds += self._engine.now - self._busy_since
+            self._busy_since = None
 
 
 def _too_late(number: int) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.lab.engine.view import Floats, View
+from penstock.lab.engine.ways import first_hops
 from penstock.pipeline import metrics
-from penstock.scenario.spec import Scenario
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,3 @@ def fates(view: View) -> MessageFates:
         last=found["last"].to_numpy(zero_copy_only=False),
         end=view.scenario.duration + view.scenario.drain,
     )
-
-
-def first_hops(scenario: Scenario) -> list[tuple[str, str, str]]:
-    """For each broker and each client elsewhere: (the broker, its neighbour on the way to the client, the client)."""
-    neighbours: dict[str, list[str]] = {broker.name: [] for broker in scenario.broker}
-    for link in scenario.link:
-        a, b = link.between
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    assert len(scenario.link) == len(scenario.broker) - 1, "only a tree has one way"
-    found = []
-    for client in scenario.client:
-        reached, queue = {client.broker}, [client.broker]
-        for near in queue:
-            for far in neighbours[near]:
-                if far not in reached:
-                    reached.add(far)
-                    queue.append(far)
-                    found.append((far, near, client.name))
-    return found

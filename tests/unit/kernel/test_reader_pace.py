@@ -19,7 +19,7 @@ import narrow_bus
 from narrow_bus import NarrowBus, a_bus
 from overlay_bus import OverlayBus
 from penstock.content.message import Message
-from penstock.transport.receiver.reader_pace import AIM, CALM, ReaderPace
+from penstock.kernel.reader_pace import AIM, CALM, ReaderPace
 from penstock.transport.records import FlowLimited, MessageWithheld
 from penstock.transport.wire.control_messages import FEEDBACK
 

@@ -1,7 +1,7 @@
-"""How fast an application takes its messages, while it is behind: for congestion control.
+"""How fast an application takes its messages, while it is behind.
 
-A subscription's queue is bounded; when it is full, messages are lost. Before that happens publishers should know what
-the reader can take. So, once the queue is more than `BEHIND` of its bound, the reader's pace is measured again and
+A subscription's queue is bounded; when it is full, messages are lost. Before that happens whoever sends should know
+what the reader can take. So, once the queue is more than `BEHIND` of its bound, the reader's pace is measured again and
 again and reported with a correction that brings the queue to `AIM` of its bound: less than the pace when it is fuller,
 more when it is emptier. So little of the queue is used that the rest can take what is still under way. A reader that
 has kept up for `CALM` seconds is no longer reported.

@@ -1,0 +1,50 @@
+"""When a link tells its rate.
+
+It is told while the link is busy: when it has changed, and every `refresh` if it has not; at once if it has fallen by a
+fifth. A link that is not busy any more tells a rate that rises, as long as the old one may be obeyed somewhere; then it
+falls silent, and what it told expires. So a network without busy links has no such traffic.
+
+State: what was told last, and when. No bound is needed.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from penstock.rates.config import RatesConfig
+
+CHANGE = 0.05  # what is worth telling
+FALL = 0.8  # and what is worth telling at once
+
+
+class Announcer:
+    """Of one link."""
+
+    def __init__(self, config: RatesConfig) -> None:
+        self.version = 0
+        self._config = config
+        self._told = inf
+        self._told_at = -inf
+
+    def tells(self, rate: float, busy: bool, now: float) -> bool:
+        """Whether this rate is told now; if so, it has been."""
+        if not self._worth(rate, busy, now):
+            return False
+        self.version += 1
+        self._told, self._told_at = rate, now
+        return True
+
+    def in_force(self, now: float) -> bool:
+        """Whether what was told last may still be obeyed somewhere."""
+        return abs(now - self._told_at) < self._config.expire_after
+
+    def _worth(self, rate: float, busy: bool, now: float) -> bool:
+        since = abs(now - self._told_at)  # also by a clock that was set back
+        if not self.in_force(now):
+            return busy
+        if busy and (rate < FALL * self._told or since >= self._config.refresh):
+            return True
+        if since < self._config.announce_every:
+            return False
+        risen = rate > (1.0 + CHANGE) * self._told
+        return risen or (busy and rate < (1.0 - CHANGE) * self._told)

@@ -1,0 +1,288 @@
+"""Fair rates at brokers: each measures its own links, tells the homes of those who send, and thins for its own clients.
+
+Follow one link:
+1. `_copied`: every copy that goes to a neighbour is noted (`meter`), and over which link it came (`upstream`).
+2. `_measure`: at each interval the link's rate is worked out anew (`fair_rate`), and told if it must be (`announcer`).
+3. `receive`: a rate that comes from the neighbour on the way to its origin is kept (`rate_table`), and passed on to the
+   neighbours that send over that link.
+
+Follow one message of our own client:
+1. `_admit`: a client that begins to send, or sends much more than before, waits a moment (`slow_start`).
+2. Brokers behind links that the client cannot pay are left out of its set, or the message waits for its share
+   (`sharing`); what was left out is counted (`withheld`).
+
+A client that reads slowly is a slow link too (`edge_service`).
+
+Only applications' messages of the lanes best effort and transport are regulated. Streams and priced content have a
+control of their own; they and all control are counted as what a link does not have for others.
+
+State: that of the parts. Bounds: theirs. Timers: MEASURE while links carry something; SERVE for each client of whom
+something waits; TELL while something withheld is not told, or a reader is slow; READ for slow readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.content.message import Message
+from penstock.kernel.link import Link
+from penstock.kernel.machine import Effect, Send
+from penstock.kernel.packet import Lane, Packet
+from penstock.kernel.service import Context
+from penstock.kernel.timers import Key
+from penstock.kernel.token_bucket import TokenBucket
+from penstock.kernel.trace import InputRefused
+from penstock.overlay.broker import Broker, Groups
+from penstock.overlay.egress import OURSELVES
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.routing import Routing
+from penstock.overlay.spanning_tree import Hop
+from penstock.rates.config import RatesConfig
+from penstock.rates.edge import ReaderKey
+from penstock.rates.edge_service import EdgeService
+from penstock.rates.home import Home
+from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard, ReaderRate
+from penstock.rates.rate_table import RateTable
+from penstock.rates.rated_link import RatedEgress
+from penstock.rates.regulated import regulated
+from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES, Copy
+from penstock.rates.status import RatesStatus, WithheldReport
+from penstock.rates.timers import RatesTimer
+from penstock.rates.upstream import Upstream
+from penstock.rates.way_links import WayLinks
+
+TELL_EVERY = 1.0
+TOLD_MAX = 50  # of what was withheld, in a report
+HEARD_EVERY = 2.0  # seconds, of one link
+ANSWERS_RATE = 1_000.0
+COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
+
+
+class RatesBroker:
+    """The machine of brokers."""
+
+    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate)
+
+    def __init__(self, context: Context) -> None:
+        self._config = context.settings(RatesConfig)
+        self._routing = context.below(Routing)
+        self._broker = context.below(Broker)
+        self._links = context.links
+        self._node = context.node
+        self._timers = context.timers
+        self._traced = context.traced
+        self._names = {number: name for name, number in (context.brokers or {}).items()}
+        self._rates = RateTable(self._config.expire_after)
+        self._home = Home(self._config, self._rates)
+        self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
+        self._upstream = Upstream()
+        self._rated: dict[Link, RatedEgress] = {}
+        self._measuring = False
+        self._telling = False
+        self._map: Mapping[BrokerId, Link] | None = None
+        self._ways = WayLinks((), self._routing.broker)
+        self._complaints = TokenBucket(COMPLAINTS_RATE, COMPLAINTS_BURST, 0.0)
+        self._answers = TokenBucket(ANSWERS_RATE, ANSWERS_RATE, 0.0)  # that we take or pass on
+        self._now = 0.0
+        if self._config.enabled:
+            self._broker.admit = self._admit
+            self._broker.watch = self._copied
+
+    # Inputs.
+
+    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for packet in packets:
+            if not self._config.enabled:
+                continue
+            if isinstance(packet, LinkRate):
+                effects += self._told(packet, sender, now)
+            elif isinstance(packet, RateHeard):
+                effects += self._heard(packet, sender, now)
+            elif isinstance(packet, ReaderRate):
+                effects += self._edge.told(packet, sender, now)
+                self._tell_soon(now)
+        return effects
+
+    def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
+        if up:
+            return []
+        self._rated.pop(link, None)
+        self._upstream.link_down(link)
+        self._edge.link_down(link)
+        leaving = self._home.client_gone(link, self._ways.to, now)
+        self._timers.cancel(RatesTimer.SERVE, link)
+        self._tell_soon(now)
+        return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+
+    def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
+        self._now = now
+        if timer == RatesTimer.MEASURE:
+            return self._measure(now)
+        if timer == RatesTimer.TELL:
+            self._telling = False
+            effects = [*self._home.withheld.take_records(now), *self._edge.sum_up(now)]
+            self._tell_soon(now)
+            return effects
+        if timer == RatesTimer.READ:
+            return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
+        client = int(key[0])
+        self._see_map()
+        leaving = self._home.serve(client, self._ways.to, now)
+        self._arm(client, now)
+        return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+
+    # Our own links.
+
+    def _copied(
+        self,
+        message: Message,
+        lane: Lane,
+        destinations: tuple[BrokerId, ...],
+        groups: Groups,
+        source: Link,
+        now: float,
+    ) -> None:
+        """Copies go out to neighbours."""
+        if not regulated(message, lane):
+            return
+        self._upstream.note(source, destinations, now)
+        publisher = message.identity.publisher
+        for (link,), group in groups:
+            rated = self._rated.get(link)
+            if rated is None:
+                info = self._links.get(link)
+                packets = info.queue_packets if info is not None else 1_000
+                rated = self._rated[link] = RatedEgress(self._config, packets, self._node.link_load(link), now)
+            rated.meter.note(publisher, HEAD_BYTES + BROKER_BYTES * len(group) + message.size_bytes, now)
+        if not self._measuring:
+            self._measuring = True
+            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
+
+    def _measure(self, now: float) -> list[Effect]:
+        """Look at all links that carry something, and tell the rates of busy ones."""
+        effects: list[Effect] = []
+        for link in [link for link, rated in self._rated.items() if rated.meter.idle(now)]:
+            del self._rated[link]
+        for link, rated in self._rated.items():
+            neighbour = self._routing.neighbour(link)
+            rate = rated.look(self._node.link_load(link), now)
+            if neighbour is not None and rate is not None:
+                effects += self._tell((self._routing.broker, neighbour.broker), rated, rate, now)
+        self._measuring = bool(self._rated)
+        if self._measuring:
+            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
+        return effects
+
+    def _tell(self, hop: Hop, rated: RatedEgress, rate: float, now: float) -> list[Effect]:
+        """Our link's rate, to our own clients and to the neighbours that send over it."""
+        life, version = self._routing.incarnation, rated.announcer.version
+        rate = min(RATE_MAX, max(RATE_MIN, rate))
+        self._rates.hear(hop, life, version, rate, now)
+        effects = self._pass_on(LinkRate(hop[0], life, hop[1], version, rate), OURSELVES, now)
+        if self._traced:
+            effects.append(rated.record(hop[1]))
+        return effects
+
+    # Others' links.
+
+    def _told(self, packet: LinkRate, sender: Link, now: float) -> list[Effect]:
+        """Somebody's link has a rate: keep it, and pass it on."""
+        known = self._routing.origins.get(packet.origin)
+        if known is None or known.incarnation != packet.life or not self._routing.is_neighbour(sender):
+            return []  # the map is behind
+        hop = (packet.origin, packet.neighbour)
+        problem = ""
+        if self._routing.exits().get(packet.origin) != sender:
+            problem = f"it tells a rate of broker {packet.origin}, to which it is not the way"
+        elif not self._routing.topology.has_line(*hop):
+            problem = f"it tells a rate of a link from broker {packet.origin} to {packet.neighbour}, which is not there"
+        if problem:
+            info = self._links.get(sender)
+            name = info.peer if info is not None else f"link {sender}"
+            return [InputRefused(name, problem)] if self._complaints.take(now) else []
+        if not self._rates.hear(hop, packet.life, packet.version, packet.rate, now):
+            return []
+        return self._pass_on(packet, sender, now)
+
+    def _pass_on(self, packet: LinkRate, source: Link, now: float) -> list[Effect]:
+        self._see_map()
+        hop, ways = (packet.origin, packet.neighbour), self._ways
+        feeding = self._upstream.feeding(lambda broker: hop in ways.to(broker), now)
+        links = tuple(link for link in feeding if link != source and self._routing.is_neighbour(link))
+        effects: list[Effect] = [Send(links, packet, Lane.CONTROL)] if links else []
+        if OURSELVES in feeding and source != OURSELVES and self._rates.answers(hop, HEARD_EVERY, now):
+            heard = RateHeard(*hop, packet.version, self._routing.broker)
+            effects.append(Send((source,), heard, Lane.CONTROL))
+        return effects
+
+    def _heard(self, packet: RateHeard, sender: Link, now: float) -> list[Effect]:
+        """A home has heard of a link's rate: of one of ours, or we pass it on to whose link it is."""
+        if not self._routing.is_neighbour(sender) or not self._answers.take(now):
+            return []
+        if packet.origin != self._routing.broker:
+            onward = self._routing.exits().get(packet.origin, sender)
+            return [Send((onward,), packet, Lane.CONTROL)] if onward != sender else []
+        rated = self._rated.get(self._routing.link_to.get(packet.neighbour, -1))
+        if rated is not None and self._routing.way(packet.home) is not None:
+            rated.trips.heard(packet.version, packet.home, now)
+        return []
+
+    # Our own clients.
+
+    def _admit(
+        self, message: Message, lane: Lane, destinations: tuple[BrokerId, ...], client: Link, now: float
+    ) -> list[tuple[Message, Lane, tuple[BrokerId, ...]]]:
+        copy = Copy(message, lane, destinations)
+        if not regulated(message, lane):
+            return [copy]
+        self._now = now
+        self._see_map()
+        leaving = self._home.admit(client, copy, self._routing.exits(), self._ways.to, now)
+        self._arm(client, now)
+        return list(leaving)
+
+    def _arm(self, client: Link, now: float) -> None:
+        ready_at = self._home.rearmed(client)
+        if ready_at is not None:
+            self._timers.set(RatesTimer.SERVE, max(now, ready_at), client)
+        self._tell_soon(now)
+
+    def _tell_soon(self, now: float) -> None:
+        withheld = self._home.withheld
+        if (withheld or self._edge) and (withheld.full or not self._telling):
+            self._telling = True
+            self._timers.set(RatesTimer.TELL, now if withheld.full else now + TELL_EVERY)
+
+    def _see_map(self) -> None:
+        exits = self._routing.exits()
+        if exits is not self._map:
+            self._map = exits
+            self._ways = WayLinks(self._routing.topology.all_lines(), self._routing.broker)
+            self._home.forget_ways()
+
+    # Reports.
+
+    def status(self) -> RatesStatus:
+        links = {}
+        for link, rated in self._rated.items():
+            neighbour, said = self._routing.neighbour(link), rated.status()
+            if neighbour is not None and said is not None:
+                links[self._name(neighbour.broker)] = said
+        lately = sorted(self._home.withheld.lately(self._now), key=lambda entry: (-entry[1].messages, entry[0]))
+        withheld = [
+            WithheldReport(
+                publisher=key.publisher,
+                link=(self._name(key.hop[0]), self._name(key.hop[1])),
+                rate=self._rates.rate(key.hop),
+                destination=self._name(key.destination),
+                messages=count.messages,
+                size_bytes=count.size_bytes,
+                since=count.since,
+            )
+            for key, count in lately[:TOLD_MAX]
+        ]
+        return RatesStatus(links, withheld, self._home.withheld.messages, self._home.waiting(), self._edge.withheld)
+
+    def _name(self, broker: BrokerId) -> str:
+        return self._names.get(broker, str(broker))

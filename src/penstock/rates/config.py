@@ -1,0 +1,42 @@
+"""Settings of fair rates: [services.rates] of brokers, [client.rates] of a client. Times are seconds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from penstock.kernel.choices import check_choices
+
+
+class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a broker shares its links, and holds its own clients to the shares of all links."""
+
+    enabled: bool = False
+    interval: float = 0.05  # between two looks at a link, and as long as three packets take on it
+    response: float = 0.2  # the least time that a change of rate is given to show
+    announce_every: float = 0.2  # a link's rate is told so often at most, unless it falls
+    refresh: float = 1.0  # and so often at least, while the link is busy
+    expire_after: float = 3.0  # what was not told again for so long counts no longer
+    busy_from: float = 0.7  # a link with this part of its load, or a backlog, tells its rate
+    wait: float = 0.5  # how long a message may wait at its home for its share
+    slow_start: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "response", "announce_every", "refresh", "expire_after", "busy_from"):
+            if not 0.0 < getattr(self, name) <= 1_000.0:
+                raise ValueError(f"{name} must be above 0, and at most 1000")
+        if not 0.0 <= self.wait <= 10.0:
+            raise ValueError("wait must be from 0 to 10")
+        if not self.announce_every <= self.refresh < self.expire_after:
+            raise ValueError("times must grow: announce_every <= refresh < expire_after")
+
+
+class RatesClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client says of its readers."""
+
+    enabled: bool = False  # say so when an application reads slowly
+    keep: Literal["oldest", "newest"] = "oldest"  # which messages a slow reader gets
+
+    def __post_init__(self) -> None:
+        check_choices(self)

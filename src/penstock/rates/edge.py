@@ -1,0 +1,108 @@
+"""Clients that read slowly: the link to one is a slow link, and its broker thins what goes there.
+
+A client says how many messages per second one of its subscriptions takes (`ReaderRate`). Its broker lets so many
+through and withholds the rest, which is counted and told. With `newest` the latest message that found no token waits
+for the next one, in the place of an earlier one; otherwise what comes too early is withheld.
+
+What was not said again for `expire_after` counts no longer.
+
+State: an entry for each subscription that is slow, with one message at most. Bound: the subscriptions of the clients.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.content.message import Message
+from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane
+from penstock.kernel.token_bucket import TokenBucket
+
+DEPTH_SECONDS, DEPTH_LEAST = 0.1, 2.0
+RATE_LEAST = 0.1  # messages per second: nobody is starved for more than ten seconds
+
+
+class ReaderKey(NamedTuple):
+    """One subscription of a client."""
+
+    link: Link
+    subscription: int
+
+
+class SlowReader:
+    """What is known of one."""
+
+    __slots__ = ("bucket", "held", "newest", "told_at")
+
+    def __init__(self, rate: float, newest: bool, now: float) -> None:
+        self.bucket = TokenBucket(rate, _depth(rate), now)
+        self.newest = newest
+        self.told_at = now
+        self.held: tuple[Message, Lane] | None = None
+
+
+class SlowReaders:
+    """All slow readers of one broker."""
+
+    def __init__(self, expire_after: float) -> None:
+        self._expire_after = expire_after
+        self._readers: dict[ReaderKey, SlowReader] = {}
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def tell(self, reader: ReaderKey, rate: float, newest: bool, now: float) -> tuple[Message, Lane] | None:
+        """A client takes so many per second, 0: any number; returns what waited and may leave for that."""
+        known = self._readers.get(reader)
+        if rate <= 0.0:
+            gone = self._readers.pop(reader, None)
+            return gone.held if gone is not None else None
+        rate = max(RATE_LEAST, rate)
+        if known is None:
+            self._readers[reader] = SlowReader(rate, newest, now)
+            return None
+        known.bucket.set_rate(rate, now, _depth(rate))
+        known.newest, known.told_at = newest, now
+        return None
+
+    def admits(self, reader: ReaderKey, message: Message, lane: Lane, now: float) -> tuple[bool, int]:
+        """Whether the reader gets this message now, and how many it will never get."""
+        slow = self._readers.get(reader)
+        if slow is None or abs(now - slow.told_at) > self._expire_after:
+            return True, 0
+        if slow.held is None and slow.bucket.take(now):
+            return True, 0
+        if not slow.newest:
+            return False, 1
+        replaced = slow.held is not None
+        slow.held = (message, lane)
+        return False, int(replaced)
+
+    def ready_at(self, reader: ReaderKey) -> float | None:
+        """When what waits for this reader may leave; None if nothing does."""
+        slow = self._readers.get(reader)
+        return slow.bucket.ready_at() if slow is not None and slow.held is not None else None
+
+    def serve(self, reader: ReaderKey, now: float) -> tuple[Message, Lane] | None:
+        """What waited for this reader, if it may leave."""
+        slow = self._readers.get(reader)
+        if slow is None or slow.held is None or not slow.bucket.take(now):
+            return None
+        held, slow.held = slow.held, None
+        return held
+
+    def expire(self, now: float) -> list[tuple[ReaderKey, tuple[Message, Lane]]]:
+        """Forget what is too old; returns what waited, which may leave."""
+        old = {one: slow for one, slow in self._readers.items() if abs(now - slow.told_at) > self._expire_after}
+        for reader in old:
+            del self._readers[reader]
+        return [(reader, slow.held) for reader, slow in old.items() if slow.held is not None]
+
+    def link_down(self, link: Link) -> int:
+        """A client has gone; returns how many messages waited for it."""
+        gone = [reader for reader in self._readers if reader.link == link]
+        return sum(self._readers.pop(reader).held is not None for reader in gone)
+
+
+def _depth(rate: float) -> float:
+    return max(DEPTH_LEAST, DEPTH_SECONDS * rate)

@@ -1,0 +1,126 @@
+"""A home broker's own clients: first slow start, then the shares of limited links; and the books of what was withheld.
+
+State: that of the parts, and the names of clients of whom something may be withheld. Bound: the broker's clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.kernel.link import Link
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.spanning_tree import Hop
+from penstock.rates.config import RatesConfig
+from penstock.rates.rate_table import RateTable
+from penstock.rates.sharing import HEAD_BYTES, Copy, Sharing, Way
+from penstock.rates.slow_start import SlowStart
+from penstock.rates.withheld import WithheldBooks
+
+EXPIRE_EVERY = 0.25  # seconds
+EXITS_MAX = 10_000  # sets of brokers whose links out are remembered
+
+
+class Home:
+    """All clients of this broker."""
+
+    def __init__(self, config: RatesConfig, rates: RateTable) -> None:
+        self.withheld = WithheldBooks()
+        self._config = config
+        self._rates = rates
+        self._sharing = Sharing(rates, config.wait, self._withhold)
+        self._names: dict[Link, str] = {}
+        self._starts: dict[Link, dict[Link, SlowStart[Copy]]] = {}
+        self._groups: dict[tuple[BrokerId, ...], list[tuple[Link, tuple[BrokerId, ...]]]] = {}
+        self._armed: dict[Link, float] = {}
+        self._expire_at = 0.0
+
+    def admit(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], way: Way, now: float) -> list[Copy]:
+        """A client's message: what leaves now, of it and of what waited."""
+        self._names.setdefault(client, copy.message.identity.publisher)
+        self._expire(now)
+        begun = self._begun(client, copy, exits, now) if self._config.slow_start else [copy]
+        return self._shared(client, begun, way, now)
+
+    def serve(self, client: Link, way: Way, now: float) -> list[Copy]:
+        """What may leave now of what waits."""
+        self._armed.pop(client, None)
+        self._expire(now)
+        begun = [copy for start in self._starts.get(client, {}).values() for copy in start.serve(now)]
+        leaving = self._shared(client, begun, way, now)
+        return leaving + self._sharing.serve(client, now)
+
+    def rearmed(self, client: Link) -> float | None:
+        """When to serve this client, if that is not known yet."""
+        times = [start.ready_at() for start in self._starts.get(client, {}).values() if start]
+        shared = self._sharing.ready_at(client)
+        if shared is not None:
+            times.append(shared)
+        at = min(times, default=None)
+        if at is None or self._armed.get(client, at + 1.0) <= at:
+            return None
+        self._armed[client] = at
+        return at
+
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return sum(len(start) for starts in self._starts.values() for start in starts.values()) + self._sharing.jobs()
+
+    def forget_ways(self) -> None:
+        """The map has changed."""
+        self._groups.clear()
+        self._sharing.forget_ways()
+
+    def client_gone(self, client: Link, way: Way, now: float) -> list[Copy]:
+        """The client has left: what slow start keeps leaves as far as it can be paid, and the rest is withheld."""
+        begun = [copy for start in self._starts.pop(client, {}).values() for copy in start.clear()]
+        leaving = self._shared(client, begun, way, now)
+        self._sharing.client_gone(client)
+        self._armed.pop(client, None)
+        self._names.pop(client, None)
+        return leaving
+
+    def _shared(self, client: Link, copies: list[Copy], way: Way, now: float) -> list[Copy]:
+        if not len(self._rates):
+            return copies
+        return [leaving for copy in copies for leaving in self._sharing.admit(client, copy, way, now)]
+
+    def _begun(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], now: float) -> list[Copy]:
+        """What slow start lets out, of this message and of those before it."""
+        starts = self._starts.get(client)
+        if starts is None:
+            starts = self._starts[client] = {}
+        size_bytes = HEAD_BYTES + copy.message.size_bytes
+        leaving: list[Copy] = []
+        waits = False
+        for link, brokers in self._by_exit(copy.destinations, exits):
+            start = starts.get(link)
+            if start is None:
+                start = starts[link] = SlowStart(size_bytes, now)
+            mine = Copy(copy.message, copy.lane, brokers)
+            before = len(leaving)
+            leaving += start.offer(mine, size_bytes, now)
+            waits = waits or len(leaving) != before + 1 or leaving[-1] is not mine
+        return leaving if waits else [copy]
+
+    def _by_exit(
+        self, destinations: tuple[BrokerId, ...], exits: Mapping[BrokerId, Link]
+    ) -> list[tuple[Link, tuple[BrokerId, ...]]]:
+        found = self._groups.get(destinations)
+        if found is None:
+            groups: dict[Link, list[BrokerId]] = {}
+            for broker in destinations:
+                groups.setdefault(exits.get(broker, -1), []).append(broker)
+            found = [(link, tuple(brokers)) for link, brokers in groups.items()]
+            if len(self._groups) >= EXITS_MAX:
+                self._groups.clear()
+            self._groups[destinations] = found
+        return found
+
+    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, size_bytes: int, now: float) -> None:
+        self.withheld.add(self._names.get(client, ""), hop, destination, size_bytes, now)
+
+    def _expire(self, now: float) -> None:
+        if not 0.0 <= now - self._expire_at < EXPIRE_EVERY:
+            self._expire_at = now
+            for hop in self._rates.expire(now):
+                self._sharing.forget_link(hop)

@@ -1,0 +1,276 @@
+"""A home broker's clients and the links that limit them: who may send now, who waits a moment, what is withheld.
+
+A message goes to a set of brokers. Of these, the ones behind no limited link get it at once. The others are parted by
+their first limited link: each part is a *job*. A job leaves when the client can pay for that link, and for all others
+on the way of at least one broker of the job; brokers behind a link that it cannot pay at that moment are left out, and
+that is counted. So a copy crosses each limited link once, and pays for it once. What is not affected by a link never
+waits for it.
+
+A job that no broker of it can be paid for waits, in a line of all jobs with the same links, for `wait` seconds at most.
+A burst may wait; a line in which somebody has stood for as long is kept short, so that who always sends too much does
+not wait for nothing. Lines of one client take turns.
+
+State: for each limited link a purse for each client, for each client its lines. Bounds: LINES_MAX lines of a client
+with BURST_JOBS each; beyond these a job does not wait, and is withheld.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple
+
+from penstock.content.message import Message
+from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.spanning_tree import Hop
+from penstock.rates.purse import Purse
+from penstock.rates.rate_table import RateTable
+
+LINES_MAX = 64
+LINE_JOBS = 2  # in a line that was not empty for long: enough to use what comes at any moment
+BURST_JOBS = 500  # in one that was: a burst may wait
+SPLITS_MAX = 10_000
+UNLIMITED = 1e15  # bytes per second
+HEAD_BYTES, BROKER_BYTES = 20, 3  # of a copy: overlay.packets.Publication
+
+Way = Callable[[BrokerId], tuple[Hop, ...]]
+Withhold = Callable[[Link, Hop, BrokerId, int, float], None]  # client, link, broker, bytes, now
+
+
+class Copy(NamedTuple):
+    """A message for a set of brokers, that may leave now."""
+
+    message: Message
+    lane: Lane
+    destinations: tuple[BrokerId, ...]
+
+
+class JobPart(NamedTuple):
+    """Brokers behind the same limited links."""
+
+    hops: tuple[Hop, ...]
+    destinations: tuple[BrokerId, ...]
+
+
+class JobPlan(NamedTuple):
+    """The brokers of a set that have the same first limited link."""
+
+    hops: tuple[Hop, ...]  # all limited links on their ways
+    parts: tuple[JobPart, ...]  # the ones with fewest links first
+
+
+class _Job(NamedTuple):
+    message: Message
+    lane: Lane
+    plan: JobPlan
+    until: float
+
+
+class _Line(deque[_Job]):
+    """Jobs with the same links, since when there have been any, and until when."""
+
+    def __init__(self, now: float) -> None:
+        super().__init__()
+        self.since = self.last = now
+
+    def wait(self, job: _Job, forgotten_after: float, now: float) -> None:
+        """One more; what was long ago does not count."""
+        if not self and not 0.0 <= now - self.last < forgotten_after:
+            self.since = now
+        self.last = now
+        self.append(job)
+
+
+class _Client:
+    __slots__ = ("jobs", "lines")
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[Hop, ...], _Line] = {}  # the one whose turn it is stands first
+        self.jobs = 0
+
+
+class Sharing:
+    """All clients of one home broker."""
+
+    def __init__(self, rates: RateTable, wait: float, withhold: Withhold) -> None:
+        self._rates = rates
+        self._wait = wait
+        self._withhold = withhold
+        self._purses: dict[Hop, dict[Link, Purse]] = {}
+        self._clients: dict[Link, _Client] = {}
+        self._splits: dict[tuple[BrokerId, ...], tuple[tuple[BrokerId, ...], tuple[JobPlan, ...]]] = {}
+        self._split_at = -1
+
+    def forget_ways(self) -> None:
+        """The map has changed."""
+        self._splits.clear()
+
+    def forget_link(self, hop: Hop) -> None:
+        """Nobody limits this link any more."""
+        self._purses.pop(hop, None)
+
+    def client_gone(self, client: Link) -> None:
+        """What waited for its share goes with it."""
+        for purses in self._purses.values():
+            purses.pop(client, None)
+        gone = self._clients.pop(client, None)
+        for line in gone.lines.values() if gone is not None else ():
+            for job in line:
+                self._give_up(client, job, job.until)
+
+    def jobs(self) -> int:
+        """How many wait."""
+        return sum(owner.jobs for owner in self._clients.values())
+
+    def admit(self, client: Link, copy: Copy, way: Way, now: float) -> list[Copy]:
+        """A client's message for these brokers: what may leave now, of it and of what waited before it."""
+        free, plans = self._split(copy.destinations, way)
+        leaving = [Copy(copy.message, copy.lane, free)] if free else []
+        for plan in plans:
+            leaving += self._try_or_wait(client, _Job(copy.message, copy.lane, plan, now + self._wait), now)
+        return leaving
+
+    def serve(self, client: Link, now: float) -> list[Copy]:
+        """What may leave now of what waits; each line has its turn."""
+        owner = self._clients.get(client)
+        leaving: list[Copy] = []
+        served = owner is not None
+        while owner is not None and served:
+            served = False
+            for hops in list(owner.lines):
+                line = owner.lines[hops]
+                while line and line[0].until <= now and not self._payable(client, line[0], now):
+                    self._give_up(client, line.popleft(), now)
+                    owner.jobs -= 1
+                if line and self._payable(client, line[0], now):
+                    leaving.append(self._leave(client, line.popleft(), now))
+                    owner.jobs -= 1
+                    served = True
+                    line.last = now
+                    owner.lines[hops] = owner.lines.pop(hops)  # to the end
+        return leaving
+
+    def ready_at(self, client: Link) -> float | None:
+        """When something of this client may leave or is given up; None if nothing waits."""
+        owner = self._clients.get(client)
+        if owner is None:
+            return None
+        lines = [line[0] for line in owner.lines.values() if line]
+        return min((min(self._payable_at(client, job), job.until) for job in lines), default=None)
+
+    # One job.
+
+    def _try_or_wait(self, client: Link, job: _Job, now: float) -> list[Copy]:
+        owner = self._clients.get(client)
+        line = owner.lines.get(job.plan.hops) if owner is not None else None
+        if not line and self._payable(client, job, now):
+            return [self._leave(client, job, now)]
+        if owner is None:
+            owner = _Client()
+        if self._full(line, owner, now):
+            self._give_up(client, job, now)
+            return []
+        self._clients[client] = owner
+        if line is None:
+            line = owner.lines[job.plan.hops] = _Line(now)
+        line.wait(job, self._wait, now)
+        owner.jobs += 1
+        return []
+
+    def _full(self, line: _Line | None, owner: _Client, now: float) -> bool:
+        """Whether no more may wait: bursts may for a while, but nobody shall stand in line all the time."""
+        if line is None:
+            if len(owner.lines) >= LINES_MAX:
+                owner.lines = {hops: waiting for hops, waiting in owner.lines.items() if waiting}
+            return self._wait <= 0.0 or len(owner.lines) >= LINES_MAX
+        return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < self._wait else LINE_JOBS)
+
+    def _payable(self, client: Link, job: _Job, now: float) -> bool:
+        """Whether at least one broker of it can be paid for."""
+        for part in job.plan.parts:
+            if all(self._purse(client, hop, job.message.size_bytes, now).can_pay(now) for hop in part.hops):
+                return True
+        return False
+
+    def _payable_at(self, client: Link, job: _Job) -> float:
+        found = inf
+        for part in job.plan.parts:
+            purses = [self._purses.get(hop, {}).get(client) for hop in part.hops]
+            found = min(found, max(0.0 if purse is None else purse.solvent_at() for purse in purses))
+        return found
+
+    def _leave(self, client: Link, job: _Job, now: float) -> Copy:
+        """Pay for whom it can be paid, once for each link, and leave out the others."""
+        going: list[BrokerId] = []
+        crossing: dict[Hop, int] = {}
+        size_bytes = job.message.size_bytes
+        for part in job.plan.parts:
+            unpaid = [hop for hop in part.hops if hop not in crossing]
+            lacking = [hop for hop in unpaid if not self._purse(client, hop, size_bytes, now).can_pay(now)]
+            if lacking:
+                for destination in part.destinations:
+                    self._withhold(client, lacking[0], destination, size_bytes, now)
+                continue
+            for hop in part.hops:
+                crossing[hop] = crossing.get(hop, 0) + len(part.destinations)
+            going += part.destinations
+        for hop, brokers in crossing.items():
+            self._purse(client, hop, size_bytes, now).pay(HEAD_BYTES + BROKER_BYTES * brokers + size_bytes, now)
+        return Copy(job.message, job.lane, tuple(sorted(going)))
+
+    def _give_up(self, client: Link, job: _Job, now: float) -> None:
+        for part in job.plan.parts:
+            lacking = [hop for hop in part.hops if not self._can_pay(client, hop, now)]
+            for destination in part.destinations:
+                self._withhold(client, (lacking or part.hops)[0], destination, job.message.size_bytes, now)
+
+    def _can_pay(self, client: Link, hop: Hop, now: float) -> bool:
+        purse = self._purses.get(hop, {}).get(client)
+        return purse is None or purse.can_pay(now)
+
+    def _purse(self, client: Link, hop: Hop, size_bytes: int, now: float) -> Purse:
+        rate = self._rates.rate(hop)
+        if rate is None:  # it was forgotten while somebody waited for it
+            return Purse(UNLIMITED, HEAD_BYTES + size_bytes, now)
+        purses = self._purses.get(hop)
+        if purses is None:
+            purses = self._purses[hop] = {}
+        purse = purses.get(client)
+        if purse is None:
+            purse = purses[client] = Purse(rate, HEAD_BYTES + size_bytes, now)
+        purse.set_share(rate, now)
+        return purse
+
+    # Ways.
+
+    def _split(self, destinations: tuple[BrokerId, ...], way: Way) -> tuple[tuple[BrokerId, ...], tuple[JobPlan, ...]]:
+        """The brokers behind no limited link, and the others by their first one; known while the links are these."""
+        if self._split_at != self._rates.changes or len(self._splits) >= SPLITS_MAX:
+            self._split_at = self._rates.changes
+            self._splits.clear()
+        found = self._splits.get(destinations)
+        if found is None:
+            found = self._splits[destinations] = _parted(destinations, way, self._rates)
+        return found
+
+
+def _parted(
+    destinations: Sequence[BrokerId], way: Way, rates: RateTable
+) -> tuple[tuple[BrokerId, ...], tuple[JobPlan, ...]]:
+    free: list[BrokerId] = []
+    jobs: dict[Hop, dict[tuple[Hop, ...], list[BrokerId]]] = {}
+    for destination in destinations:
+        hops = tuple(hop for hop in way(destination) if hop in rates)
+        if hops:
+            jobs.setdefault(hops[0], {}).setdefault(hops, []).append(destination)
+        else:
+            free.append(destination)
+    plans = []
+    for parts in jobs.values():
+        hops = tuple(sorted({hop: None for part in parts for hop in part}))
+        ordered = sorted(parts.items(), key=lambda item: (len(item[0]), item[0]))
+        plans.append(JobPlan(hops, tuple(JobPart(part, tuple(brokers)) for part, brokers in ordered)))
+    return tuple(free), tuple(plans)

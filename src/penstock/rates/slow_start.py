@@ -1,0 +1,101 @@
+"""A client that begins to send, or sends much more than before, doubles its rate from step to step.
+
+A burst of thousands would leave before any link can say that it is too much. So for each link out of the home broker
+a client may send FIRST_MESSAGES per second, or twice what it has sent lately, whichever is more; what is faster waits
+here. Nothing is ever withheld for that: if more waits than may, the first goes out early. What a client has sent lately
+is the most that left within STEP seconds, and halves every HALVED_IN while it sends less.
+
+State: for each client and link out a bucket and what waits. Bounds: WAITING_MAX messages and WAITING_BYTES_MAX of one
+client and link.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from penstock.rates.purse import Purse
+
+FIRST_MESSAGES = 20.0  # per second
+STEP = 0.1
+HALVED_IN = 5.0
+GROWTH = 2.0
+WAITING_MAX = 2_000
+WAITING_BYTES_MAX = 4 << 20
+Item = TypeVar("Item")
+
+
+class SlowStart(Generic[Item]):
+    """Of one client towards one link."""
+
+    __slots__ = ("_most", "_purse", "_sent", "_step_at", "_waiting", "_waiting_bytes")
+
+    def __init__(self, size_bytes: int, now: float) -> None:
+        self._most = 0.0  # bytes per second that it has sent lately
+        self._purse = Purse(FIRST_MESSAGES * size_bytes, size_bytes, now)
+        self._sent = 0  # bytes, in this step
+        self._step_at = now
+        self._waiting: deque[tuple[Item, int]] = deque()
+        self._waiting_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second that it may send."""
+        return self._purse.rate
+
+    def offer(self, item: Item, size_bytes: int, now: float) -> list[Item]:
+        """A message: what leaves now, in order; it waits if it is not among them."""
+        self._step(size_bytes, now)
+        if not self._waiting and self._purse.can_pay(now):
+            self._pay(size_bytes, now)
+            return [item]
+        self._waiting.append((item, size_bytes))
+        self._waiting_bytes += size_bytes
+        leaving = self.serve(now)
+        while len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+            leaving.append(self._take(now))
+        return leaving
+
+    def serve(self, now: float) -> list[Item]:
+        """What may leave by now."""
+        leaving = []
+        while self._waiting:
+            self._step(self._waiting[0][1], now)
+            if not self._purse.can_pay(now):
+                break
+            leaving.append(self._take(now))
+        return leaving
+
+    def ready_at(self) -> float:
+        """When the next may leave, or a faster step begins."""
+        return min(self._purse.solvent_at(), self._step_at + STEP)
+
+    def clear(self) -> list[Item]:
+        """Take out all that waits."""
+        left = [item for item, _ in self._waiting]
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return left
+
+    def _take(self, now: float) -> Item:
+        item, size_bytes = self._waiting.popleft()
+        self._waiting_bytes -= size_bytes
+        self._pay(size_bytes, now)
+        return item
+
+    def _pay(self, size_bytes: int, now: float) -> None:
+        self._purse.pay(size_bytes, now)
+        self._sent += size_bytes
+
+    def _step(self, size_bytes: int, now: float) -> None:
+        """If a step is over, the next one may send twice as much as this one did, or as the most did lately."""
+        if self._step_at <= now < self._step_at + STEP:  # the same sum as `ready_at`: a timer must find the step over
+            return
+        seconds = now - self._step_at
+        sent = self._sent / max(seconds, STEP)
+        self._most = max(sent, self._most * 0.5 ** (max(0.0, seconds) / HALVED_IN))
+        self._purse.set_share(max(FIRST_MESSAGES * size_bytes, GROWTH * self._most), now)
+        self._sent, self._step_at = 0, now

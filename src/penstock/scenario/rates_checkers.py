@@ -1,0 +1,212 @@
+"""What must hold of fair rates in every run (protocols 12.7), whatever its seed.
+
+    rates-on-the-way   a destination is thinned by the publisher's own home, and only for a link on the way there
+    rates-counted      what is withheld is counted once: of each publisher, delivered + withheld + dropped = due
+    rates-no-hunger    once settled, no publisher gets nothing through to a broker that wants it for HUNGER seconds
+
+A broker is due a message if somebody there wants it. Who wants what is certain from `settled_after` on, for
+subscriptions in force for `settle`; before, a broker *may* be due what anybody there has wanted at about that time. So
+no more is counted than may be due and did not come, and no less than was certainly due and neither came nor ended on
+the way. In a tree there is one way to a broker whatever fails; elsewhere a link is on the way if a shortest path leads
+over it, which can be said only of a network that has settled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from penstock.content.language.parser import parse_predicate
+from penstock.content.message import Identity, Message
+from penstock.content.predicate import Predicate
+from penstock.kernel.trace import Dropped
+from penstock.overlay.packets import BrokerId, Publication
+from penstock.rates.records import Thinned
+from penstock.scenario.checker import Checker
+from penstock.scenario.spec import Scenario
+
+HUNGER = 10.0  # seconds
+HUNGRY_MIN = 5  # messages in a row that did not come
+
+
+class OnTheWay(Checker):
+    """Nobody is thinned for a link that has nothing to do with them."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        numbers = broker_numbers(scenario)
+        self._homes = {client.name: numbers[client.broker] for client in scenario.client}
+        self._names = {number: name for name, number in numbers.items()}
+        self._is_tree = len(scenario.link) == len(scenario.broker) - 1
+        self._neighbours: dict[BrokerId, list[tuple[BrokerId, int]]] = {number: [] for number in numbers.values()}
+        for link in scenario.link:
+            a, b = (numbers[name] for name in link.between)
+            self._neighbours[a].append((b, link.cost))
+            self._neighbours[b].append((a, link.cost))
+        self._from: dict[BrokerId, dict[BrokerId, int]] = {}
+
+    def thinned(self, time: float, broker: str, record: Thinned) -> None:
+        home = self._homes[record.publisher]
+        what = f"{time:.6f}: {broker} thinned {record.publisher} for broker {record.destination}"
+        if broker != self._names[home]:
+            self.problem(f"{what}; its home is {self._names[home]}")
+        costs = dict(self._neighbours.get(record.origin, ()))
+        if record.neighbour not in costs:
+            self.problem(f"{what} by a link from {record.origin} to {record.neighbour}, which is not there")
+        elif self._is_tree or time >= self.scenario.settled_after:
+            over = self._distance(home, record.origin) + costs[record.neighbour]
+            over += self._distance(record.neighbour, record.destination)
+            if over != self._distance(home, record.destination):
+                self.problem(f"{what}; the link from {record.origin} to {record.neighbour} is not on the way there")
+
+    def _distance(self, a: BrokerId, b: BrokerId) -> float:
+        if a not in self._from:
+            self._from[a] = {}
+            queue = [(0, a)]
+            while queue:
+                cost, broker = heappop(queue)
+                if broker not in self._from[a]:
+                    self._from[a][broker] = cost
+                    for neighbour, more in self._neighbours[broker]:
+                        heappush(queue, (cost + more, neighbour))
+        return self._from[a].get(b, inf)
+
+
+class _InForce(NamedTuple):
+    """A subscription of somebody at this broker, from when until when."""
+
+    broker: BrokerId
+    begun: float
+    ended: float
+    predicate: Predicate
+
+
+class _Sent(NamedTuple):
+    """A message that has left its publisher."""
+
+    time: float
+    home: BrokerId
+    message: Message
+
+
+class _Dues(Checker):
+    """Which brokers each message was due to, and which of them have it."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        numbers = broker_numbers(scenario)
+        self._homes = {client.name: numbers[client.broker] for client in scenario.client}
+        self._open: dict[tuple[str, int], tuple[float, str]] = {}
+        self._spans: list[_InForce] = []
+        self._sent: list[_Sent] = []
+        self._served: defaultdict[Identity, set[BrokerId]] = defaultdict(set)
+
+    def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
+        self.unsubscribed(time, client, subscription)
+        self._open[client, subscription] = (time, where)
+
+    def unsubscribed(self, time: float, client: str, subscription: int) -> None:
+        if (client, subscription) in self._open:
+            begun, where = self._open.pop((client, subscription))
+            self._spans.append(_InForce(self._homes[client], begun, time, parse_predicate(where)))
+
+    def published(self, time: float, client: str, message: Message) -> None:
+        self._sent.append(_Sent(time, self._homes[client], message))
+
+    def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
+        if broker in packet.destinations:
+            self._served[packet.message.identity].add(broker)
+
+    def dues(self) -> Iterator[tuple[_Sent, set[BrokerId], set[BrokerId]]]:
+        """Each message with the brokers that were certainly due it, and those that may have been."""
+        for client, subscription in list(self._open):
+            self.unsubscribed(inf, client, subscription)
+        settled, settle = self.scenario.settled_after, self.scenario.settle
+        for sent in self._sent:
+            wanted = [span for span in self._spans if span.predicate.matches(sent.message.attributes)]
+            may = {
+                span.broker
+                for span in wanted
+                if span.begun - settle <= sent.time <= max(span.ended + settle, settled + settle)
+            }
+            must = {
+                span.broker
+                for span in wanted
+                if sent.time >= settled and span.begun + settle <= sent.time <= span.ended - settle
+            }
+            yield sent, must - {sent.home}, may - {sent.home}
+
+
+class WithheldIsCounted(_Dues):
+    """What is withheld is counted once."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._ended: Counter[Identity] = Counter()
+        self._thinned: Counter[tuple[str, BrokerId]] = Counter()
+        self._thinned_late: Counter[str] = Counter()  # once settled
+
+    def dropped(self, time: float, record: Dropped) -> None:
+        if record.kind == "Publication":
+            self._ended[Identity(record.publisher, record.incarnation, record.count)] += record.destinations
+
+    def thinned(self, time: float, broker: str, record: Thinned) -> None:
+        self._thinned[record.publisher, record.destination] += record.messages
+        if time >= self.scenario.settled_after:
+            self._thinned_late[record.publisher] += record.messages
+
+    def finish(self) -> None:
+        missing: Counter[tuple[str, BrokerId]] = Counter()
+        unexplained: Counter[str] = Counter()
+        for sent, must, may in self.dues():
+            identity = sent.message.identity
+            served = self._served[identity]
+            missing.update((identity.publisher, broker) for broker in may - served)
+            unexplained[identity.publisher] += max(0, len(must - served) - self._ended[identity])
+        for (publisher, broker), count in self._thinned.items():
+            if count > missing[publisher, broker]:
+                self.problem(
+                    f"{count} messages of {publisher} are counted as withheld from broker {broker};"
+                    f" {missing[publisher, broker]} did not come"
+                )
+        for publisher, count in unexplained.items():
+            if count > self._thinned_late[publisher]:
+                self.problem(
+                    f"{count} messages of {publisher} were neither delivered nor dropped;"
+                    f" {self._thinned_late[publisher]} are counted as withheld"
+                )
+
+
+class NoHunger(_Dues):
+    """No publisher is shut out for long."""
+
+    def finish(self) -> None:
+        since: dict[tuple[str, BrokerId], tuple[float, int]] = {}  # when the first was published that did not come
+        told: set[tuple[str, BrokerId]] = set()
+        for sent, must, _ in self.dues():
+            identity = sent.message.identity
+            for broker in sorted(must):
+                pair = (identity.publisher, broker)
+                if broker in self._served[identity]:
+                    since.pop(pair, None)
+                    continue
+                first, count = since.get(pair, (sent.time, 0))
+                since[pair] = (first, count + 1)
+                if sent.time - first > HUNGER and count >= HUNGRY_MIN and pair not in told:
+                    told.add(pair)
+                    self.problem(f"from {first:.6f} on nothing of {identity.publisher} reached broker {broker}")
+
+
+RATES_CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
+    "rates-on-the-way": OnTheWay,
+    "rates-counted": WithheldIsCounted,
+    "rates-no-hunger": NoHunger,
+}
+
+
+def broker_numbers(scenario: Scenario) -> dict[str, BrokerId]:
+    """The ids of brokers by their names."""
+    return {broker.name: number for number, broker in enumerate(scenario.broker)}

@@ -1,0 +1,74 @@
+"""A storm that finds nothing proves nothing: with one mistake put into fair rates, some seed must complain.
+
+The seeds are tried from the one that found it when this was written; whoever changes the storms has SEEDS_MAX tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+
+from penstock.rates.sharing import Sharing
+from penstock.rates.withheld import WithheldBooks
+from penstock.scenario.rates_storm import EVENTS_MAX, rates_storm
+from penstock.sim.run import simulate
+
+SEEDS_MAX = 20
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+Add = Callable[..., None]
+
+
+def _books(patch: pytest.MonkeyPatch, wrong: Callable[[Add, Any, tuple[int, int], tuple[Any, ...]], None]) -> None:
+    """Let this be done in the place of `add`."""
+    original = WithheldBooks.add
+
+    def add(self: Any, publisher: str, hop: tuple[int, int], *more: Any) -> None:
+        wrong(lambda hop, *more: original(self, publisher, hop, *more), self, hop, more)
+
+    patch.setattr(WithheldBooks, "add", add)
+
+
+def what_is_withheld_counts_twice(patch: pytest.MonkeyPatch) -> None:
+    _books(patch, lambda add, books, hop, more: (add(hop, *more), add(hop, *more))[0])
+
+
+def a_part_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def wrong(add: Add, books: Any, hop: tuple[int, int], more: tuple[Any, ...]) -> None:
+        books.tries = getattr(books, "tries", 0) + 1
+        if books.tries % 4:
+            add(hop, *more)
+
+    _books(patch, wrong)
+
+
+def the_link_is_named_the_wrong_way_round(patch: pytest.MonkeyPatch) -> None:
+    _books(patch, lambda add, books, hop, more: add((hop[1], hop[0]), *more))
+
+
+def every_other_client_can_never_pay(patch: pytest.MonkeyPatch) -> None:
+    """While the others keep the links busy."""
+    payable, payable_at = Sharing._payable, Sharing._payable_at
+    patch.setattr(Sharing, "_payable", lambda self, client, *more: client % 2 == 0 and payable(self, client, *more))
+    patch.setattr(
+        Sharing, "_payable_at", lambda self, client, *more: inf if client % 2 else payable_at(self, client, *more)
+    )
+
+
+FIRST_SEED: dict[Patch, int] = {
+    what_is_withheld_counts_twice: 0,
+    a_part_is_not_counted: 0,
+    the_link_is_named_the_wrong_way_round: 0,
+    every_other_client_can_never_pay: 2,
+}
+
+
+@pytest.mark.parametrize("mistake", FIRST_SEED, ids=lambda mistake: mistake.__name__)
+def test_some_storm_finds_the_mistake(mistake: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    first = FIRST_SEED[mistake]
+    tries = (simulate(rates_storm(seed), seed, events_max=EVENTS_MAX) for seed in range(first, first + SEEDS_MAX))
+    assert any(result.problems or not result.complete for result in tries)

@@ -1,0 +1,34 @@
+"""A link tells its rate while it is busy, at once if it falls, and not at all otherwise."""
+
+from __future__ import annotations
+
+from penstock.rates.announcer import Announcer
+from penstock.rates.config import RatesConfig
+
+
+def told(steps: list[tuple[float, float, bool]]) -> list[float]:
+    """When a link tells, of what it sees: when, the rate, whether it is busy."""
+    announcer = Announcer(RatesConfig())
+    return [at for at, rate, busy in steps if announcer.tells(rate, busy, at)]
+
+
+def test_a_link_that_is_not_busy_says_nothing() -> None:
+    assert told([(0.05 * step, 1000.0 + step, False) for step in range(200)]) == []
+
+
+def test_a_busy_link_says_the_same_once_a_second() -> None:
+    assert told([(float(step), 1000.0, True) for step in range(4)]) == [0.0, 1.0, 2.0, 3.0]
+    assert told([(0.1 * step, 1000.0, True) for step in range(10)]) == [0.0]
+
+
+def test_changes_are_told_five_times_a_second_and_falls_at_once() -> None:
+    assert told([(0.0, 1000.0, True), (0.1, 1200.0, True), (0.2, 1200.0, True)]) == [0.0, 0.2]
+    assert told([(0.0, 1000.0, True), (0.05, 790.0, True), (0.1, 780.0, True)]) == [0.0, 0.05]
+
+
+def test_a_rate_that_rises_is_told_while_the_old_one_may_be_obeyed() -> None:
+    assert told([(0.0, 100.0, True), (1.5, 200.0, False), (2.0, 202.0, False), (5.0, 400.0, False)]) == [0.0, 1.5]
+
+
+def test_a_clock_that_is_set_back_does_not_silence_it() -> None:
+    assert told([(1000.0, 100.0, True), (10.0, 100.0, True)]) == [1000.0, 10.0]

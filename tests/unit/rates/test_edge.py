@@ -1,0 +1,127 @@
+"""Slow readers at the edge: what a client cannot take is withheld by its broker, counted, and nobody else notices."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from penstock.content.message import Identity, Message
+from penstock.kernel.packet import Lane
+from penstock.kernel.trace import Delivered, Dropped, Record
+from penstock.rates.config import RatesClientConfig, RatesConfig
+from penstock.rates.edge import ReaderKey, SlowReaders
+from penstock.rates.records import ReaderThinned
+from penstock.scenario.spec import BrokerSpec, ClientSpec, Scenario, SubscriptionSpec
+from penstock.scenario.workload import PublisherSpec
+from penstock.sim.run import simulate
+
+READER = ReaderKey(1, 7)
+
+
+def message(number: int) -> Message:
+    return Message(Identity("p", 1, number), {}, b"", 100)
+
+
+def offered(edge: SlowReaders, count: int, seconds: float) -> tuple[list[int], int]:
+    """Which of so many messages the reader gets, and how many it never will."""
+    got, lost = [], 0
+    for number in range(count):
+        now = seconds * number / count
+        while (at := edge.ready_at(READER)) is not None and at <= now:
+            held = edge.serve(READER, at)
+            got += [held[0].identity.count] if held is not None else []
+        gets, missed = edge.admits(READER, message(number), Lane.BEST_EFFORT, now)
+        got += [number] if gets else []
+        lost += missed
+    return got, lost
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_reader_gets_as_many_as_it_takes(newest: bool) -> None:
+    edge = SlowReaders(100.0)
+    edge.tell(READER, 10.0, newest, 0.0)
+    got, lost = offered(edge, 1_000, 10.0)
+    held = edge.ready_at(READER) is not None
+    assert len(got) == pytest.approx(102, abs=2)
+    assert len(got) + lost + held == 1_000
+    assert got == sorted(got)
+
+
+def test_the_newest_is_no_older_than_the_last_that_came() -> None:
+    edge = SlowReaders(100.0)
+    edge.tell(READER, 1.0, True, 0.0)
+    for number in range(10):
+        edge.admits(READER, message(number), Lane.BEST_EFFORT, 0.0)
+    held = edge.serve(READER, 5.0)
+    assert held is not None
+    assert held[0].identity.count == 9
+
+
+def test_others_are_not_slow_and_what_is_old_does_not_count() -> None:
+    edge = SlowReaders(3.0)
+    edge.tell(READER, 1.0, True, 0.0)
+    for _ in range(5):
+        assert edge.admits(ReaderKey(1, 8), message(0), Lane.BEST_EFFORT, 0.0) == (True, 0)
+        edge.admits(READER, message(0), Lane.BEST_EFFORT, 0.0)
+    assert edge.admits(READER, message(0), Lane.BEST_EFFORT, 4.0) == (True, 0)
+    assert len(edge.expire(4.0)) == 1
+    assert len(edge) == 0
+
+
+def test_who_keeps_up_again_gets_what_waited() -> None:
+    edge = SlowReaders(3.0)
+    edge.tell(READER, 1.0, True, 0.0)
+    for number in range(5):
+        edge.admits(READER, message(number), Lane.BEST_EFFORT, 0.0)
+    held = edge.tell(READER, 0.0, True, 0.1)
+    assert held is not None
+    assert held[0].identity.count == 4
+    edge.tell(READER, 1.0, True, 0.2)
+    for number in range(5):
+        edge.admits(READER, message(number), Lane.BEST_EFFORT, 0.2)
+    assert edge.link_down(1) == 1
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.got: Counter[str] = Counter()
+        self.dropped = self.withheld = 0
+
+    def write(self, time: float, node: str, record: Record) -> None:
+        match record:
+            case Delivered():
+                self.got[node] += 1
+            case Dropped():
+                self.dropped += 1
+            case ReaderThinned():
+                self.withheld += record.messages
+
+
+@pytest.mark.parametrize("keep", ["oldest", "newest"])
+def test_a_slow_application_loses_nothing_in_its_own_queue_and_the_fast_one_gets_all(keep: str) -> None:
+    settings = {"rates": RatesClientConfig(enabled=True, keep=keep)}  # type: ignore[arg-type]  # one of the two
+    slow = SubscriptionSpec(where="x > 0", reads_messages_per_s=50.0, queue_max=200)
+    publishing = PublisherSpec(rate_messages_per_s=300.0, start=1.0, attributes={"x": 1})
+    notes = Notes()
+    result = simulate(
+        Scenario(
+            name="slow reader",
+            duration=8.0,
+            services={"rates": RatesConfig(enabled=True)},
+            broker=(BrokerSpec(name="a"),),
+            client=(
+                ClientSpec(name="p", broker="a", publish=(publishing,)),
+                ClientSpec(name="slow", broker="a", subscribe=(slow,), services=settings),
+                ClientSpec(name="fast", broker="a", subscribe=(SubscriptionSpec(where="x > 0"),)),
+            ),
+        ),
+        1,
+        trace=notes,
+    )
+    assert result.problems == []
+    published = result.clients["p"].published
+    assert notes.got["fast"] == published
+    assert notes.dropped == 0
+    assert notes.got["slow"] + notes.withheld == pytest.approx(published, abs=1)
+    assert notes.got["slow"] >= 0.9 * 7.0 * 50.0

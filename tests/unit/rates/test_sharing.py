@@ -1,0 +1,149 @@
+"""Shares of links at a home broker: against random networks, nothing is lost, doubled or charged to the wrong link."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from penstock.content.message import Identity, Message
+from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.spanning_tree import Hop
+from penstock.rates.rate_table import RateTable
+from penstock.rates.sharing import LINE_JOBS, Copy, Sharing
+
+CLIENT = 3
+
+
+class Bench:
+    """A home at broker 0 of a tree, with some limited links."""
+
+    def __init__(self, parents: list[BrokerId], rates: dict[Hop, float], wait: float = 0.5) -> None:
+        self.parents = parents  # of brokers 1, 2, ...
+        self.table = RateTable(1e9)
+        for hop, rate in rates.items():
+            self.table.hear(hop, 1, 1, rate, 0.0)
+        self.withheld: list[tuple[Hop, BrokerId]] = []
+        self.sharing = Sharing(self.table, wait, self._withhold)
+        self.sent: list[tuple[float, int, tuple[BrokerId, ...]]] = []
+
+    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, size_bytes: int, now: float) -> None:
+        assert client == CLIENT
+        assert hop in self.way(destination), "a destination is thinned only for a link on its way"
+        self.withheld.append((hop, destination))
+
+    def way(self, destination: BrokerId) -> tuple[Hop, ...]:
+        hops: list[Hop] = []
+        while destination:
+            hops.insert(0, (self.parents[destination - 1], destination))
+            destination = self.parents[destination - 1]
+        return tuple(hops)
+
+    def publish(self, number: int, destinations: tuple[BrokerId, ...], now: float, size: int = 100) -> None:
+        self.serve(now)
+        copy = Copy(Message(Identity("p", 1, number), {}, b"", size), Lane.BEST_EFFORT, destinations)
+        self._left(self.sharing.admit(CLIENT, copy, self.way, now), now)
+
+    def serve(self, until: float) -> None:
+        while (at := self.sharing.ready_at(CLIENT)) is not None and at <= until:
+            self._left(self.sharing.serve(CLIENT, at), at)
+
+    def _left(self, copies: list[Copy], now: float) -> None:
+        for copy in copies:
+            assert copy.destinations
+            self.sent.append((now, copy.message.identity.count, copy.destinations))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_broker_gets_each_message_once_or_is_counted_once(seed: int) -> None:
+    random = Random(seed)
+    brokers = random.randint(1, 8)
+    parents = [random.randrange(number) for number in range(1, brokers + 1)]
+    links = [(parents[broker - 1], broker) for broker in range(1, brokers + 1)]
+    limited = {hop: random.uniform(200.0, 5_000.0) for hop in links if random.random() < 0.5}
+    bench = Bench(parents, limited)
+    due: Counter[tuple[int, BrokerId]] = Counter()
+    now = 0.0
+    for number in range(300):
+        now += random.expovariate(40.0)
+        wanted = tuple(b for b in range(1, brokers + 1) if random.random() < 0.5)
+        if wanted:
+            due.update((number, broker) for broker in wanted)
+            bench.publish(number, wanted, now)
+    bench.serve(now + 10.0)
+    got = Counter((number, broker) for _, number, some in bench.sent for broker in some)
+    assert max(got.values(), default=1) == 1, f"seed {seed}"
+    assert not got - due
+    assert len(bench.withheld) == (due - got).total(), f"seed {seed}"
+    for hop, rate in limited.items():
+        crossing = [time for time, _, some in bench.sent if any(hop in bench.way(broker) for broker in some)]
+        assert 100 * len(crossing) <= rate * (now + 0.5) + max(4 * 150, 0.1 * rate) + 150, f"seed {seed}"
+
+
+def test_what_no_limited_link_is_before_leaves_at_once() -> None:
+    bench = Bench([0, 1, 0], {(1, 2): 1.0})
+    for number in range(50):
+        bench.publish(number, (1, 2, 3), 0.1 * number)
+    assert [(time, some) for time, _, some in bench.sent if 1 in some] == [(0.1 * n, (1, 3)) for n in range(50)]
+
+
+def test_a_link_is_used_whenever_somebody_waits_for_it() -> None:
+    bench = Bench([0], {(0, 1): 12_300.0})  # 100 messages a second
+    random, now, number = Random(1), 0.0, 0
+    while now < 20.0:
+        now += random.expovariate(150.0)
+        number += 1
+        bench.publish(number, (1,), now)
+    assert len(bench.sent) == pytest.approx(2_000, rel=0.02)
+
+
+def test_a_burst_waits_and_who_always_sends_too_much_does_not() -> None:
+    bench = Bench([0], {(0, 1): 12_300.0})
+    for number in range(40):
+        bench.publish(number, (1,), 1.0)
+    bench.serve(2.0)
+    assert len(bench.sent) == 40
+    assert bench.withheld == []
+    bench = Bench([0], {(0, 1): 12_300.0})
+    for number in range(3_000):
+        bench.publish(number, (1,), number / 300.0)
+    late = [time - number / 300.0 for time, number, _ in bench.sent if time > 5.0]
+    assert max(late) <= (LINE_JOBS + 1) / 100.0
+
+
+def test_without_waiting_what_cannot_be_paid_is_withheld_at_once() -> None:
+    bench = Bench([0], {(0, 1): 123.0}, wait=0.0)
+    for number in range(10):
+        bench.publish(number, (1,), 0.0)
+    assert (len(bench.sent), len(bench.withheld)) == (1, 9)
+
+
+def test_lines_take_turns() -> None:
+    bench = Bench([0, 1, 1], {(0, 1): 1_230.0, (1, 2): 1e6, (1, 3): 1e6})
+    for number in range(200):
+        bench.publish(number, (2,) if number % 2 else (3,), number / 100.0)
+    bench.serve(5.0)
+    counts = Counter(some for _, _, some in bench.sent)
+    assert abs(counts[(2,)] - counts[(3,)]) <= 2
+
+
+def test_a_link_that_nobody_limits_any_more_lets_go_what_waits() -> None:
+    bench = Bench([0], {(0, 1): 1.0})
+    for number in range(5):
+        bench.publish(number, (1,), 0.0)
+    bench.table.expire(1e12)
+    bench.sharing.forget_link((0, 1))
+    bench._left(bench.sharing.serve(CLIENT, 0.1), 0.1)
+    assert len(bench.sent) == 5
+
+
+def test_what_waits_for_a_client_that_leaves_is_counted() -> None:
+    bench = Bench([0], {(0, 1): 1.0})
+    for number in range(5):
+        bench.publish(number, (1,), 0.0)
+    bench.sharing.client_gone(CLIENT)
+    assert (len(bench.sent), len(bench.withheld)) == (1, 4)
+    assert bench.sharing.ready_at(CLIENT) is None
