@@ -147,8 +147,23 @@ def make_ledger(
     named = tuple([kind + name for name, kind in columns if kind != LEFT_OUT])
     left_out = b"".join([name_hash(name) for name, kind in columns if kind == LEFT_OUT])
     content = deflated if shorter else packed
-    head = (first, last, sent_at, began_at, group)
-    return _encode(Ledger(*identity, *head, named, complete, content, final, shorter, left_out))
+    publisher, incarnation = identity
+    told = Ledger(
+        publisher,
+        incarnation,
+        first,
+        last,
+        sent_at,
+        began_at,
+        group,
+        named,
+        complete,
+        content,
+        final,
+        shorter,
+        left_out,
+    )
+    return _encode(told)
 
 
 def _steps(departures: list[float]) -> tuple[int, PackedNumbers]:
