@@ -10,6 +10,9 @@ takes a tenth. Then Spark, on two cores of the same machine, reads and writes:
     parquet  the same rows, from Parquet files and to them
     trigger  a query that goes on, while 1,000 messages a second are published: how long a batch takes
 
+Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's,
+which a busy machine changes little.
+
 Each read goes to Spark's `noop` sink, so nothing but the source is measured; the first turn warms Java and the workers
 up and does not count, and the median of three counts. Rows are those that are stored, also where few match.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -29,26 +33,29 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 import penstock
 from penstock.pipeline.session import spark_session
-from penstock.pipeline.source import register
+from penstock.pipeline.source import PenstockSource, register
+from penstock.pipeline.source.columns import default_schema
 
 ROWS = 400_000
 TURNS = 3
 PUBLISHED_TOGETHER = 10_000
 BODY = bytes(80)
+FEW = "symbol = 'S7'"  # one in a hundred
 SCHEMA = "n bigint, symbol string, price double, value binary"
 
 
 @contextmanager
-def a_broker(folder: Path) -> Iterator[str]:
-    """A broker that stores, in a process of its own; its address."""
+def a_broker(folder: Path) -> Iterator[tuple[str, int]]:
+    """A broker that stores, in a process of its own; its address and number."""
     command = [sys.executable, "-m", "penstock", "broker", "bench", "--listen", "127.0.0.1:0", "--json"]
     process = subprocess.Popen([*command, "--data", str(folder)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield json.loads(process.stdout.readline())["url"]
+        yield json.loads(process.stdout.readline())["url"], process.pid
     finally:
         process.terminate()
         process.wait()
@@ -70,6 +77,40 @@ def timed(work: Callable[[], object], rows: int) -> float:
     return rows / statistics.median(seconds[1:])
 
 
+def processor_seconds(process: int) -> float:
+    """Used by another process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def reader_alone(url: str, broker: int, rows: int) -> dict[str, float]:
+    """Rows per processor second of the reader and of its broker."""
+    typed = StructType(
+        [
+            StructField("n", LongType()),
+            StructField("symbol", StringType()),
+            StructField("price", DoubleType()),
+            StructField("value", BinaryType()),
+        ]
+    )
+    found = {}
+    for name, schema, where in (
+        ("typed", typed, "TRUE"),
+        ("all", default_schema(False), "TRUE"),
+        ("where", typed, FEW),
+    ):
+        reader = PenstockSource({"servers": url, "stream": "orders", "where": where}).reader(schema)
+        parts = reader.partitions()
+        for turn in range(2):
+            own, others = time.process_time(), processor_seconds(broker)
+            read = sum(batch.num_rows for part in parts for batch in reader.read(part))
+            assert read == (rows if where == "TRUE" else rows // 100)
+            if turn:
+                found[f"{name}: reader, rows per processor second"] = rows / (time.process_time() - own)
+                found[f"{name}: broker, rows per processor second"] = rows / (processor_seconds(broker) - others)
+    return found
+
+
 def read_all(table: DataFrame) -> None:
     table.write.format("noop").mode("overwrite").save()
 
@@ -78,7 +119,7 @@ def table(spark: SparkSession, url: str, **options: str) -> Any:
     return spark.read.format("penstock").options(servers=url, stream="orders", minPartitions="2", **options)
 
 
-def measured(spark: SparkSession, url: str, folder: Path, rows: int) -> dict[str, float]:
+def measured(spark: SparkSession, url: str, broker: int, folder: Path, rows: int) -> dict[str, float]:
     found: dict[str, float] = {}
     with penstock.connect_blocking(url) as network:
         network.add_stream("orders", at=["bench"])
@@ -88,9 +129,10 @@ def measured(spark: SparkSession, url: str, folder: Path, rows: int) -> dict[str
         for first in range(0, rows, PUBLISHED_TOGETHER):
             orders.publish_many(messages(first, PUBLISHED_TOGETHER))
         found["published by one client, rows/s"] = rows / (time.perf_counter() - began)
+        found |= reader_alone(url, broker, rows)
         typed = table(spark, url).schema(SCHEMA).load()
         typed.write.mode("overwrite").parquet(str(folder / "orders"))
-        few = table(spark, url, where="symbol = 'S7'").schema(SCHEMA).load()
+        few = table(spark, url, where=FEW).schema(SCHEMA).load()
         found["typed, rows/s"] = timed(lambda: read_all(typed), rows)
         found["all, rows/s"] = timed(lambda: read_all(table(spark, url).load()), rows)
         found["where, rows/s looked at"] = timed(lambda: read_all(few), rows)
@@ -127,10 +169,10 @@ def main() -> None:
     rows = ROWS // 10 if arguments.quick else ROWS
     spark = spark_session("local[2]")
     register(spark)
-    with tempfile.TemporaryDirectory() as folder, a_broker(Path(folder) / "data") as url:
-        found = measured(spark, url, Path(folder), rows)
+    with tempfile.TemporaryDirectory() as folder, a_broker(Path(folder) / "data") as (url, broker):
+        found = measured(spark, url, broker, Path(folder), rows)
     for name, number in found.items():
-        print(f"{name:40} {number:12,.2f}")
+        print(f"{name:45} {number:12,.2f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1))
 

@@ -33,7 +33,7 @@ def started(name: str, *options: str, **environment: str) -> subprocess.Popen[st
 
 def ended(process: subprocess.Popen[str]) -> str:
     """What it printed; it must have ended well."""
-    out, problems = process.communicate(timeout=60)
+    out, problems = process.communicate(timeout=180)
     assert process.returncode == 0, problems
     assert "Warning" not in problems
     assert "Traceback" not in problems

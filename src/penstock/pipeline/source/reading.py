@@ -35,6 +35,8 @@ from penstock.pipeline.source.pushdown import joined, where_of
 
 log = logging.getLogger(__name__)
 
+IDLE = 0.05  # seconds between two looks at a stream that has nothing new
+
 
 @dataclass
 class TickRange(InputPartition):
@@ -200,27 +202,25 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         self._target = {number: Next(extent.epoch, extent.end) for number, extent in self._survey().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begin = self._begun(from_json(self._options.stream, start))
-        ranges = {number: {"first": at.tick} for number, at in begin.items()}
-        if self._target is not None:
-            for number, at in self._target.items():
-                ranges[number]["last"] = at.tick - 1
-        extents = self._survey(ranges)
+        begin, extents = self._begun(from_json(self._options.stream, start))
         if not isinstance(limit, ReadAllAvailable):
             if self._too_few(extents):
-                return start
-            extents = self._limited(ranges, extents)
-        end = {number: replace(at, tick=self._end(number, at, extents[number])) for number, at in begin.items()}
-        if end != begin:
-            self._batch_at = time.monotonic()
-        return to_json(self._options.stream, end)
+                return self._nothing_new(start)
+            extents = self._limited(begin, extents)
+        end = {number: replace(at, tick=self._end(at, extents[number])) for number, at in begin.items()}
+        found = to_json(self._options.stream, end)
+        if found == start:
+            return self._nothing_new(start)
+        self._batch_at = time.monotonic()
+        return found
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         found = {number: Next(extent.epoch, extent.end) for number, extent in self._survey().items()}
         return to_json(self._options.stream, found)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, upto = self._begun(from_json(self._options.stream, start)), from_json(self._options.stream, end)
+        begin, _ = self._begun(from_json(self._options.stream, start))
+        upto = from_json(self._options.stream, end)
         parts = {number: (at, upto[number].tick) for number, at in begin.items() if upto[number].epoch == at.epoch}
         return self.planned(self._opened(), parts)
 
@@ -239,19 +239,34 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         if self._options.durable:
             self._opened().hold(self._options.durable, offsets, self._options.where)
 
-    def _begun(self, begin: Offsets) -> Offsets:
-        """Where a batch begins that was to begin here, in what is kept; a loss is said."""
-        stream, extents = self._options.stream, self._survey()
+    def _begun(self, begin: Offsets) -> tuple[Offsets, dict[int, PubendExtent]]:
+        """Where a batch begins that was to begin here, in what is kept, and what is behind that; a loss is said."""
+        stream, extents = self._options.stream, self._survey(self._ranges(begin))
         if sorted(begin) != list(extents):
             raise InvalidOption("checkpoint", f"is of {len(begin)} pubends; '{stream}' has {len(extents)}")
+        kept = dict(begin)
         for number, at in begin.items():
             problem = loss(stream, number, at, extents[number])
             if problem:
                 lose(self._options, problem)
-                begin[number] = Next(extents[number].epoch, extents[number].gone + 1)
-        return begin
+                kept[number] = Next(extents[number].epoch, extents[number].gone + 1)
+        return kept, extents if kept == begin else self._survey(self._ranges(kept))
 
-    def _end(self, number: int, at: Next, extent: PubendExtent) -> int:
+    def _ranges(self, begin: Offsets) -> dict[int, dict[str, int]]:
+        """What a batch may have that begins here."""
+        target = self._target or {}
+        return {
+            number: {"first": at.tick} | ({"last": target[number].tick - 1} if number in target else {})
+            for number, at in begin.items()
+        }
+
+    def _nothing_new(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Spark asks again at once; brokers have other things to do."""
+        if self._target is None:
+            time.sleep(IDLE)
+        return start
+
+    def _end(self, at: Next, extent: PubendExtent) -> int:
         """Behind what was measured, if that is anything."""
         return max(at.tick, min(extent.marks[-1], extent.last) + 1) if extent.entries else at.tick
 
@@ -262,9 +277,9 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             return False
         return sum(extent.entries for extent in extents.values()) < options.offsets_min
 
-    def _limited(self, ranges: dict[int, dict[str, int]], extents: dict[int, PubendExtent]) -> dict[int, PubendExtent]:
+    def _limited(self, begin: Offsets, extents: dict[int, PubendExtent]) -> dict[int, PubendExtent]:
         """The same, cut where the limits are."""
-        options = self._options
+        options, ranges = self._options, self._ranges(begin)
         entries = sum(extent.entries for extent in extents.values())
         size_bytes = sum(extent.bytes for extent in extents.values())
         over = (0 < options.offsets_max < entries, 0 < options.bytes_max < size_bytes)
