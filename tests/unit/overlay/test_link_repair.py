@@ -183,7 +183,7 @@ def test_late_is_not_lost_and_the_wait_grows_with_lateness() -> None:
     assert (detector.given_up, detector.doubles, detector.missing()) == (0, 0, 0)
 
 
-def test_three_tries_then_it_is_left_to_the_ends() -> None:
+def test_four_tries_then_it_is_left_to_the_ends() -> None:
     detector = GapDetector(RepairConfig())
     detector.arrived(0, 0.0, stamp=0, repeated=False)
     detector.arrived(3, 0.0, stamp=0, repeated=False)
@@ -191,7 +191,7 @@ def test_three_tries_then_it_is_left_to_the_ends() -> None:
     while detector.due < float("inf"):
         now = detector.due
         asked += [nack.ranges for nack in detector.requests(now)]
-    assert asked == [[(1, 2)]] * 3
+    assert asked == [[(1, 2)]] * 4
     assert detector.given_up == 2
     assert now < RepairConfig().keep_for
     assert detector.arrived(1, now + 5.0, stamp=0, repeated=False)  # it was only very late: better than never

@@ -18,7 +18,7 @@ class RepairConfig:
     keep_bytes: int = 16 << 20
 
     # Who misses something waits for what may only be late, asks, and asks again.
-    tries: int = 3
+    tries: int = 4
     late_min: float = 0.002
     late_max: float = 0.05
     answer_within: float = 0.1  # until the first answers have shown how long they take

@@ -103,13 +103,14 @@ class GapDetector:
         wanted: list[int] = []
         due, soon = NEVER, now + TOGETHER
         for number, missing in list(self._missing.items()):
-            if missing.due <= soon and missing.tries >= config.tries:
+            forgotten = now - missing.noticed_at > config.keep_for  # by the sender
+            if missing.due <= soon and (forgotten or missing.tries >= config.tries):
                 self._give_up(number)
                 continue
             if missing.due <= soon and len(wanted) < NACKS_MAX * RANGES_MAX:
                 missing.tries += 1
                 missing.asked_at = now
-                missing.due = now + self._answer_within() * missing.tries
+                missing.due = now + self._answer_within() * min(missing.tries, 2)
                 wanted.append(number)
             due = min(due, missing.due)
         self.due = due
