@@ -1,6 +1,10 @@
 """How far a query is: for each pubend of a stream the next tick to be read, and the epoch that the tick is of.
 
 Offsets stand in Spark's checkpoint, and are all that a reader in any process needs: the stream, pubend by pubend.
+
+Spark keeps where a batch ends, and takes the end of the one before for its beginning. Where the first batch begins it
+does not keep: if that is tried again after a crash, it asks for the initial offset anew, which may be another by then.
+So an initial offset is marked, and the end of the batch that follows it says where that batch began.
 """
 
 from __future__ import annotations
@@ -27,27 +31,38 @@ class Next:
 Offsets = dict[int, Next]  # pubend -> where it is read on
 
 
-def to_json(stream: str, offsets: Offsets) -> dict[str, Any]:
+INITIAL, BEGAN = "initial", "began"
+
+
+def to_json(stream: str, offsets: Offsets, *, initial: bool = False, began: Offsets | None = None) -> dict[str, Any]:
     """As Spark keeps it; the same offsets are always the same text."""
-    found: dict[str, Any] = {"stream": stream}
-    for number in sorted(offsets):
-        found[str(number)] = {"epoch": offsets[number].epoch, "next": offsets[number].tick}
+    found: dict[str, Any] = {"stream": stream, "pubends": _places(offsets)}
+    if initial:
+        found[INITIAL] = True
+    if began is not None:
+        found[BEGAN] = _places(began)
     return found
 
 
-def from_json(stream: str, found: Mapping[str, Any]) -> Offsets:
+def _places(offsets: Offsets) -> dict[str, dict[str, int]]:
+    return {str(number): {"epoch": offsets[number].epoch, "next": offsets[number].tick} for number in sorted(offsets)}
+
+
+def from_json(stream: str, found: Mapping[str, Any], places: str = "pubends") -> Offsets:
     """What a checkpoint says; raises PenstockError if it is of something else."""
     if found.get("stream") != stream:
         other = f"the stream '{found['stream']}'" if "stream" in found else "another source"
         raise PenstockError(f"the checkpoint is of {other}, not of '{stream}'; give this query a checkpoint of its own")
     try:
-        return {
-            int(number): Next(int(place["epoch"]), int(place["next"]))
-            for number, place in found.items()
-            if number != "stream"
-        }
-    except (ValueError, KeyError, TypeError):
+        return {int(number): Next(int(place["epoch"]), int(place["next"])) for number, place in found[places].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise PenstockError(f"the checkpoint has offsets that cannot be read: {dict(found)}") from None
+
+
+def batch_start(stream: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
+    """Where a batch begins: at its start, or, if that is an initial offset, where it began when it was first tried."""
+    tried_before = INITIAL in start and BEGAN in end
+    return from_json(stream, end, BEGAN) if tried_before else from_json(stream, start)
 
 
 @dataclass(frozen=True)

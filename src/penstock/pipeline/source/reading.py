@@ -29,7 +29,17 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidOption
 from penstock.pipeline.source.columns import Columns
 from penstock.pipeline.source.connection import StreamLink, stream_link
-from penstock.pipeline.source.offsets import DataLoss, Next, Offsets, PubendExtent, from_json, loss, to_json
+from penstock.pipeline.source.offsets import (
+    INITIAL,
+    DataLoss,
+    Next,
+    Offsets,
+    PubendExtent,
+    batch_start,
+    from_json,
+    loss,
+    to_json,
+)
 from penstock.pipeline.source.options import EARLIEST, EARLIEST_TICK, LATEST, LATEST_TICK, Boundary, SourceOptions
 from penstock.pipeline.source.pushdown import joined, where_of
 
@@ -182,8 +192,7 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         extents = self._survey()
         place = self._options.starting or LATEST
         begin = placed(self._options, "startingOffsets", place, extents)
-        self._hold(begin)
-        return to_json(self._options.stream, begin)
+        return to_json(self._options.stream, begin, initial=True)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done with, for good."""
@@ -202,24 +211,27 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         self._target = {number: Next(extent.epoch, extent.end) for number, extent in self._survey().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begin, extents = self._begun(from_json(self._options.stream, start))
+        began = from_json(self._options.stream, start)
+        begin, extents = self._begun(began)
         if not isinstance(limit, ReadAllAvailable):
             if self._too_few(extents):
                 return self._nothing_new(start)
             extents = self._limited(begin, extents)
         end = {number: replace(at, tick=self._end(at, extents[number])) for number, at in begin.items()}
-        found = to_json(self._options.stream, end)
-        if found == start:
+        if end == began:
             return self._nothing_new(start)
         self._batch_at = time.monotonic()
-        return found
+        return to_json(self._options.stream, end, began=began if INITIAL in start else None)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         found = {number: Next(extent.epoch, extent.end) for number, extent in self._survey().items()}
         return to_json(self._options.stream, found)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, _ = self._begun(from_json(self._options.stream, start))
+        began = batch_start(self._options.stream, start, end)
+        if INITIAL in start:
+            self._hold(began)
+        begin, _ = self._begun(began)
         upto = from_json(self._options.stream, end)
         parts = {number: (at, upto[number].tick) for number, at in begin.items() if upto[number].epoch == at.epoch}
         return self.planned(self._opened(), parts)
