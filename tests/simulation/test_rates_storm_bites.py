@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from penstock.rates.edge import SlowReaders
 from penstock.rates.sharing import Sharing
 from penstock.rates.withheld import WithheldBooks
 from penstock.scenario.rates_storm import EVENTS_MAX, rates_storm
@@ -58,11 +59,17 @@ def every_other_client_can_never_pay(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def what_slow_readers_do_not_get_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    admits = SlowReaders.admits
+    patch.setattr(SlowReaders, "admits", lambda self, *what: (admits(self, *what)[0], 0))
+
+
 FIRST_SEED: dict[Patch, int] = {
     what_is_withheld_counts_twice: 0,
     a_part_is_not_counted: 0,
     the_link_is_named_the_wrong_way_round: 0,
     every_other_client_can_never_pay: 2,
+    what_slow_readers_do_not_get_is_not_counted: 0,
 }
 
 

@@ -13,7 +13,7 @@ from penstock.kernel.trace import Dropped, Record
 from penstock.overlay.packets import BrokerId, Publication
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
-from penstock.rates.records import Thinned
+from penstock.rates.records import ReaderThinned, Thinned
 from penstock.retrieval.packets import CarriedPublication
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_facts import StreamFact
@@ -78,6 +78,9 @@ class Checker:
 
     def thinned(self, time: float, broker: str, record: Thinned) -> None:
         """A home broker has withheld messages from a destination behind a full link."""
+
+    def reader_thinned(self, time: float, broker: str, record: ReaderThinned) -> None:
+        """A broker has withheld messages from a client of its own that reads slowly."""
 
     def retrieval(self, time: float, node: str, record: Record) -> None:
         """A record of retrieval, at a broker or a client; or a broker started, and its cache is empty."""

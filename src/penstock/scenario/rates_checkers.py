@@ -2,6 +2,8 @@
 
     rates-on-the-way   a destination is thinned by the publisher's own home, and only for a link on the way there
     rates-counted      what is withheld is counted once: of each publisher, delivered + withheld + dropped = due
+    rates-readers      what a slow reader's broker withholds is counted once: of each subscription, delivered + withheld
+                       + dropped = what came to its broker
     rates-no-hunger    once settled, no publisher gets nothing through to a broker that wants it for HUNGER seconds
 
 A broker is due a message if somebody there wants it. Who wants what is certain from `settled_after` on, for
@@ -24,7 +26,7 @@ from penstock.content.message import Identity, Message
 from penstock.content.predicate import Predicate
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
-from penstock.rates.records import Thinned
+from penstock.rates.records import ReaderThinned, Thinned
 from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
 
@@ -78,6 +80,7 @@ class OnTheWay(Checker):
 class _InForce(NamedTuple):
     """A subscription of somebody at this broker, from when until when."""
 
+    owner: tuple[str, int]  # client and subscription
     broker: BrokerId
     begun: float
     ended: float
@@ -111,7 +114,9 @@ class _Dues(Checker):
     def unsubscribed(self, time: float, client: str, subscription: int) -> None:
         if (client, subscription) in self._open:
             begun, where = self._open.pop((client, subscription))
-            self._spans.append(_InForce(self._homes[client], begun, time, parse_predicate(where)))
+            self._spans.append(
+                _InForce((client, subscription), self._homes[client], begun, time, parse_predicate(where))
+            )
 
     def published(self, time: float, client: str, message: Message) -> None:
         self._sent.append(_Sent(time, self._homes[client], message))
@@ -122,22 +127,26 @@ class _Dues(Checker):
 
     def dues(self) -> Iterator[tuple[_Sent, set[BrokerId], set[BrokerId]]]:
         """Each message with the brokers that were certainly due it, and those that may have been."""
+        for sent, must, may in self.spans_of_messages():
+            home = {sent.home}
+            yield sent, {span.broker for span in must} - home, {span.broker for span in may} - home
+
+    def spans_of_messages(self) -> Iterator[tuple[_Sent, list[_InForce], list[_InForce]]]:
+        """Each message with the subscriptions that were certainly due it, and those that may have been."""
         for client, subscription in list(self._open):
             self.unsubscribed(inf, client, subscription)
         settled, settle = self.scenario.settled_after, self.scenario.settle
         for sent in self._sent:
             wanted = [span for span in self._spans if span.predicate.matches(sent.message.attributes)]
-            may = {
-                span.broker
+            may = [
+                span
                 for span in wanted
                 if span.begun - settle <= sent.time <= max(span.ended + settle, settled + settle)
-            }
-            must = {
-                span.broker
-                for span in wanted
-                if sent.time >= settled and span.begun + settle <= sent.time <= span.ended - settle
-            }
-            yield sent, must - {sent.home}, may - {sent.home}
+            ]
+            must = [
+                span for span in may if sent.time >= settled and span.begun + settle <= sent.time <= span.ended - settle
+            ]
+            yield sent, must, may
 
 
 class WithheldIsCounted(_Dues):
@@ -180,6 +189,47 @@ class WithheldIsCounted(_Dues):
                 )
 
 
+class ReadersAreTold(_Dues):
+    """What is withheld from a slow reader is counted once."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._delivered: set[tuple[str, int, Identity]] = set()
+        self._ended: Counter[Identity] = Counter()
+        self._withheld: Counter[tuple[str, int]] = Counter()
+        self._withheld_late: Counter[tuple[str, int]] = Counter()
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        self._delivered.add((client, subscription, message.identity))
+
+    def dropped(self, time: float, record: Dropped) -> None:
+        if record.kind == "Delivery" and record.place != "reader":
+            self._ended[Identity(record.publisher, record.incarnation, record.count)] += 1
+
+    def reader_thinned(self, time: float, broker: str, record: ReaderThinned) -> None:
+        self._withheld[record.client, record.subscription] += record.messages
+        if time >= self.scenario.settled_after:
+            self._withheld_late[record.client, record.subscription] += record.messages
+
+    def finish(self) -> None:
+        must: Counter[tuple[str, int]] = Counter()
+        may: Counter[tuple[str, int]] = Counter()
+        for sent, certain, possible in self.spans_of_messages():
+            identity = sent.message.identity
+            for span in possible:
+                there = span.broker == sent.home or span.broker in self._served[identity]
+                if there and (*span.owner, identity) not in self._delivered:
+                    may[span.owner] += 1
+                    must[span.owner] += span in certain and not self._ended[identity]
+        for owner, count in self._withheld.items():
+            if count > may[owner]:
+                self.problem(f"{count} messages are counted as withheld from {owner}; {may[owner]} did not come")
+        for owner, count in must.items():
+            if count > self._withheld_late[owner]:
+                late = self._withheld_late[owner]
+                self.problem(f"{count} messages at its broker never reached {owner}; {late} are counted as withheld")
+
+
 class NoHunger(_Dues):
     """No publisher is shut out for long."""
 
@@ -203,6 +253,7 @@ class NoHunger(_Dues):
 RATES_CHECKERS: dict[str, Callable[[Scenario], Checker]] = {
     "rates-on-the-way": OnTheWay,
     "rates-counted": WithheldIsCounted,
+    "rates-readers": ReadersAreTold,
     "rates-no-hunger": NoHunger,
 }
 

@@ -1,10 +1,10 @@
 """Random scenarios for fair rates: small networks with narrow links and more to carry than they can, in trouble.
 
 `rates_storm(seed)` draws a tree or a mesh of brokers joined by links of all kinds, most of them narrow, publishers of
-messages of all sizes, steady and in spikes, and readers of overlapping content. In the *safety phase* brokers crash,
-links are cut and change their rates, clients die, clocks are set. Then everything heals. CONVERGENCE seconds later the
-*liveness phase* begins: links are still too narrow for all, so brokers withhold, and count what they withhold, and
-nobody is shut out.
+messages of all sizes, steady and in spikes, and readers of overlapping content, some of them slow. In the *safety
+phase* brokers crash, links are cut and change their rates, clients die, clocks are set. Then everything heals.
+CONVERGENCE seconds later the *liveness phase* begins: links are still too narrow for all, so brokers withhold, and
+count what they withhold, and nobody is shut out.
 
 The seed decides both the scenario and the run, so one number replays it: `penstock storm --rates --seed 17`.
 """
@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from penstock.kernel.randomness import generator
-from penstock.rates.config import RatesConfig
+from penstock.rates.config import RatesClientConfig, RatesConfig
 from penstock.scenario.rates_checkers import RATES_CHECKERS
 from penstock.scenario.spec import (
     DEFAULT_CHECKS,
@@ -106,10 +106,15 @@ def _readers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
         start = random.choice((0.0, 0.0, random.uniform(0.0, end)))
         stop = random.choice((None, None, random.uniform(start, end)))
         wanted = (
-            SubscriptionSpec(where=random.choice(("TRUE", random_filter(random)))),
+            SubscriptionSpec(
+                where=random.choice(("TRUE", random_filter(random))),
+                reads_messages_per_s=random.choice((None, None, 3.0)),
+                queue_max=random.choice((20, 1_000)),
+            ),
             SubscriptionSpec(where=random_filter(random), start=start, stop=stop),
         )
-        yield ClientSpec(name=f"r{number}", broker=random.choice(names), subscribe=wanted)
+        services = {"rates": RatesClientConfig(enabled=True, keep=random.choice(("oldest", "newest")))}
+        yield ClientSpec(name=f"r{number}", broker=random.choice(names), subscribe=wanted, services=services)
 
 
 def _publishers(random: Random, names: list[str]) -> Iterator[ClientSpec]:

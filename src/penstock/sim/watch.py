@@ -14,7 +14,7 @@ from penstock.kernel.trace import Digest, Dropped, NodeStarted, Record, Trace
 from penstock.overlay.packets import Publication
 from penstock.pricing.packets import PricedPublication
 from penstock.pricing.records import MessageBought
-from penstock.rates.records import Thinned
+from penstock.rates.records import ReaderThinned, Thinned
 from penstock.retrieval.packets import CarriedPublication
 from penstock.retrieval.records import RECORDS as RETRIEVAL_RECORDS
 from penstock.scenario.checker import Checker
@@ -70,7 +70,10 @@ class Watch:
         self._on_bought = _listeners(checkers, "bought")
         self._on_copy_sent = _listeners(checkers, "copy_sent")
         self._on_copy_arrived = _listeners(checkers, "copy_arrived")
-        self._on_thinned = _listeners(checkers, "thinned")
+        self._on_thinned = {
+            Thinned: _listeners(checkers, "thinned"),
+            ReaderThinned: _listeners(checkers, "reader_thinned"),
+        }
         self._on_retrieval = _listeners(checkers, "retrieval")
         self._on_item_sent = _listeners(checkers, "item_sent")
         self._on_fact = _listeners(checkers, "stream_fact")
@@ -94,8 +97,8 @@ class Watch:
         elif type(record) is MessageBought:
             for listener in self._on_bought:
                 listener(now, node, record)
-        elif type(record) is Thinned:
-            for listener in self._on_thinned:
+        elif type(record) in self._on_thinned:
+            for listener in self._on_thinned[type(record)]:
                 listener(now, node, record)
         elif type(record) is PubendCommitted:
             identity = Identity(record.publisher, record.incarnation, record.count)

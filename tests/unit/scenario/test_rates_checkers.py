@@ -7,8 +7,8 @@ import pytest
 from penstock.content.message import Identity, make_message
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import Publication
-from penstock.rates.records import Thinned
-from penstock.scenario.rates_checkers import NoHunger, OnTheWay, WithheldIsCounted
+from penstock.rates.records import ReaderThinned, Thinned
+from penstock.scenario.rates_checkers import NoHunger, OnTheWay, ReadersAreTold, WithheldIsCounted
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario
 
 LINE = (("a", "b"), ("b", "c"), ("b", "d"))
@@ -91,6 +91,30 @@ def test_less_or_more_than_was_withheld_is_a_problem():
     assert "2 messages of p were neither delivered nor dropped; 1 are counted" in told(came=(1, 2), thinned=1)[0]
     assert "3 messages of p are counted as withheld from broker 2; 2 did not come" in told(came=(1, 2), thinned=3)[0]
     assert told(wanted="x > 4", thinned=1), "nobody wanted any of them"
+
+
+def reader_told(*, delivered=(), dropped=(), withheld=0):
+    checker = ReadersAreTold(scenario())
+    checker.subscribed(0.0, "r", 0, "x > 0")
+    for count in range(1, 5):
+        checker.published(10.0 + count, "p", message(count))
+        if count < 4:
+            checker.arrived(20.0, 2, copy(count))
+    for count in delivered:
+        checker.delivered(20.0, "r", 0, message(count))
+    for count in dropped:
+        checker.dropped(20.0, Dropped("egress", "queue full", "r", 5, "Delivery", "p", 1, count, 1))
+    if withheld:
+        checker.reader_thinned(21.0, "c", ReaderThinned("r", 0, withheld, 20.0))
+    checker.finish()
+    return checker.problems
+
+
+def test_what_came_to_its_broker_reached_the_reader_or_was_counted():
+    assert not reader_told(delivered=(1, 2, 3)), "the fourth never came to its broker"
+    assert not reader_told(delivered=(1,), dropped=(2,), withheld=1)
+    assert "2 messages at its broker never reached" in reader_told(delivered=(1,), withheld=1)[0]
+    assert "2 messages are counted as withheld" in reader_told(delivered=(1, 2), withheld=2)[0]
 
 
 def hunger(every, served):
