@@ -207,7 +207,8 @@ class PortRepair:
             repair = self.channels[datagram.channel]
             new = repair.arrived(datagram.number, now, stamp=datagram.stamp, repeated=datagram.repeated)
             self._arm(repair.receiving.due)
-            self._came(datagram)
+            if new:
+                self._came(datagram)
         else:
             new = not datagram.repeated  # of an earlier life; whether its first copy came nobody knows
         if new:

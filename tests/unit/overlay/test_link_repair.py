@@ -199,6 +199,14 @@ def test_four_tries_then_it_is_left_to_the_ends() -> None:
     assert (detector.given_up, detector.doubles) == (1, 1)
 
 
+def test_what_a_former_life_asked_for_is_not_handed_on_again() -> None:
+    detector = GapDetector(RepairConfig(), first=None)
+    assert not detector.arrived(16, 1.0, stamp=0, repeated=True)
+    assert detector.arrived(20, 1.1, stamp=0, repeated=False)
+    assert not detector.arrived(17, 1.2, stamp=0, repeated=True)
+    assert detector.arrived(18, 1.2, stamp=0, repeated=False)  # an original that was overtaken
+
+
 def test_what_is_kept_is_bounded_by_age_count_and_bytes() -> None:
     config = RepairConfig(keep_datagrams=10, keep_bytes=5 * SIZE)
     ring: SentRing[int] = SentRing(config)

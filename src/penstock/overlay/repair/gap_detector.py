@@ -6,7 +6,8 @@ more if no answer came in the time that answers take (a smoothed mean and four m
 is given up, and left to the ends. What comes is handed on at once, in whatever order: order is the ends' business.
 
 Whatever comes a second time is a double and is dropped. What was given up and comes all the same is handed on; so a
-number that is neither missing nor given up, and below the expected one, has been here before.
+number that is neither missing nor given up, and below the expected one, has been here before. What is sent again and
+was asked for before our first number is taken for a double too: a former life of this broker asked for it.
 
 State: the missing numbers with their deadlines, and those given up, `missing_max` of each; beyond it the oldest are
 given up, or forgotten. Timer: the first deadline.
@@ -59,6 +60,8 @@ class GapDetector:
 
     def arrived(self, number: int, now: float, *, stamp: int, repeated: bool) -> bool:
         """A datagram has come; whether for the first time."""
+        if repeated and (self.expected is None or self._given_up.get(number) == BEFORE_US):
+            return False  # a former life of ours asked for it, and may have had it
         if self.expected is None:
             self._begin(number)
         assert self.expected is not None
@@ -78,7 +81,7 @@ class GapDetector:
         asked_at = self._given_up.pop(number, None)
         if asked_at is not None:
             self.given_up -= asked_at > BEFORE_US
-            if repeated and asked_at > BEFORE_US:
+            if repeated:
                 self.repaired += 1
                 self._answered(now - asked_at)
             return True
