@@ -119,6 +119,7 @@ PUBLIC = [
     "PricingClientConfig",
     "RetrievalClientConfig",
     "PublisherReport",
+    "RatesClientConfig",
     "ReaderEnded",
     "ReaderReport",
     "Receipt",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from penstock.overlay.config import ClientConfig
     from penstock.pricing.config import PricingClientConfig
     from penstock.pricing.status import PriceReport
+    from penstock.rates.config import RatesClientConfig
     from penstock.retrieval.config import RetrievalClientConfig
     from penstock.streams.client_publishing import PublisherReport
     from penstock.streams.client_slowdowns import StreamSlowdown
@@ -90,6 +91,7 @@ __all__ = [
     "PriceReport",
     "PricingClientConfig",
     "PublisherReport",
+    "RatesClientConfig",
     "ReaderEnded",
     "ReaderReport",
     "Receipt",
@@ -160,6 +162,7 @@ _PLACES = {
     "Trace": "kernel.trace",
     "PriceReport": "pricing.status",
     "PricingClientConfig": "pricing.config",
+    "RatesClientConfig": "rates.config",
     "RetrievalClientConfig": "retrieval.config",
     "TransportConfig": "transport.config",
     "UnknownStream": "errors",

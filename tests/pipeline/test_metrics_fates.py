@@ -41,6 +41,23 @@ def test_a_message_is_lost_or_came_or_was_declared_and_numbers_count_what_has_le
     ], "what ended from y to x was not meant for the client, which is behind y"
 
 
+def test_what_the_queue_of_a_slow_reader_dropped_did_not_come(spark: SparkSession) -> None:
+    """The first was read, the second was dropped by its reader, the third ended on the access link."""
+    truth = spark.createDataFrame([("r", "p", 1, n, "c", 0, float(n), True) for n in (1, 2, 3)], TRUTH_SCHEMA)
+    published = table(spark, Published, [("r", float(n), "p", "p", 1, n, "{}", 0, 0.0) for n in (1, 2, 3)])
+    came = table(spark, Delivered, [("r", n + 0.1, "c", 0, "p", 1, n) for n in (1, 2)])
+    what = ("queue full", "", 5, "Delivery", "p", 1)
+    ended = [("r", 2.1, "c", "reader", *what, 2, 1), ("r", 3.1, "x", "egress", what[0], "c", *what[2:], 3, 1)]
+    ways = [("c", "", "c"), ("x", "c", "c")]
+    none = table(spark, LossDetected, [])
+    found = metrics.fates(truth, published, came, table(spark, Dropped, ended), none, ways)
+    assert sorted((row["count"], row["ended_at"], row["delivered_at"]) for row in found.collect()) == [
+        (1, None, 1.1),
+        (2, 2.1, None),
+        (3, 3.1, None),
+    ]
+
+
 def test_twins_say_how_much_later_the_second_subscription_got_a_message(spark: SparkSession) -> None:
     rows = [("r", 1.0, "c", 0, "p", 1, 1), ("r", 1.25, "c", 1, "p", 1, 1), ("r", 2.0, "c", 0, "p", 1, 2)]
     assert [row[0] for row in metrics.twin_delays(table(spark, Delivered, rows)).collect()] == [0.25]

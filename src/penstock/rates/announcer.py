@@ -1,7 +1,7 @@
 """When a link tells its rate.
 
 It is told while the link is busy: when it has changed, and every `refresh` if it has not; at once if it has fallen by a
-fifth. A link that is not busy any more tells a rate that rises, as long as the old one may be obeyed somewhere; then it
+tenth. A link that is not busy any more tells a rate that rises, as long as the old one may be obeyed somewhere; then it
 falls silent, and what it told expires. So a network without busy links has no such traffic.
 
 State: what was told last, and when. No bound is needed.
@@ -14,7 +14,7 @@ from math import inf
 from penstock.rates.config import RatesConfig
 
 CHANGE = 0.05  # what is worth telling
-FALL = 0.8  # and what is worth telling at once
+FALL = 0.9  # and what is worth telling at once
 
 
 class Announcer:

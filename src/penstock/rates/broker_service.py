@@ -73,7 +73,7 @@ class RatesBroker:
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}
         self._rates = RateTable(self._config.expire_after)
-        self._home = Home(self._config, self._rates)
+        self._home = Home(self._config, self._rates, context.random("purses"))
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
         self._upstream = Upstream()
         self._rated: dict[Link, RatedEgress] = {}
@@ -178,7 +178,7 @@ class RatesBroker:
         """Our link's rate, to our own clients and to the neighbours that send over it."""
         life, version = self._routing.incarnation, rated.announcer.version
         rate = min(RATE_MAX, max(RATE_MIN, rate))
-        self._rates.hear(hop, life, version, rate, now)
+        self._hear(hop, life, version, rate, now)
         effects = self._pass_on(LinkRate(hop[0], life, hop[1], version, rate), OURSELVES, now)
         if self._traced:
             effects.append(rated.record(hop[1]))
@@ -201,9 +201,17 @@ class RatesBroker:
             info = self._links.get(sender)
             name = info.peer if info is not None else f"link {sender}"
             return [InputRefused(name, problem)] if self._complaints.take(now) else []
-        if not self._rates.hear(hop, packet.life, packet.version, packet.rate, now):
+        if not self._hear(hop, packet.life, packet.version, packet.rate, now):
             return []
         return self._pass_on(packet, sender, now)
+
+    def _hear(self, hop: Hop, life: int, version: int, rate: float, now: float) -> bool:
+        """Keep the rate of a link, if it is news; who waits for it may be served sooner."""
+        if not self._rates.hear(hop, life, version, rate, now):
+            return False
+        for client in self._home.rate_changed(hop, now):
+            self._arm(client, now)
+        return True
 
     def _pass_on(self, packet: LinkRate, source: Link, now: float) -> list[Effect]:
         self._see_map()

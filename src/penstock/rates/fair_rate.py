@@ -9,7 +9,7 @@ others, because then R grows. So the shares are max-min fair, whatever the numbe
 T seconds since the last look, y offered by publishers, A capacity without what is not regulated, q backlog and Q length
 of the queue in seconds, q0 the backlog that is wanted, d how long a change takes to show.
 
-When A changes R changes with it at once.
+When A changes R changes with it at once. The first 0.5 is 1 while more is offered than A and the queue is too long.
 
 R begins with an equal share of A, and is never below LEAST_SHARE of one: a queue that publishers cannot help must not
 starve them. It is never above the capacity, nor much above the *level* at which what publishers send would fill the
@@ -25,15 +25,16 @@ from collections.abc import Sequence
 
 from penstock.rates.meter import LinkSight
 
-GAIN_LOAD = GAIN_BACKLOG = 0.5
+GAIN_LOAD, GAIN_OVERLOAD, GAIN_BACKLOG = 0.5, 1.0, 0.5
 FALL_MAX, RISE_MAX = 0.5, 1.25
 NEAR_LEVEL = (0.7, 1.4)
 LEAST_SHARE = 0.7
-ROOM = 0.1
+ROOM = 0.1  # so much less than A is offered: there is room
+EXCESS = 0.05  # the queue is too long by this part of what is wanted: there is none
 LIMITED_FROM = 0.75  # who sends this part of R is taken to want more
 REGULATED_LEAST = 0.05  # of the capacity, whatever else is sent
 BACKLOG_WANTED = 0.02  # seconds
-BACKLOG_PACKETS = 4.0
+BACKLOG_PACKETS = 8.0
 QUEUE_PART = 0.3
 
 
@@ -57,7 +58,8 @@ class FairRate:
         queue = self._queue_packets * sight.packet_bytes / sight.capacity
         lack = 1.0 - sight.offered / regulated
         excess = (sight.backlog - backlog_wanted(sight, queue)) / max(self.response, QUEUE_PART * queue)
-        step = sight.seconds / self.response * (GAIN_LOAD * lack - GAIN_BACKLOG * excess)
+        gain = GAIN_OVERLOAD if lack < 0.0 and excess > EXCESS else GAIN_LOAD
+        step = sight.seconds / self.response * (gain * lack - GAIN_BACKLOG * excess)
         scaled = self.rate * regulated / before
         rate = scaled * min(RISE_MAX, max(FALL_MAX, 1.0 + step))
         level, (least, most) = fair_level(sight.publishers, self.rate, regulated), NEAR_LEVEL

@@ -6,6 +6,7 @@ State: that of the parts, and the names of clients of whom something may be with
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 
 from penstock.kernel.link import Link
 from penstock.overlay.packets import BrokerId
@@ -23,11 +24,11 @@ EXITS_MAX = 10_000  # sets of brokers whose links out are remembered
 class Home:
     """All clients of this broker."""
 
-    def __init__(self, config: RatesConfig, rates: RateTable) -> None:
+    def __init__(self, config: RatesConfig, rates: RateTable, random: Random) -> None:
         self.withheld = WithheldBooks()
         self._config = config
         self._rates = rates
-        self._sharing = Sharing(rates, config.wait, self._withhold)
+        self._sharing = Sharing(rates, config.wait, self._withhold, random)
         self._names: dict[Link, str] = {}
         self._starts: dict[Link, dict[Link, SlowStart[Copy]]] = {}
         self._groups: dict[tuple[BrokerId, ...], list[tuple[Link, tuple[BrokerId, ...]]]] = {}
@@ -60,6 +61,10 @@ class Home:
             return None
         self._armed[client] = at
         return at
+
+    def rate_changed(self, hop: Hop, now: float) -> list[Link]:
+        """A link has another rate; returns the clients that may be served sooner."""
+        return self._sharing.rate_changed(hop, now)
 
     def waiting(self) -> int:
         """How many messages wait."""

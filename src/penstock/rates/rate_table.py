@@ -14,18 +14,19 @@ from penstock.kernel.token_bucket import TokenBucket
 from penstock.overlay.spanning_tree import Hop
 
 LINKS_MAX = 4_096
+NEW_FOR = 0.5  # seconds
 WORDS_RATE, WORDS_BURST = 25.0, 50.0
 
 
 class ToldRate:
     """What is known of one link."""
 
-    __slots__ = ("answered_at", "at", "budget", "life", "rate", "version")
+    __slots__ = ("answered_at", "at", "budget", "life", "rate", "since", "version")
 
     def __init__(self, now: float) -> None:
         self.life = self.version = -1
         self.rate = 0.0
-        self.at = now
+        self.at = self.since = now
         self.answered_at = -inf  # when we last said that we have heard it
         self.budget = TokenBucket(WORDS_RATE, WORDS_BURST, now)
 
@@ -52,6 +53,11 @@ class RateTable:
         """What each publisher may send over this link; None: as much as it likes."""
         told = self._links.get(hop)
         return told.rate if told is not None else None
+
+    def is_new(self, hop: Hop, now: float) -> bool:
+        """Whether this link has been limited for less than NEW_FOR: who sends now has sent before."""
+        told = self._links.get(hop)
+        return told is not None and 0.0 <= now - told.since < NEW_FOR
 
     def hear(self, hop: Hop, life: int, version: int, rate: float, now: float) -> bool:
         """Somebody has told this; says whether it is news."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
+from random import Random
 from typing import NamedTuple
 
 from penstock.content.message import Message
@@ -26,7 +27,7 @@ from penstock.kernel.link import Link
 from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.spanning_tree import Hop
-from penstock.rates.purse import Purse
+from penstock.rates.purse import SharePurse
 from penstock.rates.rate_table import RateTable
 
 LINES_MAX = 64
@@ -95,11 +96,12 @@ class _Client:
 class Sharing:
     """All clients of one home broker."""
 
-    def __init__(self, rates: RateTable, wait: float, withhold: Withhold) -> None:
+    def __init__(self, rates: RateTable, wait: float, withhold: Withhold, random: Random) -> None:
         self._rates = rates
+        self._random = random
         self._wait = wait
         self._withhold = withhold
-        self._purses: dict[Hop, dict[Link, Purse]] = {}
+        self._purses: dict[Hop, dict[Link, SharePurse]] = {}
         self._clients: dict[Link, _Client] = {}
         self._splits: dict[tuple[BrokerId, ...], tuple[tuple[BrokerId, ...], tuple[JobPlan, ...]]] = {}
         self._split_at = -1
@@ -107,6 +109,16 @@ class Sharing:
     def forget_ways(self) -> None:
         """The map has changed."""
         self._splits.clear()
+
+    def rate_changed(self, hop: Hop, now: float) -> list[Link]:
+        """A link has another rate, for all at once: or who sends while it is low would wait longer than others, and all
+        would soon send at the same moments. Returns the clients of whom something waits."""
+        rate = self._rates.rate(hop)
+        purses = self._purses.get(hop, {})
+        if rate is not None:
+            for purse in purses.values():
+                purse.set_share(rate, now)
+        return [client for client in purses if client in self._clients and self._clients[client].jobs]
 
     def forget_link(self, hop: Hop) -> None:
         """Nobody limits this link any more."""
@@ -231,16 +243,19 @@ class Sharing:
         purse = self._purses.get(hop, {}).get(client)
         return purse is None or purse.can_pay(now)
 
-    def _purse(self, client: Link, hop: Hop, size_bytes: int, now: float) -> Purse:
+    def _purse(self, client: Link, hop: Hop, size_bytes: int, now: float) -> SharePurse:
         rate = self._rates.rate(hop)
         if rate is None:  # it was forgotten while somebody waited for it
-            return Purse(UNLIMITED, HEAD_BYTES + size_bytes, now)
+            return SharePurse(UNLIMITED, HEAD_BYTES + size_bytes, now, used=UNLIMITED)
         purses = self._purses.get(hop)
         if purses is None:
             purses = self._purses[hop] = {}
         purse = purses.get(client)
         if purse is None:
-            purse = purses[client] = Purse(rate, HEAD_BYTES + size_bytes, now)
+            used = rate if self._rates.is_new(hop, now) else 0.0
+            purse = purses[client] = SharePurse(
+                rate, HEAD_BYTES + size_bytes, now, used=used, chance=self._random.random()
+            )
         purse.set_share(rate, now)
         return purse
 

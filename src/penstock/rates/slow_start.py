@@ -97,5 +97,5 @@ class SlowStart(Generic[Item]):
         seconds = now - self._step_at
         sent = self._sent / max(seconds, STEP)
         self._most = max(sent, self._most * 0.5 ** (max(0.0, seconds) / HALVED_IN))
-        self._purse.set_share(max(FIRST_MESSAGES * size_bytes, GROWTH * self._most), now)
+        self._purse.set_pace(max(FIRST_MESSAGES * size_bytes, GROWTH * self._most), now)
         self._sent, self._step_at = 0, now

@@ -105,7 +105,7 @@ class _Dues(Checker):
         self._open: dict[tuple[str, int], tuple[float, str]] = {}
         self._spans: list[_InForce] = []
         self._sent: list[_Sent] = []
-        self._served: defaultdict[Identity, set[BrokerId]] = defaultdict(set)
+        self._served: defaultdict[Identity, dict[BrokerId, float]] = defaultdict(dict)  # when they got it
 
     def subscribed(self, time: float, client: str, subscription: int, where: str) -> None:
         self.unsubscribed(time, client, subscription)
@@ -123,7 +123,7 @@ class _Dues(Checker):
 
     def arrived(self, time: float, broker: BrokerId, packet: Publication) -> None:
         if broker in packet.destinations:
-            self._served[packet.message.identity].add(broker)
+            self._served[packet.message.identity].setdefault(broker, time)
 
     def dues(self) -> Iterator[tuple[_Sent, set[BrokerId], set[BrokerId]]]:
         """Each message with the brokers that were certainly due it, and those that may have been."""
@@ -172,7 +172,7 @@ class WithheldIsCounted(_Dues):
         unexplained: Counter[str] = Counter()
         for sent, must, may in self.dues():
             identity = sent.message.identity
-            served = self._served[identity]
+            served = self._served[identity].keys()
             missing.update((identity.publisher, broker) for broker in may - served)
             unexplained[identity.publisher] += max(0, len(must - served) - self._ended[identity])
         for (publisher, broker), count in self._thinned.items():
@@ -217,10 +217,11 @@ class ReadersAreTold(_Dues):
         for sent, certain, possible in self.spans_of_messages():
             identity = sent.message.identity
             for span in possible:
-                there = span.broker == sent.home or span.broker in self._served[identity]
-                if there and (*span.owner, identity) not in self._delivered:
+                at = sent.time if span.broker == sent.home else self._served[identity].get(span.broker)
+                if at is not None and (*span.owner, identity) not in self._delivered:
                     may[span.owner] += 1
-                    must[span.owner] += span in certain and not self._ended[identity]
+                    in_time = span in certain and at + self.scenario.settle <= span.ended
+                    must[span.owner] += in_time and not self._ended[identity]
         for owner, count in self._withheld.items():
             if count > may[owner]:
                 self.problem(f"{count} messages are counted as withheld from {owner}; {may[owner]} did not come")

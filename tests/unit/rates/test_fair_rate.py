@@ -102,7 +102,7 @@ def test_the_wanted_backlog_is_short_and_never_most_of_the_queue() -> None:
     fast = LinkSight(STEP, 0.0, 0.0, 1e7, 0.0, (), 250.0)
     slow = fast._replace(capacity=1_000.0)
     assert backlog_wanted(fast, 1.0) == 0.02
-    assert backlog_wanted(slow, 100.0) == 1.0
+    assert backlog_wanted(slow, 100.0) == 2.0
     assert backlog_wanted(slow, 2.0) == 0.5
 
 
