@@ -28,6 +28,7 @@ class LinkLoad(NamedTuple):
     left_bytes: int = 0  # on the wire, or taken by the kernel
     waiting_bytes: int = 0  # not yet
     busy_seconds: float = 0.0  # in which it had something to send
+    foreign_bytes: int = 0  # of what was offered, by others than this node
 
 
 @dataclass(frozen=True)

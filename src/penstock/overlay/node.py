@@ -143,7 +143,7 @@ class Node:
         below = self._host_load(link)
         waiting = self.egress.waiting_bytes(link) + self.egress.waiting_control_bytes(link)
         offered = below.offered_bytes + waiting + self.egress.refused_bytes(link)
-        return LinkLoad(offered, below.left_bytes, below.waiting_bytes + waiting, below.busy_seconds)
+        return below._replace(offered_bytes=offered, waiting_bytes=below.waiting_bytes + waiting)
 
     # Inputs.
 

@@ -11,6 +11,9 @@ of the queue in seconds, q0 the backlog that is wanted, d how long a change take
 
 When A changes R changes with it at once. The first 0.5 is 1 while more is offered than A and the queue is too long.
 
+What others than this broker send over the same wire gets half of it at most: it yields to what we send, as TCP does.
+Nor does the queue count then.
+
 R begins with an equal share of A, and is never below LEAST_SHARE of one: a queue that publishers cannot help must not
 starve them. It is never above the capacity, nor much above the *level* at which what publishers send would fill the
 link: those that send about R are taken to want more, the others to want what they send. So newcomers lower R at once.
@@ -33,6 +36,9 @@ ROOM = 0.1  # so much less than A is offered: there is room
 EXCESS = 0.05  # the queue is too long by this part of what is wanted: there is none
 LIMITED_FROM = 0.75  # who sends this part of R is taken to want more
 REGULATED_LEAST = 0.05  # of the capacity, whatever else is sent
+FOREIGN_MOST = 0.5  # of what is not taken otherwise: a TCP on the same wire takes all that it is left
+FOREIGN_ROOM = 1.5  # and it is left more than it sends, so that it can grow to that
+FOREIGN_LEAST = 0.05
 BACKLOG_WANTED = 0.02  # seconds
 BACKLOG_PACKETS = 8.0
 QUEUE_PART = 0.3
@@ -49,7 +55,8 @@ class FairRate:
 
     def update(self, sight: LinkSight) -> float:
         """The rate after this look."""
-        regulated = max(REGULATED_LEAST * sight.capacity, sight.capacity - sight.other)
+        ours = max(REGULATED_LEAST * sight.capacity, sight.capacity - sight.other)
+        regulated = ours - min(FOREIGN_ROOM * sight.foreign, FOREIGN_MOST * ours)
         before, self._regulated = self._regulated, regulated
         share = regulated / max(1, len(sight.publishers))
         if self.rate is None:
@@ -58,6 +65,8 @@ class FairRate:
         queue = self._queue_packets * sight.packet_bytes / sight.capacity
         lack = 1.0 - sight.offered / regulated
         excess = (sight.backlog - backlog_wanted(sight, queue)) / max(self.response, QUEUE_PART * queue)
+        if sight.foreign > FOREIGN_LEAST * sight.capacity:
+            excess = 0.0  # whose queue it is nobody knows
         gain = GAIN_OVERLOAD if lack < 0.0 and excess > EXCESS else GAIN_LOAD
         step = sight.seconds / self.response * (gain * lack - GAIN_BACKLOG * excess)
         scaled = self.rate * regulated / before

@@ -46,6 +46,7 @@ class LinkSight(NamedTuple):
     backlog: float  # seconds
     publishers: tuple[float, ...]  # what each that was seen lately sends
     packet_bytes: float
+    foreign: float = 0.0  # what others than this broker send over the same wire
 
 
 class LinkMeter:
@@ -60,7 +61,7 @@ class LinkMeter:
         self._bytes = self._packets = 0
         # The rate of each publisher at a moment, and that moment; the one that was silent for longest first.
         self._seen: dict[str, tuple[float, float]] = {}
-        self._other = 0.0
+        self._other = self._foreign = 0.0
         self._measured = inf  # capacity, at the last look that could measure it
 
     def note(self, publisher: str, size_bytes: int, now: float) -> None:
@@ -96,7 +97,9 @@ class LinkMeter:
         if self._packets:
             self.packet_bytes += 0.1 * (self._bytes / self._packets - self.packet_bytes)
         weight = min(1.0, seconds / OTHER_SECONDS)
-        self._other += weight * (max(0, offered - self._bytes) / seconds - self._other)
+        foreign = max(0, load.foreign_bytes - before.foreign_bytes)
+        self._foreign += weight * (foreign / seconds - self._foreign)
+        self._other += weight * (max(0, offered - foreign - self._bytes) / seconds - self._other)
         sight = self._sight(load, seconds, now)
         self._begin(load, now)
         return sight
@@ -107,7 +110,8 @@ class LinkMeter:
             return None
         rates = tuple(rate * _kept(now - at) for rate, at in self._seen.values())
         offered, backlog = self._bytes / seconds, load.waiting_bytes / self.capacity
-        return LinkSight(seconds, offered, self._other, self.capacity, backlog, rates, self.packet_bytes)
+        about = (self._other, self.capacity, backlog, rates, self.packet_bytes)
+        return LinkSight(seconds, offered, *about, self._foreign)
 
     def _measure_capacity(self, left: int, busy: float, seconds: float) -> None:
         capacity, share = self.capacity, min(1.0, busy / seconds)

@@ -86,6 +86,7 @@ class SimulatedPort:
         self.direct = kind is LinkKind.DATAGRAM  # the queue stands in the pipe
         self.limited = True  # whether room must be asked for; set when the pipe is joined
         self.out: Pipe | TcpPipe | None = None
+        self.given_bytes = 0  # to the wire, by this node
         self.control_bytes = 0  # sent in a lane of control
         # Messages sent, packets and bytes: those of applications, and those that services send each other.
         self.data_packets = self.data_bytes = self.service_packets = self.service_bytes = 0
@@ -104,6 +105,7 @@ class SimulatedPort:
         assert out is not None
         self.host.note_sent(packet, self.peer)
         size_bytes = packet.size_bytes()
+        self.given_bytes += size_bytes
         if lane in CONTROL_LANES:
             self.control_bytes += size_bytes
         if type(packet) is Publication:
@@ -304,8 +306,11 @@ class Host:
 
     def link_load(self, link: Link) -> LinkLoad:
         """What the wire below this link says of itself."""
-        out = self.ports[link].out
-        return out.load() if out is not None else LinkLoad()
+        port = self.ports[link]
+        if port.out is None:
+            return LinkLoad()
+        load = port.out.load()
+        return load._replace(foreign_bytes=max(0, load.offered_bytes - port.given_bytes))
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
         """What waits here for each neighbour, in packets and bytes of data, and, under no name, for a worker."""

@@ -112,3 +112,9 @@ def test_any_capacity_gives_a_rate_between_its_bounds(capacity: float) -> None:
     for backlog in (0.0, 1e9, 0.0):
         rate = fair.update(LinkSight(STEP, 10 * capacity, 0.0, capacity, backlog, (capacity, capacity), 250.0))
         assert 0.0 < rate <= capacity
+
+
+def test_foreign_traffic_gets_half_at_most_and_its_queue_does_not_count() -> None:
+    fair = FairRate(0.2, 50)
+    beside = LinkSight(STEP, 50_000.0, 0.0, 100_000.0, 0.5, (25_000.0, 25_000.0), 250.0, 100_000.0)
+    assert [fair.update(beside) for _ in range(50)][-1] == pytest.approx(25_000.0)
