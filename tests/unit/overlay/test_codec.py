@@ -47,6 +47,7 @@ from penstock.pricing.packets import (
     PriceRequest,
     Prices,
 )
+from penstock.rates.packets import VERSION_MAX, LinkRate, RateHeard, ReaderRate
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
 from penstock.transport.broker_service import Unused, UnusedRequest
@@ -133,6 +134,9 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     ),
     Credit: st.builds(Credit, lanes, counts),
     LinkReport: st.builds(LinkReport, brokers, counts, st.integers(0, NUMBER_MAX - 1), link_values),
+    LinkRate: st.builds(LinkRate, brokers, counts, brokers, st.integers(0, VERSION_MAX - 1), st.floats(1e-3, 1e15)),
+    RateHeard: st.builds(RateHeard, brokers, brokers, st.integers(0, VERSION_MAX - 1), brokers),
+    ReaderRate: st.builds(ReaderRate, counts, st.floats(0.0, 1e15), st.booleans()),
     ClassesRequest: st.builds(ClassesRequest),
     PricedClasses: st.builds(PricedClasses, st.lists(texts, max_size=3).map(tuple), st.integers(1, 1 << 20)),
     PricedPublish: st.builds(PricedPublish, counts, messages),

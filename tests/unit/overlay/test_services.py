@@ -87,7 +87,7 @@ def tidy() -> Iterator[None]:
 
 def test_the_list_begins_with_the_services_of_penstock_in_their_order() -> None:
     names = [service.name for service in services.services()]
-    assert names[:6] == ["routing", "forwarding", "status", "reports", "pricing", "transport"]
+    assert names[:7] == ["routing", "forwarding", "status", "reports", "rates", "pricing", "transport"]
 
 
 def test_what_is_installed_stands_at_the_end_once_and_can_be_removed() -> None:
