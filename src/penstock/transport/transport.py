@@ -27,7 +27,7 @@ from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused
+from penstock.kernel.trace import InputRefused, TraceSwitch
 from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.flow_query import FlowQuery
@@ -58,7 +58,7 @@ class Transport:
         *,
         publishes: bool,
         first_number: int = SERVICE_SUBSCRIPTIONS,  # of the subscriptions that it makes itself
-        traced: bool = True,  # whether anybody keeps the records
+        traced: TraceSwitch | bool = True,  # whether anybody keeps the records
     ) -> None:
         self.name = name
         self.config = config

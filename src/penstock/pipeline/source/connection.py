@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
 from penstock.errors import PenstockError, StreamRefused, UnknownStream, Unreachable
+from penstock.kernel.trace import TRACE_CLIENT, TRACE_STREAM
 from penstock.pipeline.source.offsets import Offsets, PubendExtent
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class StreamLink:
 
             within = self._give_up_after if self._known else FIRST_CONTACT
             held = StreamsClientConfig(window=1)  # who holds a name reads nothing under it
-            self._network = connect_blocking(self._servers, connect_within=within, streams=held).open()
+            name = f"{TRACE_CLIENT}{uuid4().hex[:12]}" if self.stream == TRACE_STREAM else None  # not traced itself
+            self._network = connect_blocking(self._servers, name=name, connect_within=within, streams=held).open()
         return self._network.stream(self.stream)
 
     def close(self) -> None:

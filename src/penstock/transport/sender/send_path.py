@@ -20,7 +20,7 @@ from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import Counted, published_record
+from penstock.kernel.trace import Counted, TraceSwitch, published_record
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
@@ -51,7 +51,7 @@ class SendPath:
         distances: DistanceEstimator,
         timers: ServiceTimers,
         *,
-        traced: bool = True,  # whether anybody keeps the records
+        traced: TraceSwitch | bool = True,  # whether anybody keeps the records
     ) -> None:
         self._config = config
         self._traced = traced
