@@ -213,9 +213,7 @@ class FastNetwork:
         """A home advertises an interest."""
         tree = self._trees[home]
         refreshed = interest.refreshed
-        ways = self._index.shared(
-            interest.shelf, (home, refreshed), lambda: Ways(tree.way, tree.hops, refreshed)
-        )
+        ways = self._index.shared(interest.shelf, (home, refreshed), lambda: Ways(tree.way, tree.hops, refreshed))
         flood = Flood(interest, home, self._index.tick, ways)
         box = self.routers[home].boxes.get(interest.id)
         if box is not None:
