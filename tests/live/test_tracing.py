@@ -202,6 +202,7 @@ async def test_a_sender_says_what_holds_sends_all_once_and_ends(monkeypatch: pyt
     monkeypatch.setattr(trace_feed, "PAUSE", 0.0)
     host, stream = LiveHost("n", "client", 1), Stream()
     host.note(NodeStarted("client", 1))
+    host.standing.saw(1.0, Subscribed(4, "x"))
     stream.fails = 2
     sender = TraceSender(host, stream.connect, 1)
     host.trace_also(sender.trace)
@@ -214,7 +215,8 @@ async def test_a_sender_says_what_holds_sends_all_once_and_ends(monkeypatch: pyt
     sender.end("leave")
     await sender.task
     assert not host.traced
-    assert stream.kinds() == ["node_started", "published", "published", "node_stopped"]
+    said = ["subscribed", "node_started", "published", "published", "unsubscribed", "node_stopped"]
+    assert stream.kinds() == said
     assert [batch.number for batch in stream.batches] == list(range(1, len(stream.batches) + 1))
     assert [batch.closed for batch in stream.batches] == [False] * (len(stream.batches) - 1) + [True]
     assert [batch.upto > 0.0 for batch in stream.batches][-1]

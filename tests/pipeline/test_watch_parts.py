@@ -40,6 +40,7 @@ def counts(folder: Path) -> list[int]:
 
 
 def land(folder: WatchFolder, number: int, *batches: TraceBatch) -> None:
+    folder.checkpoint.mkdir(exist_ok=True)
     folder.land(number, [(max(one.upto, one.left_upto), encode_batch(one)) for one in batches])
 
 
@@ -159,11 +160,20 @@ def test_kinds_of_another_version_are_passed_over(tmp_path: Path) -> None:
     assert folder.state.refused == 0
 
 
-def test_who_fell_silent_has_stopped(tmp_path: Path) -> None:
+def test_who_fell_silent_has_stopped_until_it_is_heard_of(tmp_path: Path) -> None:
     folder = WatchFolder(tmp_path / "w", URL, BEGAN)
-    land(folder, 0, batch(1, (1_001.0, NodeStarted("client", 1))), batch(1, upto=1_030.0, node="m"))
-    (path,) = (tmp_path / "w" / "trace" / "node_stopped").iterdir()
-    assert parquet.read_table(path).to_pylist() == [{"time": 1.0, "node": "n", "cause": "silent"}]
+    land(folder, 0, batch(1, (1_000.5, Subscribed(7, "x")), upto=1_001.0), batch(1, upto=1_030.0, node="m"))
+    for _ in range(2):
+        found = [
+            parquet.read_table(tmp_path / "w" / "trace" / kind / "part-silent.parquet").to_pylist()
+            for kind in ("node_stopped", "unsubscribed")
+        ]
+        stopped, unsubscribed = found
+        assert stopped == [{"time": 1.0, "node": "n", "cause": "silent"}]
+        assert unsubscribed == [{"time": 1.0, "node": "n", "subscription": 7}]
+        folder = WatchFolder(tmp_path / "w", URL, BEGAN)
+    land(folder, 1, batch(2, upto=1_031.0))
+    assert list((tmp_path / "w" / "trace").rglob("part-silent.parquet")) == []
 
 
 def test_small_parts_are_merged_and_leftovers_of_a_crash_are_cleared(
@@ -207,6 +217,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(InvalidRun, match="holds something else"):
         WatchFolder(tmp_path, URL, BEGAN)
+    land(WatchFolder(tmp_path / "w", URL, BEGAN), 0, batch(1, upto=1_001.0))
+    (tmp_path / "w" / "checkpoint").rmdir()
+    with pytest.raises(InvalidRun, match="nobody knows what has landed"):
+        WatchFolder(tmp_path / "w", URL, BEGAN)
     (tmp_path / "watch.json").write_text("{")
     with pytest.raises(InvalidRun, match="cannot be read"):
         WatchFolder(tmp_path, URL, BEGAN)

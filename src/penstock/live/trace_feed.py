@@ -27,7 +27,15 @@ from itertools import islice
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
-from penstock.kernel.trace import TRACE_CLIENT, TRACE_STREAM, Counted, NodeStopped, Record
+from penstock.kernel.trace import (
+    TRACE_CLIENT,
+    TRACE_STREAM,
+    Counted,
+    NodeStopped,
+    Record,
+    Subscribed,
+    Unsubscribed,
+)
 from penstock.kernel.trace_batch import Columns, TraceBatch, about_tracing, chosen, encode_batch, of_message, packed
 from penstock.kernel.trace_files import kind_name
 from penstock.live.host import LiveHost
@@ -144,7 +152,11 @@ class TraceSender:
     def end(self, cause: str) -> None:
         """Send what waits, as far as there is time, and end; a cause means that the node ends too."""
         if cause:
-            self.trace.write(self._host.now(), self._host.name, NodeStopped(cause))
+            name, now = self._host.name, self._host.now()
+            for _, record in self._host.standing.all():
+                if isinstance(record, Subscribed):  # nothing is due to a node that has left
+                    self.trace.write(now, name, Unsubscribed(record.subscription))
+            self.trace.write(now, name, NodeStopped(cause))
         self._ended.set()
         asyncio.get_running_loop().call_later(CLOSE_WITHIN, self.task.cancel)
 

@@ -21,6 +21,8 @@ from penstock.overlay.guard import LIFE_SLACK
 from penstock.tracing.order import StandingOrder
 from penstock.tracing.packets import TraceOrder, TraceRequest, TraceState
 
+CHANGES_MAX = 10  # orders that one broker takes from its clients in a second: each goes through the whole network
+
 
 class TracingBroker:
     """The machine."""
@@ -31,6 +33,7 @@ class TracingBroker:
         self._links = context.links
         self._order = StandingOrder(context.timers)
         self._up: dict[Link, None] = {}
+        self._changes: list[float] = []  # when orders of our clients were taken, in the last second
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if not up:
@@ -59,7 +62,11 @@ class TracingBroker:
 
     def _requested(self, request: TraceRequest, sender: Link, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        if request.change:
+        self._changes = [at for at in self._changes if at > now - 1.0]
+        if request.change and len(self._changes) >= CHANGES_MAX:
+            effects = [InputRefused(self._links[sender].peer, f"more than {CHANGES_MAX} orders to trace in a second")]
+        elif request.change:
+            self._changes.append(now)
             before = self._order.now_left(now)
             on, stamp = self._order.on(now), int(now * 1_000)
             left = max(before.milliseconds, request.seconds * 1_000) if request.seconds else 0

@@ -16,7 +16,7 @@ from penstock.kernel.service import Context
 from penstock.kernel.timers import ServiceTimers, Timers
 from penstock.kernel.trace import InputRefused
 from penstock.overlay.guard import LIFE_SLACK
-from penstock.tracing.broker_service import TracingBroker
+from penstock.tracing.broker_service import CHANGES_MAX, TracingBroker
 from penstock.tracing.client_service import ASKED_MAX, TracingClient
 from penstock.tracing.packets import ONE_IN_MAX, SECONDS_MAX, TraceOrder, TraceRequest, TraceState
 from penstock.tracing.records import TracingSwitched
@@ -110,6 +110,16 @@ def test_an_order_that_nobody_could_outbid_is_refused() -> None:
     assert broker.receive([ahead], sender=WEST, now=NOW) == [
         InputRefused("west", "an order to trace whose number lies ahead")
     ]
+
+
+def test_a_client_that_orders_without_end_does_not_flood_the_network() -> None:
+    broker, _ = a_broker(WEST, CLIENT)
+    for _ in range(CHANGES_MAX):
+        assert request(broker, 60, one_in=2)
+    refused, answer = request(broker, 60, one_in=3, now=NOW + 0.5)
+    assert refused == InputRefused("reader", "more than 10 orders to trace in a second")
+    assert sent([answer])[0][0] == (CLIENT,)
+    assert TracingSwitched(True, 3) in request(broker, 60, one_in=3, now=NOW + 1.5)
 
 
 @pytest.mark.parametrize(

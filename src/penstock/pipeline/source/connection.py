@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
@@ -65,19 +66,24 @@ class StreamLink:
             found[number] = PubendExtent(**one | {"marks": tuple(one["marks"])})
         return dict(sorted(found.items()))
 
+    def expect(self) -> None:
+        """Return when the stream is there; if nobody knows it, its broker may just have come back."""
+        self._tried(lambda: self.log.survey({}), unknown_within=FIRST_CONTACT)
+
     def hold(self, durable: str, offsets: Offsets, where: str) -> None:
         """Let the stream keep what is not read, under this name."""
         at = [(f"{self.stream}/{number}", place.epoch, place.tick - 1) for number, place in offsets.items()]
         self._tried(lambda: self.log.hold(durable, at, where=where))
 
-    def _tried(self, ask: Callable[[], T]) -> T:
-        deadline = time.monotonic() + self._give_up_after
+    def _tried(self, ask: Callable[[], T], *, unknown_within: float = inf) -> T:
+        began = time.monotonic()
         while True:
             try:
                 return ask()
             except (UnknownStream, StreamRefused, Unreachable) as error:
                 passes = self._known or (isinstance(error, StreamRefused) and not isinstance(error, UnknownStream))
-                if not passes or time.monotonic() > deadline:
+                within = unknown_within if isinstance(error, UnknownStream) else inf
+                if not passes or time.monotonic() - began > min(self._give_up_after, within):
                     raise PenstockError(f"{self._servers}: {error}") from None
                 time.sleep(RETRY_AFTER)
 

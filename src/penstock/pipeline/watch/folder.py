@@ -3,6 +3,7 @@
     <folder>/trace/<kind>/part-00000007.parquet             what one batch of the query brought
     <folder>/trace/<kind>/part-00000000-00000006.parquet    several batches, merged: many small files are slow to read
     <folder>/trace/mark.json, run.json                      how far it goes, as for any run that is still going
+    <folder>/trace/<kind>/part-silent.parquet               that nodes which are not heard of any more have ended
     <folder>/watch.json                                     what is known of the writers, and which batch was the last
     <folder>/checkpoint/                                    Spark's: where the stream is read on
 
@@ -30,7 +31,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import InvalidRun
-from penstock.kernel.trace import NodeStopped, Record
+from penstock.kernel.trace import NodeStopped, Record, Unsubscribed
 from penstock.kernel.trace_batch import TraceBatch, decode_batch
 from penstock.kernel.trace_files import TRACE_FOLDER, arrow_schema, kind_name, write_parquet
 from penstock.kernel.trace_marks import Mark, write_mark
@@ -43,11 +44,15 @@ if TYPE_CHECKING:
 
 STATE_FILE = "watch.json"
 CHECKPOINT = "checkpoint"
+SILENT = "part-silent"  # the ends of nodes that have fallen silent, made anew whenever these are others
 MERGED = 16  # small parts of a kind that become one
 SMALL_ROWS = 50_000  # a part with fewer is small
 FACTS_MAX = 1_000_000  # that are remembered, so that they land once
 FACTS = ("node_started", "subscribed", "durable_began", "sharing_began", "neighbour_changed")  # that are said again
 ENDS = ("node_stopped", "unsubscribed", "durable_stopped")  # of facts
+
+
+Rows = dict[str, list[list[Any]]]  # of a node, by column
 
 
 class WatchState(Struct, kw_only=True):
@@ -71,9 +76,11 @@ class WatchFolder:
         self._keep = keep
         self._kinds = {kind_name(kind): kind for kind in record_kinds()}
         self._said: set[tuple[Any, ...]] = set()  # facts that hold, which their nodes say again and again
+        self._ended: dict[str, float] = {}  # who is known to be silent, and since when
         (path / TRACE_FOLDER).mkdir(parents=True, exist_ok=True)
         self._clear_leftovers()
         self._read_facts()
+        self._put_ends_of_silent()
         self._put_heads()
 
     @property
@@ -87,6 +94,8 @@ class WatchFolder:
                 state = msgspec.json.decode(file.read_bytes(), type=WatchState)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise InvalidRun(str(file), f"cannot be read ({error}); name another folder with --out") from None
+            if state.batch >= 0 and not self.checkpoint.exists():
+                raise InvalidRun(str(self.checkpoint), "is gone, so nobody knows what has landed; name another folder")
             return state
         if self.path.exists() and any(self.path.iterdir()):
             raise InvalidRun(str(self.path), "holds something else than a watch; name another folder with --out")
@@ -104,13 +113,12 @@ class WatchFolder:
         for heard, body in messages:
             newest = max(newest, heard)
             self._take(heard, body, found)
-        for silent in state.writers.fall_silent(newest):
-            stopped: dict[str, list[list[Any]]] = {kind_name(NodeStopped): [[silent.upto], ["silent"]]}
-            self._add(silent.node, stopped, found)
+        state.writers.fall_silent(newest)
         for kind, tables in found.items():
             self._write(kind, f"part-{batch:08d}", tables)
         state.batch = batch
         state.records += sum(table.num_rows for tables in found.values() for table in tables)
+        self._put_ends_of_silent()
         self._put_heads()
         for kind in found:
             self._merge(kind)
@@ -164,10 +172,30 @@ class WatchFolder:
             for path in self._parts(name):
                 self._said.update((name, *row.values()) for row in _read(path).to_pylist())
 
+    def _put_ends_of_silent(self) -> None:
+        """Who has fallen silent has stopped, and is subscribed to nothing; until it is heard of again."""
+        writers = self.state.writers.writers.values()
+        ends = {writer.node: writer.upto for writer in writers if writer.silent}
+        if ends == self._ended:
+            return
+        self._ended = ends
+        stopped: Rows = {node: [[at], ["silent"]] for node, at in ends.items()}
+        unsubscribed: Rows = {}
+        for kind, _, node, *fields in self._said:
+            if kind == "subscribed" and node in ends:
+                times, numbers = unsubscribed.setdefault(node, [[], []])
+                times.append(ends[node])
+                numbers.append(fields[0])
+        for of, rows in ((NodeStopped, stopped), (Unsubscribed, unsubscribed)):
+            (self.path / TRACE_FOLDER / kind_name(of) / f"{SILENT}.parquet").unlink(missing_ok=True)
+            tables = [_table(of, node, columns, self.state.began) for node, columns in rows.items()]
+            if tables:
+                self._write(kind_name(of), SILENT, tables)
+
     # Files.
 
     def _parts(self, kind: str) -> list[Path]:
-        return sorted((self.path / TRACE_FOLDER / kind).glob("part-*.parquet"))
+        return sorted((self.path / TRACE_FOLDER / kind).glob("part-[0-9]*.parquet"))
 
     def _write(self, kind: str, name: str, tables: Sequence[pa.Table]) -> None:
         import pyarrow as pa
