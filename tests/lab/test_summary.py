@@ -110,7 +110,7 @@ def test_with_the_products_settings_only_runs_with_a_transport_change():
     experiment = find("recovery-false-negatives-over-time")
     papers, ours = (planned(experiment, "smoke", 1, product=product) for product in (False, True))
     assert ours["12, none"] == papers["12, none"]
-    changed, before = ours["12, record"].scenario, papers["12, record"].scenario
+    changed, before = ours["12, publishers answer"].scenario, papers["12, publishers answer"].scenario
     assert all(client.services["transport"] == TransportConfig() for client in changed.client)
     assert all(link.repair for link in changed.link)
     assert [client.publish for client in changed.client] == [client.publish for client in before.client]

@@ -72,7 +72,6 @@ def run_command(
     Example: penstock lab run delay-cdf-hypoexponential-fit --scale paper --seeds 5
     """
     from penstock.lab.engine.experiment import SCALES
-    from penstock.lab.engine.kept_results import keep_lines
     from penstock.lab.engine.registry import experiments, find
     from penstock.lab.engine.runner import no_product, run_experiments
     from penstock.lab.pages.experiment_page import write_reports
@@ -99,6 +98,7 @@ def run_command(
             progress=lambda what, share: advance(share, what),
             live=live,
             product=product,
+            done=lambda result: _keep(result, keep),
         )
     index = write_reports(results, runs / "report")
     for result in results:
@@ -106,9 +106,6 @@ def run_command(
             typer.echo(json.dumps(result.as_json()))
         else:
             _show(result)
-    if keep is not None:
-        for why in keep_lines([json.dumps(result.as_json()) for result in results], keep, date=""):
-            typer.echo(f"not kept: {why}", err=True)
     typer.echo(f"{java_in_use()}; report: {index}", err=True)
     if not all(result.holds() for result in results):
         raise typer.Exit(1)
@@ -180,6 +177,14 @@ def summary_command(
     said = {"page": str(page), "experiments": len(kept), "changed": changed}
     words = f"{page}: {len(kept)} experiments, {'made again' if changed else 'as it was'}"
     typer.echo(json.dumps(said) if as_json else words)
+
+
+def _keep(result: Result, folder: Path | None) -> None:
+    from penstock.lab.engine.kept_results import keep_lines
+
+    if folder is not None:
+        for why in keep_lines([json.dumps(result.as_json())], folder, date=""):
+            typer.echo(f"not kept: {why}", err=True)
 
 
 def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path) -> None:

@@ -42,10 +42,12 @@ def run_experiments(
     progress: Progress,
     live: bool = False,
     product: bool = False,
+    done: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
     """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time.
 
-    With `product` they have the product's own settings in the place of the paper's.
+    With `product` they have the product's own settings in the place of the paper's. `done` is called with each result
+    as soon as it is there, so that a lab that is interrupted has kept what it had.
     """
     plans = {one.name: {seed: planned(one, scale, seed, live, product) for seed in seeds} for one in chosen}
     processes = 1 if live else processes
@@ -71,6 +73,7 @@ def run_experiments(
         found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
         option = " --live" if live else " --product" if product else ""
         results.append(replace(found, command=f"{found.command}{option}", product=product))
+        done(results[-1])
     views.close()
     progress("done", 1.0)
     return results

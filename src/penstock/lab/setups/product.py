@@ -27,6 +27,12 @@ def has_transport(scenario: Scenario) -> bool:
     return any(TRANSPORT.name in client.services for client in scenario.client)
 
 
+def rates_enabled(scenario: Scenario) -> bool:
+    """Whether its brokers hold publishers to fair rates of links."""
+    settings = scenario.services.get(RATES.name)
+    return isinstance(settings, RatesConfig) and settings.enabled
+
+
 def with_product_defaults(scenario: Scenario) -> Scenario:
     """The same scenario as a user would have it who sets nothing; one without a transport as it is."""
     if not has_transport(scenario):
