@@ -53,12 +53,12 @@ def namespace_run(scenario: Scenario, seed: int, runs_root: Path, *, again: bool
     def make(trace: Trace) -> RunOutcome:
         return outcome_of(run(drive_in_namespaces(renamed, seed, trace=trace)))
 
-    return open_or_make(renamed, seed, runs_root, make, again=again)
+    return open_or_make(renamed, seed, runs_root, make, also="live", again=again)
 
 
 def namespace_folder(scenario: Scenario, seed: int, runs_root: Path) -> Path:
     """Where it is kept."""
-    return run_folder(replace(scenario, name=f"{scenario.name} in namespaces"), seed, runs_root)
+    return run_folder(replace(scenario, name=f"{scenario.name} in namespaces"), seed, runs_root, "live")
 
 
 async def drive_in_namespaces(
