@@ -85,6 +85,10 @@ class Verbs:
                 first = upto
         return self._node.route(effects)
 
+    def is_held(self) -> bool:
+        """Whether the home broker holds what we publish, as we asked it to: an application that can wait does."""
+        return self._client.home is not None and self._node.is_held(self._client.home)
+
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """Whoever published under this ticket waits no longer: the message does not leave, unless it has already."""
         waiting: list[Any] = [machine for _, machine in self._carriers if can(machine, WithdrawsPublications)]

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.content.message import Message
 from penstock.kernel.link import Link
-from penstock.kernel.machine import Effect, Send
+from penstock.kernel.machine import Effect, Hold, Release, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
@@ -37,14 +37,14 @@ from penstock.overlay.egress import OURSELVES
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
 from penstock.overlay.spanning_tree import Hop
-from penstock.rates.config import RatesConfig
+from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.edge import ReaderKey
 from penstock.rates.edge_service import EdgeService
 from penstock.rates.home import Home
-from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard, ReaderRate
+from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, PublisherTerms, RateHeard, ReaderRate
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import regulated
+from penstock.rates.regulated import LANES, regulated
 from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES, Copy
 from penstock.rates.status import RatesStatus, WithheldReport
 from penstock.rates.timers import RatesTimer
@@ -61,7 +61,7 @@ COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 class RatesBroker:
     """The machine of brokers."""
 
-    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate)
+    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate, PublisherTerms)
 
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesConfig)
@@ -102,17 +102,20 @@ class RatesBroker:
             elif isinstance(packet, ReaderRate):
                 effects += self._edge.told(packet, sender, now)
                 self._tell_soon(now)
+            elif isinstance(packet, PublisherTerms) and self._broker.attached(sender) is not None:
+                self._agree(packet.when_full, sender)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if up:
+            self._home.client_came(link)
             return []
         self._rated.pop(link, None)
         self._upstream.link_down(link)
         self._edge.link_down(link)
         leaving = self._home.client_gone(link, self._ways.to, now)
         self._timers.cancel(RatesTimer.SERVE, link)
-        self._tell_soon(now)
+        self._arm(link, now)
         return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
@@ -129,8 +132,13 @@ class RatesBroker:
         client = int(key[0])
         self._see_map()
         leaving = self._home.serve(client, self._ways.to, now)
+        held = self._home.credit_change(client)
         self._arm(client, now)
-        return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+        effects = [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+        if held is not None:
+            change = Hold if held else Release
+            effects += [change(client, lane) for lane in LANES]
+        return effects
 
     # Our own links.
 
@@ -250,8 +258,13 @@ class RatesBroker:
         self._arm(client, now)
         return list(leaving)
 
+    def _agree(self, when_full: WhenFull, client: Link) -> None:
+        """Who waits must be held, and that takes credit: without it, what finds no room is thinned."""
+        held = all(self._node.keeps_credit(client, lane) for lane in LANES)
+        self._home.agree(client, when_full if held or when_full != "wait" else "thin")
+
     def _arm(self, client: Link, now: float) -> None:
-        ready_at = self._home.rearmed(client)
+        ready_at = self._home.rearmed(client, now)
         if ready_at is not None:
             self._timers.set(RatesTimer.SERVE, max(now, ready_at), client)
         self._tell_soon(now)

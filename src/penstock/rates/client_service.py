@@ -1,8 +1,11 @@
-"""A client that reads slowly says so to its broker, before its own queues are full.
+"""A client says what becomes of its messages for which a link has no room, and how fast it reads if that is slowly.
+
+`when_full` is told when the link comes up, unless it is "thin". Who waits asks for credit in the lanes of its messages,
+so that the broker can hold it (`overlay.credit`).
 
 Every subscription that no other service serves has a pace (`kernel.reader_pace`): while its queue is long, what the
 application takes is told, with a correction that brings the queue back to a quarter. It is told when it has changed,
-and every REFRESH seconds; and once more when the reader keeps up again.
+and every REFRESH seconds; and once more when the reader keeps up again: before the client's own queues are full.
 
 State: the pace of each subscription that was read, and what was told. Bound: the client's subscriptions.
 """
@@ -17,7 +20,8 @@ from penstock.kernel.packet import Lane
 from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
 from penstock.rates.config import RatesClientConfig
-from penstock.rates.packets import ReaderRate
+from penstock.rates.packets import PublisherTerms, ReaderRate
+from penstock.rates.regulated import LANES
 
 RATE_LEAST = 0.1  # messages per second; 0 would mean any number
 CHANGE = 0.1
@@ -31,6 +35,7 @@ class RatesClient:
 
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesClientConfig)
+        self._node = context.node
         self._link: Link | None = None
         self._paces: dict[int, ReaderPace] = {}
         self._told: dict[int, tuple[float, float]] = {}  # rate, and when
@@ -38,7 +43,11 @@ class RatesClient:
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         self._link = link if up else None
         self._told.clear()
-        return []
+        if not up or self._config.when_full == "thin":
+            return []
+        lanes = LANES if self._config.when_full == "wait" else ()
+        asked = [effect for lane in lanes for effect in self._node.ask_credit(link, lane)]
+        return [*asked, Send((link,), PublisherTerms(self._config.when_full), Lane.CONTROL)]
 
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application takes its messages."""

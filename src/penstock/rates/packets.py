@@ -3,6 +3,7 @@
 LinkRate   a broker, against the way of the data, to the homes of those who send over its link: so much each
 RateHeard  a home, back to that broker: heard; so that it knows how long its word takes
 ReaderRate a client to its broker: one of my subscriptions takes so many messages per second
+PublisherTerms  a client to its broker: what to do with my messages for which a link has no room
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Self
 from penstock.content.message import MessageLimits
 from penstock.kernel.packet import BROKER, CLIENT, Packet, check_integers, require
 from penstock.overlay.packets import BROKER_ID_MAX, BrokerId
+from penstock.rates.config import WhenFull
 
 RATE_MIN, RATE_MAX = 1e-3, 1e15  # bytes per second; what is told lies between
 VERSION_MAX = 1 << 53
@@ -68,3 +70,11 @@ class ReaderRate(Packet, frozen=True):
         check_integers(self)
         require(isfinite(self.rate) and 0.0 <= self.rate <= RATE_MAX, f"a rate of {self.rate}")
         return self
+
+
+class PublisherTerms(Packet, frozen=True):
+    """What becomes of this client's messages for which a link has no room, as long as the connection lasts."""
+
+    sent_by = (CLIENT,)
+
+    when_full: WhenFull

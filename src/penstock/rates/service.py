@@ -6,13 +6,13 @@ from penstock.kernel.service import Service
 from penstock.rates.broker_service import RatesBroker
 from penstock.rates.client_service import RatesClient
 from penstock.rates.config import RatesClientConfig, RatesConfig
-from penstock.rates.packets import LinkRate, RateHeard, ReaderRate
+from penstock.rates.packets import LinkRate, PublisherTerms, RateHeard, ReaderRate
 from penstock.rates.records import RECORDS
 from penstock.rates.timers import RatesTimer
 
 RATES = Service(
     name="rates",
-    packets=(LinkRate, RateHeard, ReaderRate),
+    packets=(LinkRate, RateHeard, ReaderRate, PublisherTerms),
     records=RECORDS,
     timers=RatesTimer,
     broker=RatesBroker,

@@ -46,6 +46,11 @@ class SlowStart(Generic[Item]):
         """Bytes per second that it may send."""
         return self._purse.rate
 
+    def has_room(self, size_bytes: int, now: float) -> bool:
+        """Whether a message that is offered now leaves at once."""
+        self._step(size_bytes, now)
+        return not self._waiting and self._purse.can_pay(now)
+
     def offer(self, item: Item, size_bytes: int, now: float) -> list[Item]:
         """A message: what leaves now, in order; it waits if it is not among them."""
         self._step(size_bytes, now)

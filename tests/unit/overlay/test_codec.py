@@ -13,7 +13,7 @@ from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Identity, Message
 from penstock.errors import InvalidPacket
 from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, DATA_LANES, Lane, Packet
 from penstock.overlay.codec import BATCH_BYTES_MAX, PACKET_BYTES_MAX, Codec, encode, encode_batch
-from penstock.overlay.credit import Credit
+from penstock.overlay.credit import Credit, CreditRequest
 from penstock.overlay.link_reports import NUMBER_MAX, LinkReport
 from penstock.overlay.packets import (
     BROKER_ID_MAX,
@@ -47,7 +47,7 @@ from penstock.pricing.packets import (
     PriceRequest,
     Prices,
 )
-from penstock.rates.packets import VERSION_MAX, LinkRate, RateHeard, ReaderRate
+from penstock.rates.packets import VERSION_MAX, LinkRate, PublisherTerms, RateHeard, ReaderRate
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
 from penstock.transport.broker_service import Unused, UnusedRequest
@@ -133,10 +133,12 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
         counts,
     ),
     Credit: st.builds(Credit, lanes, counts),
+    CreditRequest: st.builds(CreditRequest, lanes),
     LinkReport: st.builds(LinkReport, brokers, counts, st.integers(0, NUMBER_MAX - 1), link_values),
     LinkRate: st.builds(LinkRate, brokers, counts, brokers, st.integers(0, VERSION_MAX - 1), st.floats(1e-3, 1e15)),
     RateHeard: st.builds(RateHeard, brokers, brokers, st.integers(0, VERSION_MAX - 1), brokers),
     ReaderRate: st.builds(ReaderRate, counts, st.floats(0.0, 1e15), st.booleans()),
+    PublisherTerms: st.builds(PublisherTerms, st.sampled_from(["thin", "wait", "drop"])),
     ClassesRequest: st.builds(ClassesRequest),
     PricedClasses: st.builds(PricedClasses, st.lists(texts, max_size=3).map(tuple), st.integers(1, 1 << 20)),
     PricedPublish: st.builds(PricedPublish, counts, messages),

@@ -72,7 +72,6 @@ from penstock.transport.service import TRANSPORT
 log = logging.getLogger("penstock.client")
 
 YIELD_EVERY = 256  # publications in a row before the event loop gets its turn
-OUTBOX_BYTES = 1 << 16  # and so many bytes of them
 QUEUE_MAX = 10_000
 READY_WITHIN = 5.0  # seconds: more than it takes to notice that a neighbour is dead
 
@@ -236,7 +235,7 @@ class Network:
         began = () if self._trace is None else (link.host.now(),)
         # To wait is to wait here, not after it was handed over: so what was cancelled has not left.
         turn_due = self._count % YIELD_EVERY == YIELD_EVERY - 1
-        while turn_due or link.outbox_bytes > OUTBOX_BYTES or link.node.egress.waits_for_room(HOME):
+        while turn_due or link.must_wait():
             turn_due = False
             await link.let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
