@@ -40,7 +40,7 @@ from penstock.transport.ledgers.messages import (
     original,
     resent_messages,
 )
-from penstock.transport.ledgers.number_ranges import read_ranges
+from penstock.kernel.number_ranges import read_ranges
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
