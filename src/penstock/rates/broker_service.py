@@ -1,7 +1,8 @@
 """Fair rates at brokers: each measures its own links, tells the homes of those who send, and thins for its own clients.
 
 Follow one link:
-1. `_copied`: every copy that goes to a neighbour is noted (`meter`), and over which link it came (`upstream`).
+1. `_copied`: every copy that goes to a neighbour is noted (`meter`), and over which link it came (`upstream`). Where
+   many pass and no link has much to do, nobody notes anything for NAP seconds, or until some link has.
 2. `_measure`: at each interval the link's rate is worked out anew (`fair_rate`), and told if it must be (`announcer`).
 3. `receive`: a rate that comes from the neighbour on the way to its origin is kept (`rate_table`), and passed on to the
    neighbours that send over that link.
@@ -32,9 +33,9 @@ from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.broker import Broker, Groups
+from penstock.overlay.broker import Broker, Groups, Leaving
 from penstock.overlay.egress import OURSELVES
-from penstock.overlay.packets import BrokerId
+from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.routing import Routing
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.config import RatesConfig, WhenFull
@@ -51,6 +52,8 @@ from penstock.rates.timers import RatesTimer
 from penstock.rates.upstream import Upstream
 from penstock.rates.way_links import WayLinks
 
+NAP = 1.0  # seconds
+NAP_FROM = 100  # copies within one look: fewer cost nothing worth saving
 TELL_EVERY = 1.0
 TOLD_MAX = 50  # of what was withheld, in a report
 HEARD_EVERY = 2.0  # seconds, of one link
@@ -78,6 +81,8 @@ class RatesBroker:
         self._upstream = Upstream()
         self._rated: dict[Link, RatedEgress] = {}
         self._measuring = False
+        self._noted = 0  # copies, since the last look
+        self._nap_until: float | None = None  # while nobody notes anything
         self._telling = False
         self._map: Mapping[BrokerId, Link] | None = None
         self._ways = WayLinks((), self._routing.broker)
@@ -154,6 +159,7 @@ class RatesBroker:
         """Copies go out to neighbours."""
         if not regulated(message, lane):
             return
+        self._noted += 1
         self._upstream.note(source, destinations, now)
         publisher = message.identity.publisher
         for (link,), group in groups:
@@ -170,17 +176,35 @@ class RatesBroker:
     def _measure(self, now: float) -> list[Effect]:
         """Look at all links that carry something, and tell the rates of busy ones."""
         effects: list[Effect] = []
-        for link in [link for link, rated in self._rated.items() if rated.meter.idle(now)]:
-            del self._rated[link]
+        if self._nap_until is None:
+            for link in [link for link, rated in self._rated.items() if rated.meter.idle(now)]:
+                del self._rated[link]
         for link, rated in self._rated.items():
             neighbour = self._routing.neighbour(link)
             rate = rated.look(self._node.link_load(link), now)
             if neighbour is not None and rate is not None:
                 effects += self._tell((self._routing.broker, neighbour.broker), rated, rate, now)
+        self._nap(now)
         self._measuring = bool(self._rated)
         if self._measuring:
             self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
         return effects
+
+    def _nap(self, now: float) -> None:
+        """Whether copies are noted until the next look."""
+        quiet = all(rated.quiet(now) for rated in self._rated.values())
+        if self._nap_until is None and quiet and self._noted >= NAP_FROM:
+            self._nap_until = now + NAP
+            self._broker.watch = None
+        elif self._nap_until is not None and not (quiet and self._nap_until - NAP <= now < self._nap_until):
+            self._nap_until = None
+            self._broker.watch = self._copied
+        else:
+            self._noted = 0
+            return
+        self._noted = 0
+        for link, rated in self._rated.items():
+            rated.meter.begin(self._node.link_load(link), now, blind=self._nap_until is not None)
 
     def _tell(self, hop: Hop, rated: RatedEgress, rate: float, now: float) -> list[Effect]:
         """Our link's rate, to our own clients and to the neighbours that send over it."""
@@ -247,16 +271,23 @@ class RatesBroker:
     # Our own clients.
 
     def _admit(
-        self, message: Message, lane: Lane, destinations: tuple[BrokerId, ...], client: Link, now: float
-    ) -> list[tuple[Message, Lane, tuple[BrokerId, ...]]]:
-        copy = Copy(message, lane, destinations)
-        if not regulated(message, lane):
-            return [copy]
+        self, packets: Sequence[Publish], found: Sequence[tuple[BrokerId, ...]], client: Link, now: float
+    ) -> Leaving | None:
+        """What leaves now of a client's messages and of earlier ones; None if just these do, which is usual."""
         self._now = now
         self._see_map()
-        leaving = self._home.admit(client, copy, self._routing.exits(), self._ways.to, now)
+        exits, way = self._routing.exits(), self._ways.to
+        if self._home.passes(client, packets, found, exits, way, now):
+            return None
+        leaving: Leaving = []
+        for packet, destinations in zip(packets, found, strict=True):
+            copy = Copy(packet.message, packet.lane, destinations)
+            if destinations and regulated(packet.message, packet.lane):
+                leaving += self._home.admit(client, copy, exits, way, now)
+            elif destinations:
+                leaving.append(copy)
         self._arm(client, now)
-        return list(leaving)
+        return leaving
 
     def _agree(self, when_full: WhenFull, client: Link) -> None:
         """Who waits must be held, and that takes credit: without it, what finds no room is thinned."""

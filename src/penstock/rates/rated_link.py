@@ -18,6 +18,7 @@ from penstock.rates.round_trips import RoundTrips
 from penstock.rates.status import RatedLink
 
 LOAD_SECONDS = 0.3  # a link is not busy because of two packets that came together
+QUIET = 0.3
 TRIPS = 1.5  # round trips until a change of rate shows
 
 
@@ -50,6 +51,10 @@ class RatedEgress:
             return None
         self.trips.told(self.announcer.version, now)
         return rate
+
+    def quiet(self, now: float) -> bool:
+        """Whether it has so little to do that nobody need know whose messages these are."""
+        return self.meter.strain < QUIET and not self.announcer.in_force(now)
 
     def _is_busy(self, sight: LinkSight) -> bool:
         queue = self._queue_packets * sight.packet_bytes / sight.capacity
