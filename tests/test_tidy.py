@@ -142,6 +142,7 @@ PUBLIC = [
     "UnknownStream",
     "Unreachable",
     "Value",
+    "WithheldFlow",
     "connect",
     "connect_blocking",
 ]

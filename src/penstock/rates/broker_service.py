@@ -24,6 +24,7 @@ something waits; TELL while something withheld is not told, or a reader is slow;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from penstock.content.message import Message
 from penstock.kernel.link import Link
@@ -42,19 +43,32 @@ from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.edge import ReaderKey
 from penstock.rates.edge_service import EdgeService
 from penstock.rates.home import Home
-from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, PublisherTerms, RateHeard, ReaderRate
+from penstock.rates.packets import (
+    RATE_MAX,
+    RATE_MIN,
+    LinkRate,
+    PublisherTerms,
+    RateHeard,
+    ReaderRate,
+    ReadersWithheld,
+    WithheldFrom,
+)
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
+from penstock.rates.records import ReaderThinned
 from penstock.rates.regulated import LANES, regulated
 from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES, Copy
 from penstock.rates.status import RatesStatus, WithheldReport
+from penstock.rates.telling import Telling
 from penstock.rates.timers import RatesTimer
 from penstock.rates.upstream import Upstream
 from penstock.rates.way_links import WayLinks
+from penstock.rates.withheld import records
 
 NAP = 1.0  # seconds
 NAP_FROM = 100  # copies within one look: fewer cost nothing worth saving
 TELL_EVERY = 1.0
+TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
 HEARD_EVERY = 2.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
@@ -64,7 +78,10 @@ COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 class RatesBroker:
     """The machine of brokers."""
 
-    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate, PublisherTerms)
+    packet_kinds: tuple[type[Packet], ...] = (
+        *(LinkRate, RateHeard, ReaderRate, PublisherTerms),
+        *(WithheldFrom, ReadersWithheld),
+    )
 
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesConfig)
@@ -84,6 +101,8 @@ class RatesBroker:
         self._noted = 0  # copies, since the last look
         self._nap_until: float | None = None  # while nobody notes anything
         self._telling = False
+        self._told_at = -inf
+        self._telling_of = Telling(self._routing, self._broker, self._rates, self._upstream, self._name)
         self._map: Mapping[BrokerId, Link] | None = None
         self._ways = WayLinks((), self._routing.broker)
         self._complaints = TokenBucket(COMPLAINTS_RATE, COMPLAINTS_BURST, 0.0)
@@ -107,6 +126,10 @@ class RatesBroker:
             elif isinstance(packet, ReaderRate):
                 effects += self._edge.told(packet, sender, now)
                 self._tell_soon(now)
+            elif isinstance(packet, WithheldFrom):
+                effects += self._telling_of.told(packet, sender, now)
+            elif isinstance(packet, ReadersWithheld):
+                effects += self._telling_of.readers(packet, sender, now)
             elif isinstance(packet, PublisherTerms) and self._broker.attached(sender) is not None:
                 self._agree(packet.when_full, sender)
         return effects
@@ -129,9 +152,7 @@ class RatesBroker:
             return self._measure(now)
         if timer == RatesTimer.TELL:
             self._telling = False
-            effects = [*self._home.withheld.take_records(now), *self._edge.sum_up(now)]
-            self._tell_soon(now)
-            return effects
+            return self._tell_of_withheld(now)
         if timer == RatesTimer.READ:
             return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
         client = int(key[0])
@@ -302,9 +323,24 @@ class RatesBroker:
 
     def _tell_soon(self, now: float) -> None:
         withheld = self._home.withheld
-        if (withheld or self._edge) and (withheld.full or not self._telling):
+        if (withheld or self._edge or self._telling_of) and (withheld.full or not self._telling):
             self._telling = True
-            self._timers.set(RatesTimer.TELL, now if withheld.full else now + TELL_EVERY)
+            soon = max(now + TELL_FIRST, min(self._told_at, now) + TELL_EVERY)
+            self._timers.set(RatesTimer.TELL, now if withheld.full else soon)
+
+    def _tell_of_withheld(self, now: float) -> list[Effect]:
+        """Sum up what was withheld: for the trace, for publishers, and for those who did not get it."""
+        self._now = self._told_at = now
+        effects = self._edge.expire(now)
+        taken, readers = self._home.withheld.take(now), self._edge.take(now)
+        effects += records(taken)
+        effects += [
+            ReaderThinned(one.client, one.subscription, one.messages.messages, one.messages.since) for one in readers
+        ]
+        effects += self._telling_of.withheld(taken, now)
+        effects += self._telling_of.from_readers(readers, now)
+        self._tell_soon(now)
+        return effects
 
     def _see_map(self) -> None:
         exits = self._routing.exits()
@@ -330,11 +366,12 @@ class RatesBroker:
                 destination=self._name(key.destination),
                 messages=count.messages,
                 size_bytes=count.size_bytes,
-                since=count.since,
+                seconds=max(0.0, self._now - count.since),
             )
             for key, count in lately[:TOLD_MAX]
         ]
-        return RatesStatus(links, withheld, self._home.withheld.messages, self._home.waiting(), self._edge.withheld)
+        sums = (self._home.withheld.messages, self._home.waiting())
+        return RatesStatus(links, withheld, *sums, self._edge.lately(self._now)[:TOLD_MAX], self._edge.withheld)
 
     def _name(self, broker: BrokerId) -> str:
         return self._names.get(broker, str(broker))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from penstock.content.envelope import DATA, FLAG
+from penstock.content.envelope import CONTROL_MARK, DATA, FLAG
+from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.spanning_tree import Hop
@@ -40,7 +41,7 @@ class Home:
 
     def admit(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], way: Way, now: float) -> list[Copy]:
         """A client's message: what leaves now, of it and of what waited."""
-        self._names.setdefault(client, copy.message.identity.publisher)
+        self._names.setdefault(client, copy.message.identity.publisher.removeprefix(CONTROL_MARK))
         self._expire(now)
         begun = self._begun(client, copy, exits, way, now) if self._config.slow_start else [copy]
         return self._shared(client, begun, way, now)
@@ -200,10 +201,10 @@ class Home:
         """What may not wait is withheld, by the first link on its way."""
         for broker in copy.destinations:
             for hop in way(broker)[:1]:
-                self._withhold(client, hop, broker, copy.message.size_bytes, now)
+                self._withhold(client, hop, broker, copy.message, now)
 
-    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, size_bytes: int, now: float) -> None:
-        self.withheld.add(self._names.get(client, ""), hop, destination, size_bytes, now)
+    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, message: Message, now: float) -> None:
+        self.withheld.add(self._names.get(client, ""), hop, destination, message, now)
 
     def _expire(self, now: float) -> None:
         if not 0.0 <= now - self._expire_at < EXPIRE_EVERY:

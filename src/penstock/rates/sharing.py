@@ -44,7 +44,7 @@ UNLIMITED = 1e15  # bytes per second
 HEAD_BYTES, BROKER_BYTES = 20, 3  # of a copy: overlay.packets.Publication
 
 Way = Callable[[BrokerId], tuple[Hop, ...]]
-Withhold = Callable[[Link, Hop, BrokerId, int, float], None]  # client, link, broker, bytes, now
+Withhold = Callable[[Link, Hop, BrokerId, Message, float], None]  # client, link, broker, message, now
 
 
 class Copy(NamedTuple):
@@ -279,7 +279,7 @@ class Sharing:
             lacking = [hop for hop in unpaid if not self._purse(client, hop, size_bytes, now).can_pay(now)]
             if lacking:
                 for destination in part.destinations:
-                    self._withhold(client, lacking[0], destination, size_bytes, now)
+                    self._withhold(client, lacking[0], destination, job.message, now)
                 continue
             for hop in part.hops:
                 crossing[hop] = crossing.get(hop, 0) + len(part.destinations)
@@ -292,7 +292,7 @@ class Sharing:
         for part in job.plan.parts:
             lacking = [hop for hop in part.hops if not self._can_pay(client, hop, now)]
             for destination in part.destinations:
-                self._withhold(client, (lacking or part.hops)[0], destination, job.message.size_bytes, now)
+                self._withhold(client, (lacking or part.hops)[0], destination, job.message, now)
 
     def _can_pay(self, client: Link, hop: Hop, now: float) -> bool:
         purse = self._purses.get(hop, {}).get(client)

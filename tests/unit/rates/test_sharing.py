@@ -30,7 +30,7 @@ class Bench:
         self.sharing = Sharing(self.table, wait, self._withhold, Random(0))
         self.sent: list[tuple[float, int, tuple[BrokerId, ...]]] = []
 
-    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, size_bytes: int, now: float) -> None:
+    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, message: Message, now: float) -> None:
         assert client == CLIENT
         assert hop in self.way(destination), "a destination is thinned only for a link on its way"
         self.withheld.append((hop, destination))

@@ -60,6 +60,8 @@ from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.overlay.status import StatusRequester
 from penstock.pricing.client_service import PricedClient
 from penstock.pricing.status import PriceReport
+from penstock.rates.client_service import RatesClient
+from penstock.rates.told import WithheldFlow
 from penstock.retrieval.config import terms_of
 from penstock.retrieval.service import RETRIEVAL
 from penstock.services import options as service_options
@@ -258,9 +260,16 @@ class Network:
             link.put(message, began)
         return identity
 
-    def flows(self) -> list[FlowReport]:
-        """The content that subscribers have asked us to send more slowly: how fast, who asked, how much waits."""
-        return self._link.node.machine(TransportClient).transport.flows() if self._link is not None else []
+    def flows(self) -> list[FlowReport | WithheldFlow]:
+        """Who slows us down: full links and slow readers that withheld messages of ours in the last minute, most first;
+
+        then, with congestion control, the content that subscribers have asked us to send more slowly.
+        """
+        if self._link is None:
+            return []
+        node, now = self._link.node, self._link.host.now()
+        limited = node.machine(TransportClient).transport.flows()
+        return [*node.machine(RatesClient).published.lately(now), *limited]
 
     async def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
         """Ask all other publishers with congestion control who slows them down, and listen for so many seconds.
@@ -284,8 +293,12 @@ class Network:
 
     @property
     def withheld(self) -> int:
-        """Messages that did not leave, because their flow had no room (`when_full="drop"`)."""
-        return self._flow_watch.withheld
+        """Messages of ours that were withheld, once for each broker or slow reader that did not get one.
+
+        With congestion control and `when_full="drop"` also those that did not leave, because their flow had no room.
+        """
+        told = self._link.node.machine(RatesClient).published.messages if self._link is not None else 0
+        return self._flow_watch.withheld + told
 
     def on_withheld(self, call: Callable[[int, str], None]) -> None:
         """Call this for each of them, with the count of its identity and the name of the subscriber that is short."""

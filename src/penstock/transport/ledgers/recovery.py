@@ -20,13 +20,13 @@ from collections import deque
 from math import exp, log
 from random import Random
 
+from penstock.kernel.number_ranges import ranges_of, written
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.lateness import Lateness
 from penstock.transport.ledgers.messages import MessageRequest, ask_message
-from penstock.kernel.number_ranges import ranges_of, written
 from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.session import LedgerSession, Missed
 from penstock.transport.records import GaveUp, LossDetected, Recovered, RequestSent

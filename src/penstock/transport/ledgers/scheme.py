@@ -19,6 +19,7 @@ from random import Random
 
 from penstock.content.envelope import control_name
 from penstock.content.message import Message
+from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
@@ -40,7 +41,6 @@ from penstock.transport.ledgers.messages import (
     original,
     resent_messages,
 )
-from penstock.kernel.number_ranges import read_ranges
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
