@@ -69,8 +69,9 @@ Admit = Callable[[Sequence[Publish], Sequence[tuple[BrokerId, ...]], Link, float
 # (link of a client, its subscriptions that match, message, its lane, now) -> those of them that get it now
 AtEdge = Callable[[Link, tuple[int, ...], Message, Lane, float], tuple[int, ...]]
 Groups = list[tuple[tuple[Link], tuple[BrokerId, ...]]]
-# (message, its lane, its brokers, the copies that go out: a link and its brokers each, over which link it came, now)
-Watch = Callable[[Message, Lane, tuple[BrokerId, ...], Groups, Link, float], None]
+# (message, its lane, its brokers, the copies: a link and its brokers each, over which link it came, effects, now)
+# -> the copies that go out
+Watch = Callable[[Message, Lane, tuple[BrokerId, ...], Groups, Link, list[Effect], float], Groups]
 _Verb = Subscribe | Unsubscribe | ReadyRequest
 
 
@@ -263,9 +264,10 @@ class Broker:
         if hops_left == 0 and split.groups:
             effects.append(_dropped("hop limit", message, lane, len(destinations) - split.lost))
             return
+        groups = split.groups
         if self.watch is not None:
-            self.watch(message, lane, destinations, split.groups, source, now)
-        for to, group in split.groups:
+            groups = self.watch(message, lane, destinations, groups, source, effects, now)
+        for to, group in groups:
             effects.append(Send(to, Publication(group, hops_left - 1, message, lane), lane))
 
     def _split(self, destinations: tuple[BrokerId, ...], exits: Mapping[BrokerId, Link]) -> _Split:

@@ -1,9 +1,8 @@
 """Fair rates at brokers: each measures its own links, tells the homes of those who send, and thins for its own clients.
 
 Follow one link:
-1. `_copied`: every copy that goes to a neighbour is noted (`meter`), and over which link it came (`upstream`). Where
-   many pass and no link has much to do, nobody notes anything for NAP seconds, or until some link has.
-2. `_measure`: at each interval the link's rate is worked out anew (`fair_rate`), and told if it must be (`announcer`).
+1. Every copy that goes to a neighbour is noted, and at each interval the link's rate is worked out anew (`own_links`).
+2. `_tell`: a rate that has changed goes to the homes of those who send.
 3. `receive`: a rate that comes from the neighbour on the way to its origin is kept (`rate_table`), and passed on to the
    neighbours that send over that link.
 
@@ -26,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Hold, Release, Send
 from penstock.kernel.packet import Lane, Packet
@@ -34,7 +32,7 @@ from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.broker import Broker, Groups, Leaving
+from penstock.overlay.broker import Broker, Leaving
 from penstock.overlay.egress import OURSELVES
 from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.routing import Routing
@@ -43,6 +41,7 @@ from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.edge import ReaderKey
 from penstock.rates.edge_service import EdgeService
 from penstock.rates.home import Home
+from penstock.rates.own_links import OwnLinks
 from penstock.rates.packets import (
     RATE_MAX,
     RATE_MIN,
@@ -57,16 +56,13 @@ from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
 from penstock.rates.records import ReaderThinned
 from penstock.rates.regulated import LANES, regulated
-from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES, Copy
+from penstock.rates.sharing import Copy
 from penstock.rates.status import RatesStatus, WithheldReport
 from penstock.rates.telling import Telling
 from penstock.rates.timers import RatesTimer
-from penstock.rates.upstream import Upstream
 from penstock.rates.way_links import WayLinks
 from penstock.rates.withheld import records
 
-NAP = 1.0  # seconds
-NAP_FROM = 100  # copies within one look: fewer cost nothing worth saving
 TELL_EVERY = 1.0
 TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
@@ -88,21 +84,16 @@ class RatesBroker:
         self._routing = context.below(Routing)
         self._broker = context.below(Broker)
         self._links = context.links
-        self._node = context.node
         self._timers = context.timers
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}
         self._rates = RateTable(self._config.expire_after)
         self._home = Home(self._config, self._rates, context.random("purses"))
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
-        self._upstream = Upstream()
-        self._rated: dict[Link, RatedEgress] = {}
-        self._measuring = False
-        self._noted = 0  # copies, since the last look
-        self._nap_until: float | None = None  # while nobody notes anything
+        self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
         self._telling = False
         self._told_at = -inf
-        self._telling_of = Telling(self._routing, self._broker, self._rates, self._upstream, self._name)
+        self._telling_of = Telling(self._routing, self._broker, self._rates, self._own.upstream, self._name)
         self._map: Mapping[BrokerId, Link] | None = None
         self._ways = WayLinks((), self._routing.broker)
         self._complaints = TokenBucket(COMPLAINTS_RATE, COMPLAINTS_BURST, 0.0)
@@ -110,7 +101,6 @@ class RatesBroker:
         self._now = 0.0
         if self._config.enabled:
             self._broker.admit = self._admit
-            self._broker.watch = self._copied
 
     # Inputs.
 
@@ -138,8 +128,7 @@ class RatesBroker:
         if up:
             self._home.client_came(link)
             return []
-        self._rated.pop(link, None)
-        self._upstream.link_down(link)
+        self._own.link_down(link)
         self._edge.link_down(link)
         leaving = self._home.client_gone(link, self._ways.to, now)
         self._timers.cancel(RatesTimer.SERVE, link)
@@ -168,64 +157,14 @@ class RatesBroker:
 
     # Our own links.
 
-    def _copied(
-        self,
-        message: Message,
-        lane: Lane,
-        destinations: tuple[BrokerId, ...],
-        groups: Groups,
-        source: Link,
-        now: float,
-    ) -> None:
-        """Copies go out to neighbours."""
-        if not regulated(message, lane):
-            return
-        self._noted += 1
-        self._upstream.note(source, destinations, now)
-        publisher = message.identity.publisher
-        for (link,), group in groups:
-            rated = self._rated.get(link)
-            if rated is None:
-                info = self._links.get(link)
-                packets = info.queue_packets if info is not None else 1_000
-                rated = self._rated[link] = RatedEgress(self._config, packets, self._node.link_load(link), now)
-            rated.meter.note(publisher, HEAD_BYTES + BROKER_BYTES * len(group) + message.size_bytes, now)
-        if not self._measuring:
-            self._measuring = True
-            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
-
     def _measure(self, now: float) -> list[Effect]:
-        """Look at all links that carry something, and tell the rates of busy ones."""
+        """Look at our links, and tell the rates of busy ones."""
         effects: list[Effect] = []
-        if self._nap_until is None:
-            for link in [link for link, rated in self._rated.items() if rated.meter.idle(now)]:
-                del self._rated[link]
-        for link, rated in self._rated.items():
+        for link, rated, rate in self._own.measure(now):
             neighbour = self._routing.neighbour(link)
-            rate = rated.look(self._node.link_load(link), now)
-            if neighbour is not None and rate is not None:
+            if neighbour is not None:
                 effects += self._tell((self._routing.broker, neighbour.broker), rated, rate, now)
-        self._nap(now)
-        self._measuring = bool(self._rated)
-        if self._measuring:
-            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
         return effects
-
-    def _nap(self, now: float) -> None:
-        """Whether copies are noted until the next look."""
-        quiet = all(rated.quiet(now) for rated in self._rated.values())
-        if self._nap_until is None and quiet and self._noted >= NAP_FROM:
-            self._nap_until = now + NAP
-            self._broker.watch = None
-        elif self._nap_until is not None and not (quiet and self._nap_until - NAP <= now < self._nap_until):
-            self._nap_until = None
-            self._broker.watch = self._copied
-        else:
-            self._noted = 0
-            return
-        self._noted = 0
-        for link, rated in self._rated.items():
-            rated.meter.begin(self._node.link_load(link), now, blind=self._nap_until is not None)
 
     def _tell(self, hop: Hop, rated: RatedEgress, rate: float, now: float) -> list[Effect]:
         """Our link's rate, to our own clients and to the neighbours that send over it."""
@@ -269,7 +208,7 @@ class RatesBroker:
     def _pass_on(self, packet: LinkRate, source: Link, now: float) -> list[Effect]:
         self._see_map()
         hop, ways = (packet.origin, packet.neighbour), self._ways
-        feeding = self._upstream.feeding(lambda broker: hop in ways.to(broker), now)
+        feeding = self._own.upstream.feeding(lambda broker: hop in ways.to(broker), now)
         links = tuple(link for link in feeding if link != source and self._routing.is_neighbour(link))
         effects: list[Effect] = [Send(links, packet, Lane.CONTROL)] if links else []
         if OURSELVES in feeding and source != OURSELVES and self._rates.answers(hop, HEARD_EVERY, now):
@@ -284,7 +223,7 @@ class RatesBroker:
         if packet.origin != self._routing.broker:
             onward = self._routing.exits().get(packet.origin, sender)
             return [Send((onward,), packet, Lane.CONTROL)] if onward != sender else []
-        rated = self._rated.get(self._routing.link_to.get(packet.neighbour, -1))
+        rated = self._own.rated.get(self._routing.link_to.get(packet.neighbour, -1))
         if rated is not None and self._routing.way(packet.home) is not None:
             rated.trips.heard(packet.version, packet.home, now)
         return []
@@ -353,7 +292,7 @@ class RatesBroker:
 
     def status(self) -> RatesStatus:
         links = {}
-        for link, rated in self._rated.items():
+        for link, rated in self._own.rated.items():
             neighbour, said = self._routing.neighbour(link), rated.status()
             if neighbour is not None and said is not None:
                 links[self._name(neighbour.broker)] = said

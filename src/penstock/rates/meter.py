@@ -78,6 +78,12 @@ class LinkMeter:
         rate, at = seen.pop(publisher, (0.0, now))  # the latest stands at the end
         seen[publisher] = (rate * _kept(now - at) + size_bytes / RATE_SECONDS, now)
 
+    def seen(self, publisher: str, now: float) -> None:
+        """A publisher's message came and did not go out: it counts among those who want the link."""
+        if publisher in self._seen:
+            rate, at = self._seen.pop(publisher)
+            self._seen[publisher] = (rate * _kept(now - at), now)
+
     def idle(self, now: float) -> bool:
         """Whether no publisher has sent anything for so long that nobody need look."""
         self._forget(now)

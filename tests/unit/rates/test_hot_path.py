@@ -10,11 +10,12 @@ import pytest
 
 from penstock.content.message import Identity, make_message
 from penstock.kernel.packet import Lane
+from penstock.overlay.broker import Groups
 from penstock.overlay.packets import Publish
 from penstock.overlay.spanning_tree import Hop
-from penstock.rates.broker_service import RatesBroker
 from penstock.rates.config import RatesConfig
 from penstock.rates.home import Home
+from penstock.rates.own_links import OwnLinks
 from penstock.rates.rate_table import RateTable
 from penstock.rates.sharing import Copy
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
@@ -88,13 +89,13 @@ def test_where_much_passes_and_no_link_is_busy_copies_are_not_noted_until_one_is
         fault=(narrowed,),
     )
     noted: list[float] = []
-    copied = RatesBroker._copied
+    copied = OwnLinks.copied
 
-    def counted(broker: RatesBroker, *args: Any) -> None:
+    def counted(links: OwnLinks, *args: Any) -> Groups:
         noted.append(args[-1])
-        copied(broker, *args)
+        return copied(links, *args)
 
-    monkeypatch.setattr(RatesBroker, "_copied", counted)
+    monkeypatch.setattr(OwnLinks, "copied", counted)
     result = simulate(scenario, 1)
     assert not result.problems
     assert sum(1.5 <= at < 3.0 for at in noted) < 0.2 * 1.5 * 3_000
