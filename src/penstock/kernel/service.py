@@ -297,6 +297,7 @@ class HasLastWords(Protocol):
 class ServesSubscriptions(Protocol):
     """A client's machine that serves subscriptions with more than best effort.
 
+    With `lets_thin = True` its subscriptions may be thinned for slow readers, as those that nobody serves.
     It gets messages without the envelope of any service, unless it has `opens_envelopes = True`: then as they came, and
     what services send each other too.
     """

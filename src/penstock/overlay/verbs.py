@@ -160,7 +160,9 @@ class Verbs:
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application has taken the messages of a subscription lately."""
         server = self._serving.get(number)
-        watchers: list[Any] = self._watchers if server is None else [server] if can(server, WatchesReaders) else []
+        watchers: list[Any] = [server] if server is not None and can(server, WatchesReaders) else []
+        if server is None or getattr(server, "lets_thin", False):
+            watchers += self._watchers
         effects = [effect for watcher in watchers for effect in watcher.read(number, reading, now=now)]
         return self._node.route(effects) if effects else []
 

@@ -84,6 +84,7 @@ class RatesBroker:
         self._routing = context.below(Routing)
         self._broker = context.below(Broker)
         self._links = context.links
+        self._node = context.node
         self._timers = context.timers
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from penstock.content.envelope import FLAG
+from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
@@ -105,7 +105,7 @@ class EdgeService:
         self, link: Link, numbers: tuple[int, ...], message: Message, lane: Lane, now: float
     ) -> tuple[int, ...]:
         """Those of a client's subscriptions that get this message now."""
-        if not regulated(message, lane):
+        if not regulated(message, lane) or message.attributes.get(FLAG, DATA) != DATA:
             return numbers
         getting = []
         for number in numbers:

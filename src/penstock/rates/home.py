@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from penstock.content.envelope import CONTROL_MARK, DATA, FLAG
+from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.rate_table import RateTable
-from penstock.rates.regulated import LANES
+from penstock.rates.regulated import LANES, publisher_of
 from penstock.rates.sharing import HEAD_BYTES, Copy, Sharing, Way
 from penstock.rates.slow_start import SlowStart
 from penstock.rates.withheld import WithheldBooks
@@ -41,7 +41,7 @@ class Home:
 
     def admit(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], way: Way, now: float) -> list[Copy]:
         """A client's message: what leaves now, of it and of what waited."""
-        self._names.setdefault(client, copy.message.identity.publisher.removeprefix(CONTROL_MARK))
+        self._names.setdefault(client, publisher_of(copy.message))
         self._expire(now)
         begun = self._begun(client, copy, exits, way, now) if self._config.slow_start else [copy]
         return self._shared(client, begun, way, now)

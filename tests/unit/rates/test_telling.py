@@ -65,7 +65,7 @@ def run(scenario: Scenario) -> Told:
     return told
 
 
-@pytest.mark.parametrize("transport", [False])
+@pytest.mark.parametrize("transport", [False, True])
 def test_the_publisher_and_who_is_behind_the_link_are_told_of_everything_and_nobody_else(transport: bool) -> None:
     told = run(line(narrow_bits=100_000.0, transport=transport))
     withheld = told.thinned["writer", 2, 2]
