@@ -50,6 +50,7 @@ from penstock.pricing.packets import (
 from penstock.rates.packets import VERSION_MAX, LinkRate, RateHeard, ReaderRate
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
+from penstock.tracing.packets import ONE_IN_MAX, SECONDS_MAX, TraceOrder, TraceRequest, TraceState
 from penstock.transport.broker_service import Unused, UnusedRequest
 from retrieval_packets import retrieval_packets
 from stream_packets import stream_packets
@@ -137,6 +138,11 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     LinkRate: st.builds(LinkRate, brokers, counts, brokers, st.integers(0, VERSION_MAX - 1), st.floats(1e-3, 1e15)),
     RateHeard: st.builds(RateHeard, brokers, brokers, st.integers(0, VERSION_MAX - 1), brokers),
     ReaderRate: st.builds(ReaderRate, counts, st.floats(0.0, 1e15), st.booleans()),
+    TraceOrder: st.builds(TraceOrder, counts, counts, st.integers(0, SECONDS_MAX * 1_000), st.integers(1, ONE_IN_MAX)),
+    TraceRequest: st.builds(
+        TraceRequest, counts, st.booleans(), st.integers(0, SECONDS_MAX), st.integers(0, ONE_IN_MAX)
+    ),
+    TraceState: st.builds(TraceState, counts, counts, counts, counts),
     ClassesRequest: st.builds(ClassesRequest),
     PricedClasses: st.builds(PricedClasses, st.lists(texts, max_size=3).map(tuple), st.integers(1, 1 << 20)),
     PricedPublish: st.builds(PricedPublish, counts, messages),
