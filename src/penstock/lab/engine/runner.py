@@ -60,8 +60,7 @@ def run_experiments(
         spark=spark if scale == "paper" else None,
         progress=progress,
     )
-    session = spark()
-    views = _Views(session, folders)
+    views = _Views(spark, folders)
     results = []
     for number, experiment in enumerate(chosen):
         progress(f"measuring {experiment.name}", number / len(chosen))
@@ -109,21 +108,20 @@ def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mappi
 
 
 class _Views:
-    """The runs of all experiments, each opened once."""
+    """The runs of all experiments, each opened once. Spark is asked for with the first of them."""
 
-    def __init__(self, session: SparkSession, folders: Mapping[Key, Path]) -> None:
-        from penstock.lab.engine.view import View
-
-        self._make = View
-        self._session = session
+    def __init__(self, spark: Callable[[], SparkSession], folders: Mapping[Key, Path]) -> None:
+        self._spark = spark
         self._folders = folders
         self._open: dict[Key, View] = {}
 
     def of(self, plan: Plan, seed: int) -> View:
         """The view of one run."""
+        from penstock.lab.engine.view import View
+
         key = _key(plan, seed)
         if key not in self._open:
-            self._open[key] = self._make(self._session, self._folders[key], plan.scenario)
+            self._open[key] = View(self._spark(), self._folders[key], plan.scenario)
         return self._open[key]
 
     def close(self) -> None:
