@@ -1,7 +1,10 @@
-"""How fast is the data source for Spark, and beside what? Run: `python bench/spark_source.py [--quick] [--json FILE]`.
+"""How fast is the data source for Spark, and beside what?
+
+    python bench/spark_source.py [--quick] [--cluster] [--json FILE]
 
 A broker in a process of its own stores a stream of 400,000 messages, of 128 bytes with their attributes; `--quick`
-takes a tenth. Then Spark, on two cores of the same machine, reads and writes:
+takes a tenth. Then Spark, on two cores of the same machine, reads and writes; with `--cluster` a standalone cluster of
+two workers with a core each, on the same machine:
 
     typed    three attributes as typed columns, and the body
     all      the columns without a schema: key, body, offset, time, and a map of all attributes
@@ -28,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 import penstock
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.session import spark_session, stop_session
 from penstock.pipeline.source import PenstockSource, register
 from penstock.pipeline.source.columns import default_schema
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from spark_cluster import standalone_cluster  # the cluster of the tests
 
 ROWS = 400_000
 TURNS = 3
@@ -158,19 +164,27 @@ def trigger_seconds(spark: SparkSession, url: str, orders: penstock.BlockingStre
         time.sleep(max(0.0, 1.0 - (time.perf_counter() - began)))
     query.stop()
     batches = [progress.batchDuration for progress in query.recentProgress if progress.numInputRows]
+    print(f"{len(batches)} batches, of {min(batches, default=0)} to {max(batches, default=0)} ms")
     return statistics.median(batches[1:]) / 1_000 if len(batches) > 1 else float("nan")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
+    parser.add_argument("--cluster", action="store_true", help="a standalone cluster instead of this process's Spark")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     arguments = parser.parse_args()
     rows = ROWS // 10 if arguments.quick else ROWS
-    spark = spark_session("local[2]")
-    register(spark)
-    with tempfile.TemporaryDirectory() as folder, a_broker(Path(folder) / "data") as (url, broker):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        a_broker(Path(folder) / "data") as (url, broker),
+        standalone_cluster(Path(folder)) if arguments.cluster else nullcontext("local[2]") as master,
+    ):
+        spark = spark_session(master)
+        register(spark)
         found = measured(spark, url, broker, Path(folder), rows)
+        stop_session()
+    print(f"load {os.getloadavg()[0]:.1f}, {rows:,} rows, {master.partition(':')[0]}")
     for name, number in found.items():
         print(f"{name:45} {number:12,.2f}")
     if arguments.json:

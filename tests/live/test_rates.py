@@ -6,11 +6,8 @@ import pytest
 
 import penstock
 from live_help import a_network, dropped, run, until, url
-from penstock.overlay.assembly import NodeConfig
 from penstock.rates.broker_service import RatesBroker
-from penstock.rates.config import RatesConfig
 
-NODE = NodeConfig(services={"rates": RatesConfig(enabled=True)})
 BODY = bytes(400)
 RATE_BITS = 300_000.0
 MESSAGES = 600
@@ -21,7 +18,7 @@ def test_a_narrow_link_thins_what_crosses_it_and_who_is_before_it_gets_all(kind:
     async def beside() -> None:
         links = {("a", "b"): {"kind": kind}, ("b", "c"): {"kind": kind, "rate_bits_per_s": RATE_BITS}}
         async with (
-            a_network(("a", "b", "c"), links=links, node=NODE) as brokers,
+            a_network(("a", "b", "c"), links=links) as brokers,
             penstock.connect(url(brokers["a"]), name="writer") as writer,
             penstock.connect(url(brokers["b"]), name="near") as near,
             penstock.connect(url(brokers["c"]), name="far") as far,

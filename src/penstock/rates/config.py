@@ -12,7 +12,7 @@ from penstock.kernel.choices import check_choices
 class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a broker shares its links, and holds its own clients to the shares of all links."""
 
-    enabled: bool = False
+    enabled: bool = True
     interval: float = 0.05  # between two looks at a link, and as long as three packets take on it
     response: float = 0.2  # the least time that a change of rate is given to show
     announce_every: float = 0.2  # a link's rate is told so often at most, unless it falls
@@ -35,7 +35,7 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class RatesClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a client says of its readers."""
 
-    enabled: bool = False  # say so when an application reads slowly
+    enabled: bool = True  # say so when an application reads slowly
     keep: Literal["oldest", "newest"] = "oldest"  # which messages a slow reader gets
 
     def __post_init__(self) -> None:

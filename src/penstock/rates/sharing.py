@@ -145,6 +145,10 @@ class Sharing:
             leaving += self._try_or_wait(client, _Job(copy.message, copy.lane, plan, now + self._wait), now)
         return leaving
 
+    def limits(self, destinations: tuple[BrokerId, ...], way: Way) -> bool:
+        """Whether any of these brokers is behind a limited link."""
+        return bool(self._split(destinations, way)[1])
+
     def serve(self, client: Link, now: float) -> list[Copy]:
         """What may leave now of what waits; each line has its turn."""
         owner = self._clients.get(client)

@@ -14,6 +14,7 @@ class RatedLink(Struct, frozen=True):
     other: float
     backlog: float  # seconds
     publishers: int
+    policed: int  # messages dropped because their publisher was over its rate for long
 
 
 class WithheldReport(Struct, frozen=True):

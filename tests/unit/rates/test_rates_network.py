@@ -58,7 +58,7 @@ def network(narrow_bits: float, kind: str = "datagram", rate: float = 60.0, **ra
     return Scenario(
         name="narrow",
         duration=8.0,
-        services={"rates": RatesConfig(enabled=True, **rates)},  # type: ignore[arg-type]  # a setting by name
+        services={"rates": RatesConfig(**rates)},  # type: ignore[arg-type]  # a setting by name
         broker=tuple(BrokerSpec(name=name) for name in "abc"),
         link=(
             LinkSpec(between=("a", "b"), rate_bits_per_s=1e7, **link),  # type: ignore[arg-type]  # as above
@@ -103,8 +103,7 @@ def test_its_parts_can_be_switched_off(rates: dict[str, object]) -> None:
 
 
 def test_switched_off_it_does_nothing() -> None:
-    scenario = msgspec.structs.replace(network(200_000.0), services={})
-    notes = run(scenario)
+    notes = run(network(200_000.0, enabled=False))
     assert notes.lost > 0.2 * notes.published
     assert (notes.rated, notes.withheld) == (0, 0)
 

@@ -89,6 +89,11 @@ class HomeLink:
         """Return as soon as the link is up, and the broker has said what is priced."""
         await self._up.wait()
 
+    @property
+    def home_broker(self) -> str:
+        """The name of the broker that we are connected to; empty while there is none."""
+        return self.port.peer if self.port is not None else ""
+
     async def close(self) -> None:
         """Dial no more, drain, close the connection."""
         for task in self.tasks:
@@ -205,6 +210,8 @@ class HomeLink:
         if self._outbox:
             messages, self._outbox, self.outbox_bytes = self._outbox, [], 0
             began, self._began = self._began, []
+            if len(began) != len(messages):  # a trace began, or ended, between them
+                began = []
             self.host.apply(self.verbs.publish(messages, now=self.host.now(), began=began))
 
     async def let_out(self) -> None:

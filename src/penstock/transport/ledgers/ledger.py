@@ -180,14 +180,15 @@ def _characters(values: Sequence[Value | None]) -> int:
 
 
 def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], PackedNumbers]:
-    codes: list[Code] = ledger_codes(kind, values).tolist()
-    if text:
-        known = {
-            value: value if isinstance(value, str) and len(value) <= TEXT_MAX else code
-            for value, code in dict(zip(values, codes, strict=True)).items()
-        }
+    if kind != STRING:
+        codes: list[Code] = ledger_codes(kind, values).tolist()
+    else:  # each string once: most come often
+        each = list(dict.fromkeys(values))
+        known: dict[Value | None, Code] = dict(zip(each, ledger_codes(kind, each).tolist(), strict=True))
+        if text:
+            known |= {value: value for value in each if isinstance(value, str) and len(value) <= TEXT_MAX}
         codes = [known[value] for value in values]
-    table = list(dict.fromkeys(codes))
+    table = dict.fromkeys(codes)
     if text or len(table) <= len(codes) * _TABLE_SHARE:
         places = {code: at for at, code in enumerate(table)}
         return tuple(table), pack_numbers(np.array([places[code] for code in codes]))

@@ -44,6 +44,7 @@ SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
+_NOTHING: list[TransportEffect] = []
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
 
 
@@ -53,8 +54,8 @@ class PublishedRing:
     def __init__(self, kept: int, bytes_max: int) -> None:
         self._kept = kept
         self._bytes_max = bytes_max
-        self._bytes = 0
         self.kept_bytes = 0  # of all that was ever kept
+        self._gone_bytes = 0  # and is no longer
         self.oldest = 1  # number of the first that is still here
         self._messages: dict[int, tuple[Message, float]] = {}
 
@@ -62,16 +63,16 @@ class PublishedRing:
         """One more, of the next number; the oldest goes."""
         messages = self._messages
         messages[number] = (message, departure)
-        self._bytes += message.size_bytes
-        self.kept_bytes += message.size_bytes
-        while len(messages) > self._kept or (self._bytes > self._bytes_max and len(messages) > 1):
-            self._bytes -= messages.pop(self.oldest)[0].size_bytes
+        self.kept_bytes = kept_bytes = self.kept_bytes + message.size_bytes
+        while len(messages) > self._kept or (kept_bytes - self._gone_bytes > self._bytes_max and len(messages) > 1):
+            self._gone_bytes += messages.pop(self.oldest)[0].size_bytes
             self.oldest += 1
 
     @property
     def full(self) -> bool:
         """Whether the next message may push the oldest out."""
-        return len(self._messages) >= self._kept or self._bytes > self._bytes_max - self._bytes_max // 4
+        kept_bytes = self.kept_bytes - self._gone_bytes
+        return len(self._messages) >= self._kept or kept_bytes > self._bytes_max - self._bytes_max // 4
 
     def all_left_before(self, time: float) -> bool:
         """Whether those that are gone left before this time: the oldest that is still here did."""
@@ -106,6 +107,7 @@ class LedgerPublisher:
         self._final = False  # it was told that this life ends
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
+        self._untold_max = UNTOLD_MAX  # messages after which a ledger is due
         self._asks = self._fills = 0  # requests since the last ledger, and those for fills among them
         self._untold_since = 0.0
         self._left_at = -inf  # the last message
@@ -113,10 +115,7 @@ class LedgerPublisher:
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
         self._asked_at = self._urgent_at = -inf
         self._told_at = -inf
-        self._beat_at, self._beat_after = (
-            inf,
-            0.0,
-        )  # the next ledger of a silence, and the time from it to the one after
+        self._beat_at, self._beat_after = inf, 0.0  # the next ledger of a silence, and from it to the one after
         self._armed_for = inf
         self._texts: dict[str, float] = {}  # columns, and when their texts were asked for
 
@@ -158,11 +157,11 @@ class LedgerPublisher:
             self._untold_since = now
         if self._armed_for - now > SILENCE_FIRST_MIN:
             self._arm(now + SILENCE_FIRST_MIN)
-        if untold >= UNTOLD_MAX_ASKED and untold >= self._untold_limits(now)[0]:
+        if untold >= self._untold_max:
             return wrapped, self._tell(now)
         if self.ring.oldest > self._told and self.ring.full:  # what leaves the ring untold cannot be told any more
             return wrapped, self._tell(now)
-        return wrapped, []
+        return wrapped, _NOTHING
 
     def asked(self, texts: tuple[str, ...], now: float, *, fills: bool) -> None:
         """Somebody asked for something: for a while more is told, and the texts of these columns too.
@@ -172,6 +171,7 @@ class LedgerPublisher:
         self._asks += 1
         if self._asks >= ASKED_MANY:
             self._asked_at = now
+            self._untold_max = UNTOLD_MAX_ASKED
             if self._asks >= URGENT_RATE * (now - self._told_at):
                 self._urgent_at = now
         self._fills += fills
@@ -201,7 +201,7 @@ class LedgerPublisher:
         if self._beat_at == inf:
             due = self._left_at + quiet
             if self.number > self._told:
-                due = min(due, self._untold_since + self._untold_limits(now)[1])
+                due = min(due, self._untold_since + self._untold_for(now))
         else:
             due = self._beat_at
         if now < due <= now + SILENCE_MAX:
@@ -215,10 +215,10 @@ class LedgerPublisher:
         self._arm(self._beat_at if self._beat_at < inf else now + SILENCE_FIRST_MIN)
         return effects
 
-    def _untold_limits(self, now: float) -> tuple[int, float]:
+    def _untold_for(self, now: float) -> float:
         if self._urgent(now):
-            return UNTOLD_MAX_ASKED, UNTOLD_FOR_URGENT
-        return (UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED) if self._asked_lately(now) else (UNTOLD_MAX, UNTOLD_FOR)
+            return UNTOLD_FOR_URGENT
+        return UNTOLD_FOR_ASKED if self._asked_lately(now) else UNTOLD_FOR
 
     def _urgent(self, now: float) -> bool:
         return 0.0 <= now - self._urgent_at < URGENT_LATELY
@@ -230,6 +230,7 @@ class LedgerPublisher:
         """A ledger of what none told of; an empty one if there is nothing."""
         first, lately = self._told + 1, self._asked_lately(now)
         self._asks, self._told_at = 0, now
+        self._untold_max = UNTOLD_MAX_ASKED if lately else UNTOLD_MAX
         if self.number > self._told:
             self._ends.append(self._told)
             if self._fills > FILLS_PER_SPAN:

@@ -86,7 +86,6 @@ class LedgerScheme:
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
         self._sessions = SessionTable(config)
-        self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
         self._dropped_late = self._duplicates_before = self._unrevealed_before = self._broken_off_before = 0
@@ -113,7 +112,6 @@ class LedgerScheme:
         return self._changed()
 
     def _changed(self) -> list[TransportEffect]:
-        self._splits.clear()
         self._detection.subscriptions_changed(ordered=self._subscriptions.ordered_any)
         recovers = self._interest.recover_any
         if recovers and self._ledgers_number is None:
@@ -144,10 +142,10 @@ class LedgerScheme:
             session.observe((now - reference.arrival) - (head.departure - reference.departure))
         window = session.window
         late = number <= window.top
-        if late and window.has(number):
-            session.duplicates += 1
-            return effects
         if late:
+            if window.has(number):
+                session.duplicates += 1
+                return effects
             missed = self._recovery.settled(session, number)
             if missed is not None:
                 self._recovery.lateness.came(now - missed.came_at)
@@ -170,7 +168,8 @@ class LedgerScheme:
         if self._config.congestion:
             lost = session.overtaken(number, found)
             effects += self._feedback.arrived(session, head, message, wanted, lost, now=now)
-        return effects + self._deliver(session, number, message, wanted, late, now)
+        delivered = self._deliver(session, number, message, wanted, late, now)
+        return effects + delivered if effects else delivered
 
     def _deliver(
         self,
@@ -184,20 +183,16 @@ class LedgerScheme:
         repaired: bool = False,
     ) -> list[TransportEffect]:
         """To those who want no order at once, to the others in their turn."""
-        split = self._splits.get(wanted)
-        if split is None:
-            if len(self._splits) > 1_000:
-                self._splits.clear()
-            split = self._splits[wanted] = self._subscriptions.split(wanted)
-        ordered, unordered = split
+        ordered, unordered = self._subscriptions.split(wanted)
         session.delivered += 1
+        order = session.order
         effects: list[TransportEffect] = []
         if unordered:
             effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired), late)
         if ordered:
-            order = session.order
             if order.in_order(number):
-                return effects + self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), False)
+                effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), False)
+                return effects
             if order.late(number):
                 session.late += 1
                 if self._config.late == "drop" and not repaired:
@@ -206,7 +201,7 @@ class LedgerScheme:
                     effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), True)
             else:
                 order.put(number, HeldDelivery(message, ordered, repaired), now)
-        if len(session.order):
+        if len(order):
             effects += self._release(session, now)
         return effects
 
