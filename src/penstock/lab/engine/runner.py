@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 Key = tuple[str, Path, int]  # simulator, where the run belongs, seed
+NO_TRANSPORT = "only settings of the transport are replaced, and there is none in it"
 CODE_OF = {"store and forward": "lab/baselines"}  # the package that makes such runs, beside what decides in every run
 
 
@@ -71,7 +72,8 @@ def run_experiments(
         }
         found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
         option = " --live" if live else " --product" if product else ""
-        results.append(replace(found, command=f"{found.command}{option}", product=product))
+        why = no_product(experiment, scale)
+        results.append(replace(found, command=f"{found.command}{option}", product=product, no_product=why))
         done(results[-1])
     views.close()
     progress("done", 1.0)
@@ -100,7 +102,7 @@ def no_product(experiment: Experiment, scale: Scale) -> str:
     if experiment.product:
         return experiment.product
     plans = experiment.plans_of(scale, 1).values()
-    return "" if any(has_transport(plan.scenario) for plan in plans) else "there is no transport in it"
+    return "" if any(has_transport(plan.scenario) for plan in plans) else NO_TRANSPORT
 
 
 def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
