@@ -12,7 +12,7 @@ from penstock.lab.engine.estimate import estimates
 from penstock.lab.engine.experiment import Criterion, Experiment, Plan
 from penstock.lab.engine.kept_results import KeptResult, keep_file, keep_lines, read_results
 from penstock.lab.engine.registry import families, find
-from penstock.lab.engine.runner import no_product, planned
+from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
 from penstock.lab.engine.simulated_runs import simulate_run
 from penstock.lab.pages.summary import BEGIN, END, summary, with_summary
 from penstock.scenario.spec import BrokerSpec, Scenario
@@ -58,6 +58,10 @@ def test_a_row_has_the_range_over_seeds_the_bound_the_verdict_and_the_product(tm
         "| `example` | delay \\| s | 1 | 2 (1 to 3) | 1 to 2 | holds | 1.5 | 2 | 2026-03-04 |",
         "No result is kept of `other`.",
     ]
+
+
+def test_a_dash_stands_where_the_product_has_no_part(tmp_path):
+    assert "| holds | - |" in rows(kept(tmp_path, line(no_product="a formula")))[0]
 
 
 def test_what_is_missed_is_marked_and_an_illustration_counts_for_nothing(tmp_path):
@@ -118,7 +122,7 @@ def test_with_the_products_settings_only_runs_with_a_transport_change():
 
 
 def test_where_the_product_has_no_part_it_is_said():
-    assert no_product(find("tcp-response-curves"), "smoke") == "there is no transport in it"
+    assert no_product(find("tcp-response-curves"), "smoke") == NO_TRANSPORT
     assert not no_product(find("cacc-variable-load"), "smoke")
 
 

@@ -169,6 +169,7 @@ class Result:
     figures: tuple[Figure, ...]
     command: str
     product: bool = False  # with the product's own settings in the place of the paper's
+    no_product: str = ""  # why there can be no such run
     took: Mapping[str, float] = field(default_factory=dict)  # seconds that the runs of a scenario took, by its name
 
     def holds(self) -> bool:
@@ -182,6 +183,7 @@ class Result:
             "scale": self.scale,
             "seeds": list(self.seeds),
             "settings": "product" if self.product else "paper",
+            "no_product": self.no_product,
             "date": datetime.now(UTC).date().isoformat(),
             "code": code_hash(),
             "environment": environment(),

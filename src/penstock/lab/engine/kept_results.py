@@ -49,6 +49,7 @@ class KeptResult(Struct, frozen=True, kw_only=True):
     code: str = UNKNOWN
     environment: str = UNKNOWN
     took: dict[str, float] = {}  # seconds that the runs of a scenario took, by its name
+    no_product: str = ""  # why it says nothing of the product's settings
     product_seeds: tuple[int, ...] = ()
     product_date: str = ""
     product_code: str = ""

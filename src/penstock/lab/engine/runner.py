@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 Key = tuple[str, Path, int]  # simulator, where the run belongs, seed
+NO_TRANSPORT = "only settings of the transport are replaced, and there is none in it"
 CODE_OF = {"store and forward": "lab/baselines"}  # the package that makes such runs, beside what decides in every run
 
 
@@ -60,8 +61,7 @@ def run_experiments(
         spark=spark if scale == "paper" else None,
         progress=progress,
     )
-    session = spark()
-    views = _Views(session, folders)
+    views = _Views(spark, folders)
     results = []
     for number, experiment in enumerate(chosen):
         progress(f"measuring {experiment.name}", number / len(chosen))
@@ -72,7 +72,8 @@ def run_experiments(
         }
         found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
         option = " --live" if live else " --product" if product else ""
-        results.append(replace(found, command=f"{found.command}{option}", product=product))
+        why = no_product(experiment, scale)
+        results.append(replace(found, command=f"{found.command}{option}", product=product, no_product=why))
         done(results[-1])
     views.close()
     progress("done", 1.0)
@@ -101,7 +102,7 @@ def no_product(experiment: Experiment, scale: Scale) -> str:
     if experiment.product:
         return experiment.product
     plans = experiment.plans_of(scale, 1).values()
-    return "" if any(has_transport(plan.scenario) for plan in plans) else "there is no transport in it"
+    return "" if any(has_transport(plan.scenario) for plan in plans) else NO_TRANSPORT
 
 
 def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
@@ -109,21 +110,20 @@ def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mappi
 
 
 class _Views:
-    """The runs of all experiments, each opened once."""
+    """The runs of all experiments, each opened once. Spark is asked for with the first of them."""
 
-    def __init__(self, session: SparkSession, folders: Mapping[Key, Path]) -> None:
-        from penstock.lab.engine.view import View
-
-        self._make = View
-        self._session = session
+    def __init__(self, spark: Callable[[], SparkSession], folders: Mapping[Key, Path]) -> None:
+        self._spark = spark
         self._folders = folders
         self._open: dict[Key, View] = {}
 
     def of(self, plan: Plan, seed: int) -> View:
         """The view of one run."""
+        from penstock.lab.engine.view import View
+
         key = _key(plan, seed)
         if key not in self._open:
-            self._open[key] = self._make(self._session, self._folders[key], plan.scenario)
+            self._open[key] = View(self._spark(), self._folders[key], plan.scenario)
         return self._open[key]
 
     def close(self) -> None:

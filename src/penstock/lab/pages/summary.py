@@ -118,7 +118,7 @@ def _verdict(one: KeptCriterion) -> str:
 def _product(result: KeptResult, one: KeptCriterion) -> str:
     if one.product is not None:
         return shown(one.product)
-    return "-" if result.product_seeds else ""
+    return "-" if result.product_seeds or result.no_product else ""
 
 
 def _cell(text: str) -> str:

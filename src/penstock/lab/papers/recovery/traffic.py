@@ -243,14 +243,13 @@ def _draw_caches(views: Views) -> Sequence[Figure]:
 
 
 def _of_traffic(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
-    scales: tuple[Scale, ...] = ("paper", "smoke") if brokers == 12 else PAPER
     name = named(brokers, publishers)
     requests, repairs = {
         12: (("more than 90 %", 0.85), ("more than 80 %", 0.75)),
         46: (("80 %", 0.75), ("70 %", 0.65)),
     }[brokers]
     return (
-        Criterion(name=f"{name}: requests that are no duplicates", paper=requests[0], low=requests[1], scales=scales),
+        Criterion(name=f"{name}: requests that are no duplicates", paper=requests[0], low=requests[1], scales=PAPER),
         Criterion(name=f"{name}: repairs that are no duplicates", paper=repairs[0], low=repairs[1], scales=PAPER),
         Criterion(
             name=f"{name}: requests over repairs, least of all windows",
@@ -259,7 +258,7 @@ def _of_traffic(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
             scales=PAPER,
         ),
         Criterion(
-            name=f"{name}: requests and repairs over publications", paper="insignificant", high=0.2, scales=scales
+            name=f"{name}: requests and repairs over publications", paper="insignificant", high=0.2, scales=PAPER
         ),
         Criterion(
             name=f"{name}: share of messages that anybody lost",
