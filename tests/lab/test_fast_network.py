@@ -16,13 +16,13 @@ from penstock.lab.fast.fast_network import FastNetwork
 from penstock.lab.fast.news_workload import NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.lab.fast.topology import diameter, power_law_network
-from penstock.retrieval.interest import LOCAL, LooseInterest, PublishedItem, oldest_upload
+from penstock.retrieval.interest import EVERYTHING, LOCAL, LooseInterest, PublishedItem, oldest_upload
 from penstock.retrieval.mediation import MediationRouter
 
 SMALL = {
     "routers": 12,
     "units": 30,
-    "interests": 600,
+    "interests": 900,
     "publications": 300,
     "events": 4,
     "topics": 2,
@@ -33,7 +33,7 @@ SMALL = {
 }
 SETTINGS = {
     "default": {},
-    "evenly": {"batched": False, "counts_refreshed": True},
+    "other readings": {"batched": False, "counts_refreshed": False, "drawn": "by volume"},
     "delayed push": {"dissemination": "delayed push"},
     "random locality": {"locality": "random", "selectivity": 8.0},
     "en route": {"en_route": True, "locality": "random", "cache_size": 6},
@@ -157,6 +157,9 @@ class PlainOutlet:
 
     def overload(self, interest, came_from):
         self.network.send("overload", self.router, came_from, (interest,))
+
+    def room(self, interface):
+        return EVERYTHING
 
     def answer(self, interface, interest, publication, pending):
         self.network.counts["publication"] += 1

@@ -21,7 +21,15 @@ from penstock.lab.fast.news_outcome import NewsTally
 from penstock.lab.fast.news_workload import NewsRequest, NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.retrieval.forwarding import FifoQueue, ForwardingQueue, ScoreQueue, score
-from penstock.retrieval.interest import LOCAL, InterestId, LooseInterest, PublicationId, PublishedItem, oldest_upload
+from penstock.retrieval.interest import (
+    EVERYTHING,
+    LOCAL,
+    InterestId,
+    LooseInterest,
+    PublicationId,
+    PublishedItem,
+    oldest_upload,
+)
 from penstock.retrieval.life_cycle import Table
 from penstock.retrieval.mediation import MediationRouter
 
@@ -50,6 +58,9 @@ class FastOutlet:
 
     def proceed_at(self, interest: InterestId, at: float) -> None:
         self._network.proceed_at(round(at * TICKS), self._router, interest)
+
+    def room(self, interface: int) -> int:
+        return EVERYTHING
 
     def answer(self, interface: int, interest: InterestId, publication: PublishedItem, pending: bool) -> None:
         network = self._network

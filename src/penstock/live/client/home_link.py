@@ -37,6 +37,7 @@ log = logging.getLogger("penstock.client")
 HOME = 0  # the number of the link
 SECRET_BYTES = 16
 CHECK_INTERVAL = 1.0  # seconds between two looks at the connection
+OUTBOX_BYTES = 1 << 16  # published in one turn of the loop
 CLOSE_WITHIN = 3.0  # seconds for the connection to close
 DRAIN_WITHIN = 5.0  # seconds for what was published to leave before that
 LAST_WORDS_AGAIN = (0.05, 0.15)  # seconds before each further copy of what services say last: datagrams may be lost
@@ -168,6 +169,7 @@ class HomeLink:
     def received(self, connection: Connection, packets: list[Packet]) -> None:
         if self.port is not None and self.port.connection is connection:
             self.host.receive(HOME, packets)
+            self._writable.set()  # there may be credit
             if self._pricing.knows_classes:
                 self._up.set()
 
@@ -201,6 +203,10 @@ class HomeLink:
         carrier = self.verbs.carrier(None, message) if content else self._carrier
         return carrier is not None and carrier.may_wait()
 
+    def must_wait(self) -> bool:
+        """Whether whoever publishes is to wait: the socket is full, or the broker holds us."""
+        return self.outbox_bytes > OUTBOX_BYTES or self.node.egress.waits_for_room(HOME) or self.node.is_held(HOME)
+
     def put(self, message: Message, began: Sequence[float]) -> None:
         """Gather a message for the end of this turn; `began` says when it was published, or nothing."""
         self._outbox.append(message)
@@ -221,13 +227,13 @@ class HomeLink:
     async def let_out(self) -> None:
         """Write what was published and give the loop its turn, until nothing waits for the socket any more.
 
-        A lane that the broker holds is not waited for: the others go on.
+        A lane that the broker holds is waited for if we asked for it (`when_full="wait"`); else the others go on.
         """
         self.post()
         self.host.flush()
         await asyncio.sleep(0)
         while (port := self.port) is not None:
-            if port.connection.paused:
+            if port.connection.paused or self.node.is_held(HOME):
                 self._writable.clear()
                 await self._writable.wait()
             elif self.node.egress.waits_for_room(HOME):

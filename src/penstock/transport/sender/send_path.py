@@ -66,7 +66,8 @@ class SendPath:
         self._uneven = 0.0
         self._feedbacks_reported = 0
         self._followed: dict[str, float] = {}  # receivers, and since when
-        if config.congestion:
+        self._limits = config.congestion
+        if self._limits:
             outgoing.admit_by(self._admit)
 
     @property
@@ -79,7 +80,7 @@ class SendPath:
     ) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         began = now if began is None else began
-        if not self._rate_limiter and not self._rate_limiter.waiting:
+        if not self._limits or not (self._rate_limiter or self._rate_limiter.waiting):
             effects = self._leave(message, (), now, began)
             if ticket is not None:
                 effects.append(Done(ticket, Accepted()))
@@ -181,7 +182,8 @@ class SendPath:
                 flow.count = _next_place(flow)
         else:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
-        self._rate_limiter.recent.append(message)
+        if self._limits:
+            self._rate_limiter.recent.append(message)
         effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
         effects.append(BearerPublish(wrapped))
         return effects + after if after else effects
