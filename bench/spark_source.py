@@ -13,8 +13,8 @@ two workers with a core each, on the same machine:
     parquet  the same rows, from Parquet files and to them
     trigger  a query that goes on, while 1,000 messages a second are published: how long a batch takes
 
-Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's,
-which a busy machine changes little.
+Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's.
+With Spark the same of all processes together, which a busy machine changes little: two quiet cores do up to twice that.
 
 Each read goes to Spark's `noop` sink, so nothing but the source is measured; the first turn warms Java and the workers
 up and does not count, and the median of three counts. Rows are those that are stored, also where few match.
@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +73,40 @@ def messages(first: int, count: int) -> list[tuple[dict[str, Any], bytes, str, s
     ]
 
 
-def timed(work: Callable[[], object], rows: int) -> float:
-    """Rows per second, the median of some turns after one that does not count."""
-    seconds = []
+def timed(work: Callable[[], object], rows: int, name: str) -> dict[str, float]:
+    """Rows per second, and per second of all processors, the median of some turns after one that does not count."""
+    seconds, used = [], []
     for _ in range(TURNS + 1):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), tree_seconds()
         work()
         seconds.append(time.perf_counter() - began)
-    return rows / statistics.median(seconds[1:])
+        used.append(tree_seconds() - before)
+    name = f"{name}, rows"
+    return {
+        f"{name}/s": rows / statistics.median(seconds[1:]),
+        f"{name} per processor second of all": rows / max(0.01, statistics.median(used[1:])),
+    }
 
 
 def processor_seconds(process: int) -> float:
     """Used by another process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_seconds() -> float:
+    """Processor time of this process and all that it started: Java, Python's workers, the broker, a cluster."""
+    parents: dict[int, tuple[int, float]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with suppress(OSError):
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                ticks = sum(int(field) for field in fields[11:15])  # its own, and of children that have ended
+                parents[int(path.name)] = int(fields[1]), ticks / os.sysconf("SC_CLK_TCK")
+    ours = {os.getpid()}
+    while more := {number for number, (parent, _) in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(parents[number][1] for number in ours if number in parents)
 
 
 def reader_alone(url: str, broker: int, rows: int) -> dict[str, float]:
@@ -139,17 +159,17 @@ def measured(spark: SparkSession, url: str, broker: int, folder: Path, rows: int
         typed = table(spark, url).schema(SCHEMA).load()
         typed.write.mode("overwrite").parquet(str(folder / "orders"))
         few = table(spark, url, where=FEW).schema(SCHEMA).load()
-        found["typed, rows/s"] = timed(lambda: read_all(typed), rows)
-        found["all, rows/s"] = timed(lambda: read_all(table(spark, url).load()), rows)
-        found["where, rows/s looked at"] = timed(lambda: read_all(few), rows)
+        found |= timed(lambda: read_all(typed), rows, "typed")
+        found |= timed(lambda: read_all(table(spark, url).load()), rows, "all")
+        found |= timed(lambda: read_all(few), rows, "where")
         stored = spark.read.parquet(str(folder / "orders"))
-        found["parquet, rows/s"] = timed(lambda: read_all(stored), rows)
+        found |= timed(lambda: read_all(stored), rows, "parquet")
         some = stored.limit(rows // 4).repartition(2).persist()
         assert some.count() == rows // 4
         sink = some.write.format("penstock").options(servers=url, stream="written").mode("append")
-        found["write, rows/s"] = timed(sink.save, rows // 4)
+        found |= timed(sink.save, rows // 4, "write")
         into = str(folder / "written")
-        found["write to parquet, rows/s"] = timed(lambda: some.write.mode("overwrite").parquet(into), rows // 4)
+        found |= timed(lambda: some.write.mode("overwrite").parquet(into), rows // 4, "write to parquet")
         found["trigger, median s"] = trigger_seconds(spark, url, orders, folder / "checkpoint")
     return found
 

@@ -35,7 +35,7 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "content": ("errors",),
     "kernel": ("content",),
     "overlay": ("kernel",),
-    "transport": ("overlay",),
+    "transport": ("overlay", "rates"),
     "streams": ("overlay",),
     "pricing": ("overlay",),
     "rates": ("overlay",),
@@ -144,6 +144,7 @@ PUBLIC = [
     "UnknownStream",
     "Unreachable",
     "Value",
+    "WithheldFlow",
     "connect",
     "connect_blocking",
 ]

@@ -48,7 +48,18 @@ RESERVED_OPTIONS = (
     *("acknowledge_every", "arrivals", "as_json", "attributes", "body", "body_bytes", "congestion", "count"),
     *("forgets", "from_kept", "jsonl", "linger", "name", "on_drop", "options", "queue", "queue_max", "rate"),
     *("rate_end_messages_per_s", "rate_messages_per_s", "raw", "reads_messages_per_s", "rejects", "repeats", "report"),
-    *("spike_every", "spike_lasts", "spike_rate_messages_per_s", "start", "stop", "transport", "url", "wait", "where"),
+    *(
+        "spike_every",
+        "spike_lasts",
+        "spike_rate_messages_per_s",
+        "start",
+        "stop",
+        "transport",
+        "url",
+        "wait",
+        "when_full",
+    ),
+    "where",
 )
 OPTION_TYPES = (bool, int, float, str)  # what files, Python and the command line have in common
 

@@ -31,6 +31,7 @@ from penstock.kernel.trace_files import kind_name
 BYTES_MAX = 16 << 20  # of a batch, unpacked
 LEVEL = 1  # of compression: a third of the bytes for a millisecond
 IDENTITY = ("publisher", "incarnation", "count")
+_BEGINNINGS = (TRACE_CLIENT, f"{TRACE_STREAM}/")
 _NAMING = ("stream", "pubend", "peer", "neighbour", "client", "sender", "publisher")  # fields that may name the trace
 
 Columns = list[list[Any]]
@@ -113,13 +114,15 @@ _identity: attrgetter[Any] = attrgetter(*IDENTITY)
 
 def about_tracing(record: Record) -> bool:
     """Whether it is about the traffic of the trace itself, which is never traced: it would feed on itself."""
-    return any(_of_trace(getattr(record, name)) for name in _naming(type(record)))
+    for get in _naming(
+        type(record)
+    ):  # for every record: no generator, and most names end the look at their first letter
+        name = get(record)
+        if type(name) is str and name[:1] == "_" and (name == TRACE_STREAM or name.startswith(_BEGINNINGS)):
+            return True
+    return False
 
 
 @cache
-def _naming(kind: type[Record]) -> tuple[str, ...]:
-    return tuple(name for name in _NAMING if name in kind.__struct_fields__)
-
-
-def _of_trace(name: Any) -> bool:
-    return isinstance(name, str) and (name == TRACE_STREAM or name.startswith((TRACE_CLIENT, f"{TRACE_STREAM}/")))
+def _naming(kind: type[Record]) -> tuple[attrgetter[Any], ...]:
+    return tuple(attrgetter(name) for name in _NAMING if name in kind.__struct_fields__)

@@ -94,10 +94,10 @@ class NetworkTrace:
         """One fact, stamped with the node's clock."""
         if about_tracing(record):
             return
-        room = RECORDS_MAX + OTHERS_MAX
-        if of_message(type(record)):
+        kind, room = type(record), RECORDS_MAX + OTHERS_MAX
+        if of_message(kind):
             if self.one_in > 1:
-                self._in_all[type(record)] += 1
+                self._in_all[kind] += 1
                 if not chosen(record, self.one_in):
                     return
             room = RECORDS_MAX if self._text < TEXT_MAX else 0

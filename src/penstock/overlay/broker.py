@@ -18,7 +18,7 @@ subscriptions per client; over a bound the client gets a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.content.envelope import CONTROL_MARK
 from penstock.content.language.parser import parse_predicate
@@ -158,6 +158,10 @@ class Broker:
     def attached(self, link: Link) -> AttachedClient | None:
         """The client at this link."""
         return self._clients.get(link)
+
+    def clients(self) -> Iterable[tuple[Link, AttachedClient]]:
+        """All clients, by their links."""
+        return self._clients.items()
 
     def subscriptions_of(self, link: Link) -> int:
         """How many subscriptions the client at this link has."""

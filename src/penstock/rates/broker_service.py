@@ -23,9 +23,10 @@ something waits; TELL while something withheld is not told, or a reader is slow;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from penstock.kernel.link import Link
-from penstock.kernel.machine import Effect, Send
+from penstock.kernel.machine import Effect, Hold, Release, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
@@ -36,21 +37,34 @@ from penstock.overlay.egress import OURSELVES
 from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.routing import Routing
 from penstock.overlay.spanning_tree import Hop
-from penstock.rates.config import RatesConfig
+from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.edge import ReaderKey
 from penstock.rates.edge_service import EdgeService
 from penstock.rates.home import Home
 from penstock.rates.own_links import OwnLinks
-from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard, ReaderRate
+from penstock.rates.packets import (
+    RATE_MAX,
+    RATE_MIN,
+    LinkRate,
+    PublisherTerms,
+    RateHeard,
+    ReaderRate,
+    ReadersWithheld,
+    WithheldFrom,
+)
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import regulated
+from penstock.rates.records import ReaderThinned
+from penstock.rates.regulated import LANES, regulated
 from penstock.rates.sharing import Copy
 from penstock.rates.status import RatesStatus, WithheldReport
+from penstock.rates.telling import Telling
 from penstock.rates.timers import RatesTimer
 from penstock.rates.way_links import WayLinks
+from penstock.rates.withheld import records
 
 TELL_EVERY = 1.0
+TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
 HEARD_EVERY = 2.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
@@ -60,13 +74,17 @@ COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 class RatesBroker:
     """The machine of brokers."""
 
-    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate)
+    packet_kinds: tuple[type[Packet], ...] = (
+        *(LinkRate, RateHeard, ReaderRate, PublisherTerms),
+        *(WithheldFrom, ReadersWithheld),
+    )
 
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesConfig)
         self._routing = context.below(Routing)
         self._broker = context.below(Broker)
         self._links = context.links
+        self._node = context.node
         self._timers = context.timers
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}
@@ -75,6 +93,8 @@ class RatesBroker:
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
         self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
         self._telling = False
+        self._told_at = -inf
+        self._telling_of = Telling(self._routing, self._broker, self._rates, self._own.upstream, self._name)
         self._map: Mapping[BrokerId, Link] | None = None
         self._ways = WayLinks((), self._routing.broker)
         self._complaints = TokenBucket(COMPLAINTS_RATE, COMPLAINTS_BURST, 0.0)
@@ -97,16 +117,23 @@ class RatesBroker:
             elif isinstance(packet, ReaderRate):
                 effects += self._edge.told(packet, sender, now)
                 self._tell_soon(now)
+            elif isinstance(packet, WithheldFrom):
+                effects += self._telling_of.told(packet, sender, now)
+            elif isinstance(packet, ReadersWithheld):
+                effects += self._telling_of.readers(packet, sender, now)
+            elif isinstance(packet, PublisherTerms) and self._broker.attached(sender) is not None:
+                self._agree(packet.when_full, sender)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if up:
+            self._home.client_came(link)
             return []
         self._own.link_down(link)
         self._edge.link_down(link)
         leaving = self._home.client_gone(link, self._ways.to, now)
         self._timers.cancel(RatesTimer.SERVE, link)
-        self._tell_soon(now)
+        self._arm(link, now)
         return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
@@ -115,16 +142,19 @@ class RatesBroker:
             return self._measure(now)
         if timer == RatesTimer.TELL:
             self._telling = False
-            effects = [*self._home.withheld.take_records(now), *self._edge.sum_up(now)]
-            self._tell_soon(now)
-            return effects
+            return self._tell_of_withheld(now)
         if timer == RatesTimer.READ:
             return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
         client = int(key[0])
         self._see_map()
         leaving = self._home.serve(client, self._ways.to, now)
+        held = self._home.credit_change(client)
         self._arm(client, now)
-        return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+        effects = [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+        if held is not None:
+            change = Hold if held else Release
+            effects += [change(client, lane) for lane in LANES]
+        return effects
 
     # Our own links.
 
@@ -220,17 +250,37 @@ class RatesBroker:
         self._arm(client, now)
         return leaving
 
+    def _agree(self, when_full: WhenFull, client: Link) -> None:
+        """Who waits must be held, and that takes credit: without it, what finds no room is thinned."""
+        held = all(self._node.keeps_credit(client, lane) for lane in LANES)
+        self._home.agree(client, when_full if held or when_full != "wait" else "thin")
+
     def _arm(self, client: Link, now: float) -> None:
-        ready_at = self._home.rearmed(client)
+        ready_at = self._home.rearmed(client, now)
         if ready_at is not None:
             self._timers.set(RatesTimer.SERVE, max(now, ready_at), client)
         self._tell_soon(now)
 
     def _tell_soon(self, now: float) -> None:
         withheld = self._home.withheld
-        if (withheld or self._edge) and (withheld.full or not self._telling):
+        if (withheld or self._edge or self._telling_of) and (withheld.full or not self._telling):
             self._telling = True
-            self._timers.set(RatesTimer.TELL, now if withheld.full else now + TELL_EVERY)
+            soon = max(now + TELL_FIRST, min(self._told_at, now) + TELL_EVERY)
+            self._timers.set(RatesTimer.TELL, now if withheld.full else soon)
+
+    def _tell_of_withheld(self, now: float) -> list[Effect]:
+        """Sum up what was withheld: for the trace, for publishers, and for those who did not get it."""
+        self._now = self._told_at = now
+        effects = self._edge.expire(now)
+        taken, readers = self._home.withheld.take(now), self._edge.take(now)
+        effects += records(taken)
+        effects += [
+            ReaderThinned(one.client, one.subscription, one.messages.messages, one.messages.since) for one in readers
+        ]
+        effects += self._telling_of.withheld(taken, now)
+        effects += self._telling_of.from_readers(readers, now)
+        self._tell_soon(now)
+        return effects
 
     def _see_map(self) -> None:
         exits = self._routing.exits()
@@ -256,11 +306,12 @@ class RatesBroker:
                 destination=self._name(key.destination),
                 messages=count.messages,
                 size_bytes=count.size_bytes,
-                since=count.since,
+                seconds=max(0.0, self._now - count.since),
             )
             for key, count in lately[:TOLD_MAX]
         ]
-        return RatesStatus(links, withheld, self._home.withheld.messages, self._home.waiting(), self._edge.withheld)
+        sums = (self._home.withheld.messages, self._home.waiting())
+        return RatesStatus(links, withheld, *sums, self._edge.lately(self._now)[:TOLD_MAX], self._edge.withheld)
 
     def _name(self, broker: BrokerId) -> str:
         return self._names.get(broker, str(broker))

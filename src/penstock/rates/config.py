@@ -32,9 +32,17 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ValueError("times must grow: announce_every <= refresh < expire_after")
 
 
-class RatesClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client says of its readers."""
+WhenFull = Literal[
+    "thin",  # it is withheld from those behind the link, after a moment; all others have it already
+    "wait",  # it waits at home, whole, and publish() waits with it
+    "drop",  # as thin, but nothing waits: what cannot leave at once is withheld
+]
 
+
+class RatesClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client says of its readers, and what its home does with messages for which a link has no room."""
+
+    when_full: WhenFull = "thin"
     enabled: bool = True  # say so when an application reads slowly
     keep: Literal["oldest", "newest"] = "oldest"  # which messages a slow reader gets
 

@@ -25,7 +25,7 @@ from penstock.overlay.broker import Broker, Groups
 from penstock.overlay.packets import BrokerId
 from penstock.rates.config import RatesConfig
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import regulated
+from penstock.rates.regulated import publisher_of, regulated
 from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES
 from penstock.rates.timers import RatesTimer
 from penstock.rates.upstream import Upstream
@@ -87,7 +87,7 @@ class OwnLinks:
             return groups
         self._noted += 1
         self.upstream.note(source, destinations, now)
-        publisher = message.identity.publisher
+        publisher = publisher_of(message)
         over: list[Link] = []
         for (link,), group in groups:
             rated = self.rated.get(link) or self._begin(link, now)

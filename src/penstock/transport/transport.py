@@ -15,7 +15,7 @@ and a record when one is hit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -230,6 +230,10 @@ class Transport:
             return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
         self._keep_ticking(now)
         return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
+
+    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """Messages were withheld from us, by a full link or because we read slowly: they are not lost."""
+        return self.scheme.withheld(publisher, incarnation, counts, now=now)
 
     def dropped_here(self, message: Message, *, now: float) -> None:
         """The application was too slow for a message that we handed over: a loss as any other."""

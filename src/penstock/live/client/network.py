@@ -62,6 +62,8 @@ from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.overlay.status import StatusRequester
 from penstock.pricing.client_service import PricedClient
 from penstock.pricing.status import PriceReport
+from penstock.rates.client_service import RatesClient
+from penstock.rates.told import WithheldFlow
 from penstock.retrieval.config import terms_of
 from penstock.retrieval.service import RETRIEVAL
 from penstock.services import options as service_options
@@ -76,7 +78,6 @@ from penstock.transport.service import TRANSPORT
 log = logging.getLogger("penstock.client")
 
 YIELD_EVERY = 256  # publications in a row before the event loop gets its turn
-OUTBOX_BYTES = 1 << 16  # and so many bytes of them
 QUEUE_MAX = 10_000
 READY_WITHIN = 5.0  # seconds: more than it takes to notice that a neighbour is dead
 
@@ -244,7 +245,7 @@ class Network:
         began = () if link.host.trace is None else (link.host.now(),)
         # To wait is to wait here, not after it was handed over: so what was cancelled has not left.
         turn_due = self._count % YIELD_EVERY == YIELD_EVERY - 1
-        while turn_due or link.outbox_bytes > OUTBOX_BYTES or link.node.egress.waits_for_room(HOME):
+        while turn_due or link.must_wait():
             turn_due = False
             await link.let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
@@ -267,9 +268,16 @@ class Network:
             link.put(message, began)
         return identity
 
-    def flows(self) -> list[FlowReport]:
-        """The content that subscribers have asked us to send more slowly: how fast, who asked, how much waits."""
-        return self._link.node.machine(TransportClient).transport.flows() if self._link is not None else []
+    def flows(self) -> list[FlowReport | WithheldFlow]:
+        """Who slows us down: full links and slow readers that withheld messages of ours in the last minute, most first;
+
+        then, with congestion control, the content that subscribers have asked us to send more slowly.
+        """
+        if self._link is None:
+            return []
+        node, now = self._link.node, self._link.host.now()
+        limited = node.machine(TransportClient).transport.flows()
+        return [*node.machine(RatesClient).published.lately(now), *limited]
 
     async def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
         """Ask all other publishers with congestion control who slows them down, and listen for so many seconds.
@@ -293,8 +301,12 @@ class Network:
 
     @property
     def withheld(self) -> int:
-        """Messages that did not leave, because their flow had no room (`when_full="drop"`)."""
-        return self._flow_watch.withheld
+        """Messages of ours that were withheld, once for each broker or slow reader that did not get one.
+
+        With congestion control and `when_full="drop"` also those that did not leave, because their flow had no room.
+        """
+        told = self._link.node.machine(RatesClient).published.messages if self._link is not None else 0
+        return self._flow_watch.withheld + told
 
     def on_withheld(self, call: Callable[[int, str], None]) -> None:
         """Call this for each of them, with the count of its identity and the name of the subscriber that is short."""

@@ -27,6 +27,7 @@ def view(folder: WatchFolder, summary: PipelineSummary) -> dict[str, Any]:
     state, (run,) = folder.state, summary.runs
     writers = state.writers
     living = [writer for writer in writers.writers.values() if not writer.closed]
+    silent = {writer.node for writer in writers.writers.values() if writer.silent}
     until = max(0.0, writers.reached - state.began) if writers.writers else 0.0
     path, one_in = folder.path, writers.one_in
     return {
@@ -34,7 +35,7 @@ def view(folder: WatchFolder, summary: PipelineSummary) -> dict[str, Any]:
         "until": until,  # seconds since tracing began, of which all is known
         "brokers": len({writer.node for writer in living if writer.role == "broker"}),
         "clients": len({writer.node for writer in living if writer.role != "broker"}),
-        "silent": sorted({writer.node for writer in writers.writers.values() if writer.silent})[:ROWS_SHOWN],
+        "silent": sorted(silent - {writer.node for writer in living})[:ROWS_SHOWN],
         "records": state.records,
         "left_out": writers.left_out,
         "left_out_by": _by_node(folder),

@@ -48,6 +48,7 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Message
 from penstock.content.predicate import Equals, Exists, Filter
 from penstock.errors import InvalidEncoding, InvalidPredicate
+from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.trace import InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
@@ -97,6 +98,12 @@ class FlowReport:
     limiting_receiver: str
     queue: int
     since: float  # when it was first limited, by the publisher's clock
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        taken = f"{self.limiting_receiver} takes {rate_text(self.quota)} messages/s of {self.flow}"
+        return f"{taken}; {self.queue:,} wait"
 
 
 class RateLimiter:
