@@ -30,9 +30,13 @@ from penstock.pricing.service import PRICING
 from penstock.rates.service import RATES
 from penstock.retrieval.service import RETRIEVAL
 from penstock.streams.service import STREAMS
+from penstock.tracing.service import TRACING
 from penstock.transport.service import TRANSPORT
 
-SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, REPORTS, RATES, PRICING, TRANSPORT, STREAMS, RETRIEVAL)
+SERVICES: tuple[Service, ...] = (
+    *(ROUTING, FORWARDING, STATUS, REPORTS, RATES, PRICING, TRANSPORT, STREAMS, RETRIEVAL),
+    TRACING,
+)
 
 VARIABLE = "PENSTOCK_SERVICES"
 # Keys of a client's and of a subscription's table in a network file, and arguments of connect, subscribe and publish.

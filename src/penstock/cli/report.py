@@ -24,6 +24,8 @@ from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
@@ -56,6 +58,7 @@ RIGHT = (
     "takes at most",
     "waiting",
     "since",
+    *("deliveries", "p50", "p99", "largest", "due", "missed", "late", "withheld", "stored", "delivered"),
 )
 
 
@@ -126,8 +129,12 @@ def table(title: str, *headings: str) -> Table:
 class Display:
     """Where reports go: one after the other, or on a terminal each in the place of the one before."""
 
-    def __init__(self, console: Console, *, redraws: bool) -> None:
+    def __init__(
+        self, console: Console, *, redraws: bool, draw: Callable[[dict[str, Any]], Group] | None = None
+    ) -> None:
         from rich.live import Live
+
+        self._draw = draw or _drawn
 
         self._console = console
         self._live = Live(console=console, auto_refresh=False) if redraws and console.is_terminal else None
@@ -147,12 +154,12 @@ class Display:
     def show(self, found: dict[str, Any]) -> None:
         """One more report."""
         if self._live is not None:
-            self._live.update(_drawn(found), refresh=True)
+            self._live.update(self._draw(found), refresh=True)
             return
         if self._shown:
             self._console.print()
         self._shown += 1
-        self._console.print(_drawn(found))
+        self._console.print(self._draw(found))
 
 
 def _drawn(found: dict[str, Any]) -> Group:

@@ -35,7 +35,7 @@ from penstock.kernel.queue import Overflow
 from penstock.kernel.randomness import generator
 from penstock.kernel.storage import ServiceStorage, StorageResult, Ticket
 from penstock.kernel.timers import Key, ServiceTimers
-from penstock.kernel.trace import Record
+from penstock.kernel.trace import Record, TraceSwitch
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class Context:
     scheme: EncodingScheme  # how content becomes bits; the same in the whole network
     machines: Mapping[str, Any]  # those of the services before this one
     rank: int  # of the service in the list
-    traced: bool  # whether anybody keeps the records
+    traced: TraceSwitch | bool  # whether anybody keeps the records
     node: NodeView  # the node that the machine becomes part of
     brokers: Mapping[str, int] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 

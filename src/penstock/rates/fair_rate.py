@@ -42,6 +42,7 @@ FOREIGN_LEAST = 0.05
 BACKLOG_WANTED = 0.02  # seconds
 BACKLOG_PACKETS = 8.0
 QUEUE_PART = 0.3
+QUEUE_MOST = 2.0  # seconds: a queue of thousands must not stand full either
 
 
 class FairRate:
@@ -64,7 +65,9 @@ class FairRate:
             return share
         queue = self._queue_packets * sight.packet_bytes / sight.capacity
         lack = 1.0 - sight.offered / regulated
-        excess = (sight.backlog - backlog_wanted(sight, queue)) / max(self.response, QUEUE_PART * queue)
+        excess = (sight.backlog - backlog_wanted(sight, queue)) / max(
+            self.response, QUEUE_PART * min(queue, QUEUE_MOST)
+        )
         if sight.foreign > FOREIGN_LEAST * sight.capacity:
             excess = 0.0  # whose queue it is nobody knows
         gain = GAIN_OVERLOAD if lack < 0.0 and excess > EXCESS else GAIN_LOAD

@@ -230,7 +230,7 @@ class PapersScheme:
         effects = self._repairs.repair_received(key, now, sender=inside.identity.publisher)
         asked = self._requests.received(key, now)
         session = self._sessions.get((key.publisher, key.incarnation))
-        ordered, unordered = self._subscriptions.split(self._subscriptions.wanting(message.attributes))
+        ordered, unordered = self._subscriptions.split(tuple(self._subscriptions.wanting(message.attributes)))
         wanted = bool(ordered or unordered)
         first_hand = repair.requester == EVERYBODY and inside.identity.publisher == control_name(key.publisher)
         if session is None and wanted and first_hand:

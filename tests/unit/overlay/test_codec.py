@@ -60,6 +60,7 @@ from penstock.rates.packets import (
 )
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
+from penstock.tracing.packets import ONE_IN_MAX, SECONDS_MAX, TraceOrder, TraceRequest, TraceState
 from penstock.transport.broker_service import Unused, UnusedRequest
 from retrieval_packets import retrieval_packets
 from stream_packets import stream_packets
@@ -164,6 +165,11 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     WithheldNotice: st.builds(WithheldNotice, st.sampled_from(["publisher", "reader"]), notes, counts),
     WithheldFrom: st.builds(WithheldFrom, brokers, brokers, notes),
     ReadersWithheld: st.builds(ReadersWithheld, brokers, counts, notes),
+    TraceOrder: st.builds(TraceOrder, counts, counts, st.integers(0, SECONDS_MAX * 1_000), st.integers(1, ONE_IN_MAX)),
+    TraceRequest: st.builds(
+        TraceRequest, counts, st.booleans(), st.integers(0, SECONDS_MAX), st.integers(0, ONE_IN_MAX)
+    ),
+    TraceState: st.builds(TraceState, counts, counts, counts, counts),
     ClassesRequest: st.builds(ClassesRequest),
     PricedClasses: st.builds(PricedClasses, st.lists(texts, max_size=3).map(tuple), st.integers(1, 1 << 20)),
     PricedPublish: st.builds(PricedPublish, counts, messages),

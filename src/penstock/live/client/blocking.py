@@ -133,6 +133,12 @@ class BlockingNetwork:
         """Make a stream with a pubend at each of these brokers; returns when it is on their disks."""
         return self._do(self._network.add_stream(name, at=at))
 
+    def trace(
+        self, seconds: float | None = None, *, one_in: int = 0, at: Sequence[str] = (), within: float = 5.0
+    ) -> dict[str, Any]:
+        """Whether brokers and clients send their records to `_trace`; with `seconds`, let them for so long."""
+        return self._do(self._network.trace(seconds, one_in=one_in, at=at, within=within))
+
     def flows(self) -> list[FlowReport | WithheldFlow]:
         """The content that subscribers have asked us to send more slowly."""
         return self._look(self._network.flows)

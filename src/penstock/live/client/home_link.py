@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from penstock.content.message import Message
 from penstock.kernel.packet import Packet
 from penstock.kernel.randomness import generator
+from penstock.kernel.trace import TRACE_CLIENT
 from penstock.live.client.connect_errors import reason
 from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address
@@ -70,6 +71,8 @@ class HomeLink:
         self.outbox_bytes = 0
         self.tasks: list[asyncio.Task[None]] = []
         self._addresses = addresses
+        of_trace = host.name.startswith(TRACE_CLIENT)  # of no application, so none need hear of it
+        self._level = logging.INFO if of_trace else logging.WARNING
         self._config = config
         self._on_check = on_check
         self._secret = os.urandom(SECRET_BYTES)  # by which a broker knows us again under our name
@@ -89,6 +92,11 @@ class HomeLink:
     async def wait_up(self) -> None:
         """Return as soon as the link is up, and the broker has said what is priced."""
         await self._up.wait()
+
+    @property
+    def home_broker(self) -> str:
+        """The name of the broker that we are connected to; empty while there is none."""
+        return self.port.peer if self.port is not None else ""
 
     async def close(self) -> None:
         """Dial no more, drain, close the connection."""
@@ -151,7 +159,7 @@ class HomeLink:
         self.reconnects += again
         self.address = next((a for a in self._addresses if str(a) == connection.dialled), self._addresses[0])
         if again:
-            log.warning("%s: connected again, to %s at %s", self.host.name, handshake.name, self.address)
+            log.log(self._level, "%s: connected again, to %s at %s", self.host.name, handshake.name, self.address)
         port = TcpPort(self.host, HOME, handshake.name, connection, room_bytes=CLIENT_ROOM_BYTES)
         self.port = port
         self.host.link_up(port)
@@ -184,7 +192,8 @@ class HomeLink:
         if unknown:
             problem += f" ({unknown} messages are not known to have arrived)"
         if not self.tasks[0].cancelled() and not self.tasks[0].cancelling():
-            log.warning("%s: lost the connection to %s: %s; dialling again", self.host.name, self.address, problem)
+            text = "%s: lost the connection to %s: %s; dialling again"
+            log.log(self._level, text, self.host.name, self.address, problem)
 
     # What is published.
 
@@ -211,6 +220,8 @@ class HomeLink:
         if self._outbox:
             messages, self._outbox, self.outbox_bytes = self._outbox, [], 0
             began, self._began = self._began, []
+            if len(began) != len(messages):  # a trace began, or ended, between them
+                began = []
             self.host.apply(self.verbs.publish(messages, now=self.host.now(), began=began))
 
     async def let_out(self) -> None:

@@ -25,7 +25,7 @@ from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import Counted, published_record
+from penstock.kernel.trace import Counted, TraceSwitch, published_record
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
@@ -58,7 +58,7 @@ class SendPath:
         distances: DistanceEstimator,
         timers: ServiceTimers,
         *,
-        traced: bool = True,  # whether anybody keeps the records
+        traced: TraceSwitch | bool = True,  # whether anybody keeps the records
     ) -> None:
         self._config = config
         self._traced = traced
@@ -77,7 +77,8 @@ class SendPath:
         self._receives: dict[str, float] = {}  # receivers, and when they last named a number that left lately
         self._sent = 0  # messages
         self._sent_before: deque[int] = deque([0], maxlen=int(UNKNOWN_MAX))  # at the last ticks
-        if config.congestion:
+        self._limits = config.congestion
+        if self._limits:
             outgoing.admit_by(self._admit)
 
     @property
@@ -90,7 +91,7 @@ class SendPath:
     ) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         began = now if began is None else began
-        if not self._rate_limiter and not self._rate_limiter.waiting:
+        if not self._limits or not (self._rate_limiter or self._rate_limiter.waiting):
             effects = self._leave(message, (), now, began)
             if ticket is not None:
                 effects.append(Done(ticket, Accepted()))
@@ -210,7 +211,8 @@ class SendPath:
                 flow.count = _next_place(flow)
         else:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
-        self._rate_limiter.recent.append(message)
+        if self._limits:
+            self._rate_limiter.recent.append(message)
         effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
         effects.append(BearerPublish(wrapped))
         return effects + after if after else effects
