@@ -55,7 +55,7 @@ from penstock.rates.packets import (
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
 from penstock.rates.records import ReaderThinned
-from penstock.rates.regulated import LANES, regulated
+from penstock.rates.regulated import LANES, regulated, tells_of_data
 from penstock.rates.sharing import Copy
 from penstock.rates.status import RatesStatus, WithheldReport
 from penstock.rates.telling import Telling
@@ -243,7 +243,7 @@ class RatesBroker:
         leaving: Leaving = []
         for packet, destinations in zip(packets, found, strict=True):
             copy = Copy(packet.message, packet.lane, destinations)
-            if destinations and regulated(packet.message, packet.lane):
+            if destinations and (regulated(packet.message, packet.lane) or tells_of_data(packet.message, packet.lane)):
                 leaving += self._home.admit(client, copy, exits, way, now)
             elif destinations:
                 leaving.append(copy)

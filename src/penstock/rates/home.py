@@ -15,7 +15,7 @@ from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.rate_table import RateTable
-from penstock.rates.regulated import LANES, group_of, publisher_of
+from penstock.rates.regulated import LANES, group_of, publisher_of, regulated
 from penstock.rates.sharing import HEAD_BYTES, Copy, Sharing, Way
 from penstock.rates.slow_start import SlowStart
 from penstock.rates.withheld import WithheldBooks
@@ -161,11 +161,16 @@ class Home:
     def _shared(self, client: Link, copies: list[Copy], way: Way, now: float) -> list[Copy]:
         if not len(self._rates):
             return copies
-        return [leaving for copy in copies for leaving in self._sharing.admit(client, copy, way, now)]
+        found: list[Copy] = []
+        for copy in copies:
+            found += self._sharing.admit(client, copy, way, now) if regulated(copy.message, copy.lane) else [copy]
+        return found
 
     def _begun(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], way: Way, now: float) -> list[Copy]:
         """What slow start lets out, of this message and of those before it."""
         drops = self._sharing.terms(client) == "drop"
+        if drops and not regulated(copy.message, copy.lane):
+            return [copy]
         starts = self._starts.get(client)
         if starts is None:
             starts = self._starts[client] = {}

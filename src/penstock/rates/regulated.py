@@ -5,7 +5,7 @@ A repair is one of them: it carries a message once more, and its publisher pays 
 
 from __future__ import annotations
 
-from penstock.content.envelope import CONTROL_MARK, DATA, FLAG, REPAIRS
+from penstock.content.envelope import CONTROL_MARK, DATA, FLAG, REPAIRS, TELLING
 from penstock.content.message import Message
 from penstock.kernel.packet import Lane
 
@@ -18,6 +18,11 @@ def regulated(message: Message, lane: Lane) -> bool:
         return False
     kind = message.attributes.get(FLAG, DATA)
     return kind == DATA or kind in REPAIRS
+
+
+def tells_of_data(message: Message, lane: Lane) -> bool:
+    """Whether it tells of regulated messages: it is not regulated, but waits in slow start behind these."""
+    return lane in LANES and message.attributes.get(FLAG) in TELLING
 
 
 def publisher_of(message: Message) -> str:

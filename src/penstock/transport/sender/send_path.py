@@ -5,7 +5,7 @@ congestion control every message leaves at once. With it, a verb's ticket is ans
 been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
 Every ticket is answered once, also if the network goes away meanwhile (`close`).
 
-Who limits us and shows no sign of life for UNKNOWN_MAX seconds is not listened to, for UNKNOWN_FOR. An echo that it
+Who limits us and shows no sign of liveness for UNKNOWN_MAX seconds is not listened to, for UNKNOWN_FOR. An echo that it
 answers is such a sign, and so is feedback that names a number which left lately: only who receives can know it. Echoes
 are lost in the very queue that is full, so one sign is enough, and the next one undoes a verdict (protocols 12.10).
 
@@ -42,8 +42,11 @@ UNEVEN = 0.25  # of a step by which a departure may be later than its token: mes
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
 RELEASE_EVERY = 4e-5  # seconds for each pending queue: to look at one takes a tenth of that
-UNKNOWN_MAX, UNKNOWN_FOR = 10.0, 5.0  # seconds that flows are limited by somebody without a sign of life; and are not
-NO_SIGN_OF_LIFE = "feedback from a name that nobody answers to, and that shows no sign of receiving anything"
+UNKNOWN_MAX, UNKNOWN_FOR = (
+    10.0,
+    5.0,
+)  # seconds that flows are limited by somebody without a sign of liveness; and are not
+NO_LIVENESS = "feedback from a name that nobody answers to, and that shows no sign of receiving anything"
 DISOWNED_MAX = 1_000
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's feedback no longer counts (experiments 0.4)
 
@@ -73,7 +76,7 @@ class SendPath:
         self._uneven = 0.0
         self._feedbacks_reported = 0
         self._followed: dict[str, float] = {}  # receivers, and since when
-        self._disowned: dict[str, None] = {}  # receivers without a sign of life
+        self._disowned: dict[str, None] = {}  # receivers without a sign of liveness
         self._receives: dict[str, float] = {}  # receivers, and when they last named a number that left lately
         self._sent = 0  # messages
         self._sent_before: deque[int] = deque([0], maxlen=int(UNKNOWN_MAX))  # at the last ticks
@@ -135,7 +138,7 @@ class SendPath:
         return effects + self._release(now)
 
     def alive(self, receiver: str) -> None:
-        """A sign of life: if we had stopped listening to it, that was wrong."""
+        """A sign of liveness: if we had stopped listening to it, that was wrong."""
         if receiver in self._disowned:
             del self._disowned[receiver]
             self._rate_limiter.forgive(receiver)
@@ -154,7 +157,7 @@ class SendPath:
             silent = now - self._receives.get(receiver, -inf) > UNKNOWN_MAX
             if self._config.echo_interval and now - since > UNKNOWN_MAX and unknown and silent:
                 self._disowned[receiver] = None
-                effects += self._rate_limiter.quarantine(receiver, NO_SIGN_OF_LIFE, now=now, seconds=UNKNOWN_FOR)
+                effects += self._rate_limiter.quarantine(receiver, NO_LIVENESS, now=now, seconds=UNKNOWN_FOR)
         self._receives = {one: at for one, at in self._receives.items() if now - at <= UNKNOWN_MAX}
         self._sent_before.append(self._sent)
         while len(self._disowned) > DISOWNED_MAX:
