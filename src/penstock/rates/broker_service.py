@@ -44,7 +44,7 @@ from penstock.rates.own_links import OwnLinks
 from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard, ReaderRate
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import regulated
+from penstock.rates.regulated import regulated, regulated_lanes
 from penstock.rates.sharing import Copy
 from penstock.rates.status import RatesStatus, WithheldReport
 from penstock.rates.timers import RatesTimer
@@ -52,7 +52,7 @@ from penstock.rates.way_links import WayLinks
 
 TELL_EVERY = 1.0
 TOLD_MAX = 50  # of what was withheld, in a report
-HEARD_EVERY = 2.0  # seconds, of one link
+HEARD_EVERY = 5.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
 COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 
@@ -71,7 +71,8 @@ class RatesBroker:
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}
         self._rates = RateTable(self._config.expire_after)
-        self._home = Home(self._config, self._rates, context.random("purses"))
+        self._lanes = regulated_lanes(context.node)
+        self._home = Home(self._config, self._rates, context.random("purses"), self._lanes)
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
         self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
         self._telling = False
@@ -213,7 +214,7 @@ class RatesBroker:
         leaving: Leaving = []
         for packet, destinations in zip(packets, found, strict=True):
             copy = Copy(packet.message, packet.lane, destinations)
-            if destinations and regulated(packet.message, packet.lane):
+            if destinations and regulated(packet.message, packet.lane, self._lanes):
                 leaving += self._home.admit(client, copy, exits, way, now)
             elif destinations:
                 leaving.append(copy)

@@ -1,8 +1,8 @@
 """A client that reads slowly says so to its broker, before its own queues are full.
 
-Every subscription that no other service serves has a pace (`kernel.reader_pace`): while its queue is long, what the
-application takes is told, with a correction that brings the queue back to a quarter. It is told when it has changed,
-and every REFRESH seconds; and once more when the reader keeps up again.
+Every subscription that no other service serves has a pace (`kernel.reader_pace`): from when half of its queue is used,
+and while it is long, what the application takes is told, with a correction that brings the queue back to a quarter. It
+is told when it has changed, and every REFRESH seconds; and once more when the reader keeps up again.
 
 State: the pace of each subscription that was read, and what was told. Bound: the client's subscriptions.
 """
@@ -22,6 +22,7 @@ from penstock.rates.packets import ReaderRate
 RATE_LEAST = 0.1  # messages per second; 0 would mean any number
 CHANGE = 0.1
 EVERY, REFRESH = 0.1, 1.0
+SLOW_FROM = 0.5  # of the queue
 SUBSCRIPTIONS_MAX = 10_000
 NEVER = (0.0, -inf)
 
@@ -51,8 +52,12 @@ class RatesClient:
             pace = self._paces[number] = ReaderPace(reading.queue_max)
         pace.taken += reading.taken
         rate = pace.look(reading.waiting, now)
-        if rate is None or not self._worth(number, rate, now):
+        if rate is None or (number not in self._told and reading.waiting < SLOW_FROM * reading.queue_max):
+            return []  # a program that does other things for a moment is not slow
+        if not self._worth(number, rate, now):
             return []
+        if isinf(rate):
+            del self._told[number]
         packet = ReaderRate(number, 0.0 if isinf(rate) else max(RATE_LEAST, rate), self._config.keep == "newest")
         return [Send((self._link,), packet, Lane.CONTROL)]
 

@@ -19,7 +19,7 @@ from penstock.rates.config import RatesConfig
 from penstock.rates.edge import ReaderKey, SlowReaders
 from penstock.rates.packets import ReaderRate
 from penstock.rates.records import ReaderThinned
-from penstock.rates.regulated import regulated
+from penstock.rates.regulated import regulated, regulated_lanes
 from penstock.rates.timers import RatesTimer
 
 
@@ -32,6 +32,7 @@ class EdgeService:
         self._broker = broker
         self._node = node
         self._timers = timers
+        self._lanes = regulated_lanes(node)
         self._untold: dict[ReaderKey, tuple[int, float]] = {}
 
     def told(self, packet: ReaderRate, sender: Link, now: float) -> list[Effect]:
@@ -73,7 +74,7 @@ class EdgeService:
         self, link: Link, numbers: tuple[int, ...], message: Message, lane: Lane, now: float
     ) -> tuple[int, ...]:
         """Those of a client's subscriptions that get this message now."""
-        if not regulated(message, lane):
+        if not regulated(message, lane, self._lanes):
             return numbers
         getting = []
         for number in numbers:
