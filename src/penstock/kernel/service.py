@@ -63,6 +63,9 @@ class NodeView(Protocol):
     def recall(self, link: Link, lane: Lane) -> list[tuple[Packet, Link]]:
         """Take back what waits for this link in one lane, each packet with the link on whose account it waits."""
 
+    def holds(self, lane: Lane) -> bool:
+        """Whether this lane holds its neighbours where others drop."""
+
     def window(self, lane: Lane) -> int:
         """How many bytes one neighbour may have waiting here, in a lane that holds."""
 

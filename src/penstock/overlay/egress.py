@@ -154,6 +154,10 @@ class Egress:
         waiting = self._up.get(link)
         return waiting.queue.lane_packets(lane) if waiting is not None else 0
 
+    def holds(self, lane: Lane) -> bool:
+        """Whether this lane holds its neighbours where others drop."""
+        return lane in self._held_lanes
+
     def has_room(self, link: Link, lane: Lane, size_bytes: int, after_bytes: int = 0, after_packets: int = 0) -> bool:
         """Whether a packet of our own, behind so much that is about to go out, would find its place.
 

@@ -120,6 +120,9 @@ class Node:
         """Take back what waits for this link in one lane, each packet with the link on whose account it waits."""
         return self.egress.recall(link, lane)
 
+    def holds(self, lane: Lane) -> bool:
+        return self.egress.holds(lane)
+
     def window(self, lane: Lane) -> int:
         """How many bytes one neighbour may have waiting here, in a lane that holds."""
         return self.egress.window(lane)

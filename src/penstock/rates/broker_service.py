@@ -55,7 +55,7 @@ from penstock.rates.packets import (
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
 from penstock.rates.records import ReaderThinned
-from penstock.rates.regulated import LANES, regulated, tells_of_data
+from penstock.rates.regulated import LANES, regulated, regulated_lanes, tells_of_data
 from penstock.rates.sharing import Copy
 from penstock.rates.status import RatesStatus, WithheldReport
 from penstock.rates.telling import Telling
@@ -66,7 +66,7 @@ from penstock.rates.withheld import records
 TELL_EVERY = 1.0
 TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
-HEARD_EVERY = 2.0  # seconds, of one link
+HEARD_EVERY = 5.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
 COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 
@@ -89,7 +89,8 @@ class RatesBroker:
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}
         self._rates = RateTable(self._config.expire_after)
-        self._home = Home(self._config, self._rates, context.random("purses"))
+        self._lanes = regulated_lanes(context.node)
+        self._home = Home(self._config, self._rates, context.random("purses"), self._lanes)
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
         self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
         self._telling = False
@@ -243,7 +244,10 @@ class RatesBroker:
         leaving: Leaving = []
         for packet, destinations in zip(packets, found, strict=True):
             copy = Copy(packet.message, packet.lane, destinations)
-            if destinations and (regulated(packet.message, packet.lane) or tells_of_data(packet.message, packet.lane)):
+            if destinations and (
+                regulated(packet.message, packet.lane, self._lanes)
+                or tells_of_data(packet.message, packet.lane, self._lanes)
+            ):
                 leaving += self._home.admit(client, copy, exits, way, now)
             elif destinations:
                 leaving.append(copy)

@@ -3,9 +3,9 @@
 `when_full` is told when the link comes up, unless it is "thin". Who waits asks for credit in the lanes of its messages,
 so that the broker can hold it (`overlay.credit`).
 
-Every subscription that no other service serves has a pace (`kernel.reader_pace`): while its queue is long, what the
-application takes is told, with a correction that brings the queue back to a quarter. It is told when it has changed,
-and every REFRESH seconds; and once more when the reader keeps up again: before the client's own queues are full.
+Every subscription that no other service serves has a pace (`kernel.reader_pace`): from when half of its queue is used,
+and while it is long, what the application takes is told, with a correction that brings the queue back to a quarter. It
+is told when it has changed, and every REFRESH seconds; and once more when the reader keeps up again.
 
 Its broker tells what was withheld: of what it published, and from its broker or itself (`told`).
 
@@ -31,6 +31,7 @@ from penstock.rates.told import WithheldFlows
 RATE_LEAST = 0.1  # messages per second; 0 would mean any number
 CHANGE = 0.1
 EVERY, REFRESH = 0.1, 1.0
+SLOW_FROM = 0.5  # of the queue
 SUBSCRIPTIONS_MAX = 10_000
 NEVER = (0.0, -inf)
 OnWithheld = Callable[[Note, float], list[Effect]]
@@ -85,8 +86,12 @@ class RatesClient:
             pace = self._paces[number] = ReaderPace(reading.queue_max)
         pace.taken += reading.taken
         rate = pace.look(reading.waiting, now)
-        if rate is None or not self._worth(number, rate, now):
+        if rate is None or (number not in self._told and reading.waiting < SLOW_FROM * reading.queue_max):
+            return []  # a program that does other things for a moment is not slow
+        if not self._worth(number, rate, now):
             return []
+        if isinf(rate):
+            del self._told[number]
         packet = ReaderRate(number, 0.0 if isinf(rate) else max(RATE_LEAST, rate), self._config.keep == "newest")
         return [Send((self._link,), packet, Lane.CONTROL)]
 

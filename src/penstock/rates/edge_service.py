@@ -21,7 +21,7 @@ from penstock.overlay.packets import Delivery
 from penstock.rates.config import RatesConfig
 from penstock.rates.edge import ReaderKey, SlowReaders
 from penstock.rates.packets import ReaderRate
-from penstock.rates.regulated import regulated
+from penstock.rates.regulated import regulated, regulated_lanes
 from penstock.rates.status import SlowReaderReport
 from penstock.rates.telling import SEVERAL, ReaderWithheld
 from penstock.rates.timers import RatesTimer
@@ -40,6 +40,7 @@ class EdgeService:
         self._broker = broker
         self._node = node
         self._timers = timers
+        self._lanes = regulated_lanes(node)
         self._untold: dict[tuple[ReaderKey, str], WithheldCount] = {}  # by reader and publisher
         self._lately: dict[ReaderKey, WithheldCount] = {}  # in the last minute
 
@@ -105,7 +106,7 @@ class EdgeService:
         self, link: Link, numbers: tuple[int, ...], message: Message, lane: Lane, now: float
     ) -> tuple[int, ...]:
         """Those of a client's subscriptions that get this message now."""
-        if not regulated(message, lane) or message.attributes.get(FLAG, DATA) != DATA:
+        if not regulated(message, lane, self._lanes) or message.attributes.get(FLAG, DATA) != DATA:
             return numbers
         getting = []
         for number in numbers:

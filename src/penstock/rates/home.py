@@ -11,6 +11,7 @@ from random import Random
 from penstock.content.envelope import DATA, FLAG
 from penstock.content.message import Message
 from penstock.kernel.link import Link
+from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.config import RatesConfig, WhenFull
@@ -27,9 +28,10 @@ EXITS_MAX = 10_000  # sets of brokers whose links out are remembered
 class Home:
     """All clients of this broker."""
 
-    def __init__(self, config: RatesConfig, rates: RateTable, random: Random) -> None:
+    def __init__(self, config: RatesConfig, rates: RateTable, random: Random, lanes: tuple[Lane, ...] = LANES) -> None:
         self.withheld = WithheldBooks()
         self._config = config
+        self._lanes = lanes
         self._rates = rates
         self._sharing = Sharing(rates, config.wait, self._withhold, random)
         self._names: dict[Link, str] = {}
@@ -69,7 +71,7 @@ class Home:
         to, size_bytes = found[0], 0
         for packet, destinations in zip(packets, found, strict=True):
             message = packet.message
-            if packet.lane not in LANES or message.attributes.get(FLAG, DATA) != DATA:
+            if packet.lane not in self._lanes or message.attributes.get(FLAG, DATA) != DATA:
                 return False
             if destinations != to:
                 sizes[to] = sizes.get(to, 0) + size_bytes
@@ -163,13 +165,17 @@ class Home:
             return copies
         found: list[Copy] = []
         for copy in copies:
-            found += self._sharing.admit(client, copy, way, now) if regulated(copy.message, copy.lane) else [copy]
+            found += (
+                self._sharing.admit(client, copy, way, now)
+                if regulated(copy.message, copy.lane, self._lanes)
+                else [copy]
+            )
         return found
 
     def _begun(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], way: Way, now: float) -> list[Copy]:
         """What slow start lets out, of this message and of those before it."""
         drops = self._sharing.terms(client) == "drop"
-        if drops and not regulated(copy.message, copy.lane):
+        if drops and not regulated(copy.message, copy.lane, self._lanes):
             return [copy]
         starts = self._starts.get(client)
         if starts is None:

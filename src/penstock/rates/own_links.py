@@ -25,7 +25,7 @@ from penstock.overlay.broker import Broker, Groups
 from penstock.overlay.packets import BrokerId
 from penstock.rates.config import RatesConfig
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import group_of, publisher_of, regulated
+from penstock.rates.regulated import group_of, publisher_of, regulated, regulated_lanes
 from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES
 from penstock.rates.timers import RatesTimer
 from penstock.rates.upstream import Upstream
@@ -62,6 +62,7 @@ class OwnLinks:
         self._links = links
         self._node = node
         self._timers = timers
+        self._lanes = regulated_lanes(node)
         self._measuring = False
         self._noted = 0  # copies, since the last look
         self._nap_until: float | None = None  # while nobody notes anything
@@ -84,7 +85,7 @@ class OwnLinks:
         now: float,
     ) -> Groups:
         """Copies go out to neighbours; returns those that may."""
-        if not regulated(message, lane):
+        if not regulated(message, lane, self._lanes):
             return groups
         self._noted += 1
         self.upstream.note(source, destinations, now)

@@ -20,7 +20,7 @@ DEPTH_PACKETS = 4.0
 FIRST_MESSAGES = 20.0  # per second
 GROWTH = 2.0
 STEP = 0.1
-HALVED_IN = 0.3
+HALVED_IN = 1.0
 
 
 class Purse(TokenBucket):

@@ -36,6 +36,7 @@ from penstock.rates.purse import SharePurse
 from penstock.rates.rate_table import RateTable
 
 LINES_MAX = 64
+BURST_SECONDS = 4.0  # a line that stands for longer is no burst
 LINE_JOBS = 2  # in a line that was not empty for long: enough to use what comes at any moment
 BURST_JOBS = 500  # in one that was: a burst may wait
 LINGER = 10.0  # seconds
@@ -261,7 +262,7 @@ class Sharing:
             if len(owner.lines) >= LINES_MAX:
                 owner.lines = {hops: waiting for hops, waiting in owner.lines.items() if waiting}
             return self._wait <= 0.0 or len(owner.lines) >= LINES_MAX
-        return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < self._wait else LINE_JOBS)
+        return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < max(self._wait, BURST_SECONDS) else LINE_JOBS)
 
     def _payable(self, client: Link, job: _Job, now: float) -> bool:
         """Whether at least one broker of it can be paid for, or all if it leaves whole."""
