@@ -18,6 +18,7 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,15 +66,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     senders, links = (SENDERS[:3], LINKS[:2]) if arguments.quick else (SENDERS, LINKS)
-    tables = {
-        "message": [per_message(priced) for priced in (False, True)],
-        "senders": [settle(count, 1) for count in senders],
-        "links": [settle(4, count) for count in links],
+    measured: dict[str, Iterator[Row]] = {
+        "message": (per_message(priced) for priced in (False, True)),
+        "senders": (settle(count, 1) for count in senders),
+        "links": (settle(4, count) for count in links),
     }
-    for name, rows in tables.items():
+    tables: dict[str, list[Row]] = {}
+    for name, rows in measured.items():
         print(f"\n{name}")
         for row in rows:
-            print("  " + "  ".join(f"{key} {value}" for key, value in row.items()))
+            print("  " + "  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            tables.setdefault(name, []).append(row)
     if arguments.json:
         arguments.json.write_text(json.dumps(tables, indent=1))
 

@@ -12,11 +12,13 @@ Stages:
     publish    acknowledged publications per second; each publisher waits for its acknowledgement before the next one
     replay     a stream from its beginning to one new reader, messages per second
     catch-up   the delay of live messages to one reader, before and while another one replays the stream
-    memory     of the server with a long stream, and bytes on disk for each message
+    memory     of the server with a long stream, bytes on disk for each message; the server is then killed: how long
+               until it listens again, and until it has stored one more message; and its memory after a whole replay
     names      publications per second, and memory, with 1, 100 and 1,000 durable readers that share the messages
 
 All systems stay up for a stage and take turns within each repetition, so that a noisy neighbour hits all of them;
-medians count, and their ratio to Penstock's. What is not installed is left out (`pip install penstock[bench]`).
+medians count, and their ratio to Penstock's. What is not installed is left out (`pip install penstock[bench]`), and
+with `--alone` everything but Penstock is.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -40,12 +43,17 @@ from penstock.live.broker.plan import assign_addresses
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.wire.addresses import free_ports
 from penstock.scenario.spec import BrokerSpec, Scenario
-from throughput import cpu_seconds, end, heard, listening, tell
+from penstock.streams.config import StreamsConfig
+from streams_roles import SYSTEMS
+from throughput import STEP_WITHIN, cpu_seconds, end, heard, listening, tell
 
 ROLES = Path(__file__).with_name("streams_roles.py")
 PUBLISHERS = (1, 10, 100, 1_000)
 READERS = (1, 100, 1_000)
 LIVE_RATE = 200.0  # messages per second beside a replay
+SLICE = 100_000  # messages of one order, where there are millions
+REPLAY_MIN = 10_000  # messages per second: slower means that something hangs
+RETAINED_BYTES = 1 << 40  # nothing is trimmed, however long a stream is
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Size:
     seconds: float  # of one measurement
     replayed: int  # messages
     kept: int  # messages, for the memory
+    alone: bool  # without others beside Penstock
 
 
 @dataclass
@@ -68,6 +77,7 @@ class Setup:
     server: int  # its process
     folder: Path
     stack: AsyncExitStack
+    reopen: Callable[[], Awaitable[int]]  # kills the server and starts it again: its process, when it listens
     client: asyncio.subprocess.Process | None = None  # that publishes
 
     async def role(self, name: str) -> asyncio.subprocess.Process:
@@ -106,10 +116,17 @@ async def ask(process: asyncio.subprocess.Process, **order: Any) -> dict[str, An
 
 
 async def penstock_setup(stack: AsyncExitStack, folder: Path) -> Setup:
-    scenario = Scenario(name="bench", duration=1.0, broker=(BrokerSpec(name="broker"),))
+    settings = {"streams": StreamsConfig(retain_bytes=RETAINED_BYTES)}
+    scenario = Scenario(name="bench", duration=1.0, broker=(BrokerSpec(name="broker"),), services=settings)
     addresses = assign_addresses(scenario, base_port=None)
     running = await stack.enter_async_context(Brokers(scenario, addresses, restart=False, data=folder))
-    return Setup("penstock", "penstock", running.url("broker"), running.pid("broker"), folder, stack)
+
+    async def reopen() -> int:
+        await running.kill("broker", restart=False)
+        await running.start("broker")
+        return running.pid("broker")
+
+    return Setup("penstock", "penstock", running.url("broker"), running.pid("broker"), folder, stack, reopen)
 
 
 async def jetstream_setup(stack: AsyncExitStack, folder: Path, name: str, sync: str) -> Setup:
@@ -119,21 +136,31 @@ async def jetstream_setup(stack: AsyncExitStack, folder: Path, name: str, sync: 
     store = f'store_dir: "{folder / "store"}"'
     config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{\n  {store}\n  {sync}\n}}\n')
     binary = Path(sys.executable).with_name("nats-server")
-    server = await asyncio.create_subprocess_exec(*(str(binary), "-c", str(config)), stderr=asyncio.subprocess.DEVNULL)
+    servers: list[asyncio.subprocess.Process] = []
+
+    async def start() -> int:
+        command = (str(binary), "-c", str(config))
+        servers.append(await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL))
+        await listening(port)
+        return servers[-1].pid
 
     async def stop() -> None:
         with suppress(ProcessLookupError):
-            server.terminate()
-        await server.wait()
+            servers[-1].terminate()
+        await servers[-1].wait()
+
+    async def reopen() -> int:
+        servers[-1].kill()
+        await servers[-1].wait()
+        return await start()
 
     stack.push_async_callback(stop)
-    await listening(port)
-    return Setup(name, "jetstream", f"nats://127.0.0.1:{port}", server.pid, folder, stack)
+    return Setup(name, "jetstream", f"nats://127.0.0.1:{port}", await start(), folder, stack, reopen)
 
 
-async def setups(stack: AsyncExitStack, folder: Path, *, always: bool) -> list[Setup]:
+async def setups(stack: AsyncExitStack, folder: Path, *, always: bool, alone: bool) -> list[Setup]:
     made = [await penstock_setup(stack, folder / "penstock")]
-    if find_spec("nats") and Path(sys.executable).with_name("nats-server").exists():
+    if not alone and find_spec("nats") and Path(sys.executable).with_name("nats-server").exists():
         if always:
             made.append(await jetstream_setup(stack, folder / "always", "jetstream always", "sync_interval: always"))
         made.append(await jetstream_setup(stack, folder / "jetstream", "jetstream", ""))
@@ -219,18 +246,40 @@ async def memory(running: list[Setup], size: Size) -> list[Row]:
     for setup in running:
         publisher = await setup.publisher()
         empty = setup.memory_bytes(), setup.disk_bytes()
-        filled = await ask(publisher, do="fill", count=size.kept)
-        rows.append(
-            {
-                "system": setup.name,
-                "case": f"{size.kept:,} messages",
-                "per_s": size.kept / filled["seconds"],
-                "empty_mb": empty[0] / 1e6,
-                "full_mb": setup.memory_bytes() / 1e6,
-                "disk_bytes_each": (setup.disk_bytes() - empty[1]) / size.kept,
-            }
-        )
+        seconds, made = 0.0, 0
+        while made < size.kept:
+            count = min(SLICE, size.kept - made)
+            seconds += (await ask(publisher, do="fill", count=count))["seconds"]
+            made += count
+            if made % (10 * SLICE) == 0:
+                print(f"{setup.name}: {made:,} messages, {setup.memory_bytes() / 1e6:.0f} MB", file=sys.stderr)
+        row: Row = {
+            "system": setup.name,
+            "case": f"{size.kept:,} messages",
+            "per_s": size.kept / seconds,
+            "empty_mb": empty[0] / 1e6,
+            "full_mb": setup.memory_bytes() / 1e6,
+            "disk_bytes_each": (setup.disk_bytes() - empty[1]) / size.kept,
+        }
+        await end(publisher)
+        rows.append(row | await reopened(setup, size.kept))
     return rows
+
+
+async def reopened(setup: Setup, count: int) -> Row:
+    """A server that is killed and started again with a stream of so many messages, which one reader then reads."""
+    began = time.monotonic()
+    setup.server = await setup.reopen()
+    listens = time.monotonic() - began
+    client = SYSTEMS[setup.system]()
+    await client.open(setup.address, "again")
+    await client.publish(0, bytes(8))
+    row: Row = {"listens_s": listens, "open_s": time.monotonic() - began, "open_mb": setup.memory_bytes() / 1e6}
+    await client.close()
+    reader = await setup.role("reader")
+    tell(reader, do="replay", name="whole", count=count)
+    found = await heard(reader, STEP_WITHIN + count / REPLAY_MIN)
+    return row | {"replay_per_s": found["received"] / found["seconds"], "read_mb": setup.memory_bytes() / 1e6}
 
 
 async def names(running: list[Setup], size: Size) -> list[Row]:
@@ -281,6 +330,11 @@ COLUMNS = {
     "empty_mb": ("MB, empty", ".0f"),
     "full_mb": ("MB", ".0f"),
     "disk_bytes_each": ("bytes on disk each", ".0f"),
+    "listens_s": ("s until it listens again", ".2f"),
+    "open_s": ("s until it stores again", ".2f"),
+    "open_mb": ("MB then", ".0f"),
+    "replay_per_s": ("replayed/s", ",.0f"),
+    "read_mb": ("MB after the replay", ".0f"),
 }
 
 
@@ -288,7 +342,7 @@ async def measured(stage: Stage, size: Size) -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
         async with AsyncExitStack() as stack:
-            return await stage(await setups(stack, folder, always=stage is publish), size)
+            return await stage(await setups(stack, folder, always=stage is publish, alone=size.alone), size)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -327,11 +381,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     parser.add_argument("--replayed", type=int, default=200_000, help="messages of `replay` and `catch-up`")
     parser.add_argument("--kept", type=int, default=1_000_000, help="messages of the stage `memory`")
+    parser.add_argument("--alone", action="store_true", help="Penstock only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
     options = parser.parse_args()
-    size = Size(options.repetitions, options.seconds, options.replayed, options.kept)
+    size = Size(options.repetitions, options.seconds, options.replayed, options.kept, options.alone)
     if options.quick:
-        size = Size(1, 0.5, 10_000, 20_000)
+        size = Size(1, 0.5, 10_000, 20_000, options.alone)
     found: dict[str, list[Row]] = {}
     for name in options.only:
         load = os.getloadavg()[0]

@@ -89,9 +89,9 @@ async def end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def heard(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def heard(process: asyncio.subprocess.Process, within: float = STEP_WITHIN) -> dict[str, Any]:
     assert process.stdout is not None
-    async with asyncio.timeout(STEP_WITHIN):
+    async with asyncio.timeout(within):
         line = await process.stdout.readline()
     if not line:
         raise SystemExit("an end of the measurement has ended; its own words are above")

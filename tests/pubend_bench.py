@@ -217,9 +217,18 @@ class PubendBench:
         self.run(self.pubend.register(packet, broker, now=self.now))
         return self.requests
 
-    def progress(self, name: str, session: int, tick: Tick, *, epoch: int | None = None, broker: BrokerId = 5) -> None:
+    def progress(
+        self,
+        name: str,
+        session: int,
+        tick: Tick,
+        *,
+        epoch: int | None = None,
+        silent: bool = False,
+        broker: BrokerId = 5,
+    ) -> None:
         epoch = self.pubend.epoch if epoch is None else epoch
-        packet = Progress(self.pubend.name, epoch, ((name, session, tick),))
+        packet = Progress(self.pubend.name, epoch, ((name, session, tick),), silent)
         self.run(self.pubend.progress(packet, broker, now=self.now))
 
     def renew(self, name: str, session: int, *, broker: BrokerId = 5) -> None:

@@ -224,6 +224,17 @@ def test_1_1_an_intermediate_broker_answers_from_its_cache() -> None:
     assert asked_upstream(ib, 1.0) == []
 
 
+def test_4_a_phb_tells_silence_together_with_the_messages_that_it_reads_for_the_same_nack() -> None:
+    """Section 4: silence ticks travel with data. A part of the log ends with the silence before the next message."""
+    phb = publisher_hosting()
+    phb.committed([], 400)  # it has just been started: all before that is in its log
+    assert phb.nack(nack((1, 150)), DOWN, now=1.0) == []
+    assert told(sent(phb.read(1, 199, [order(100)], cut=False), Knowledge, DOWN)) == [(1, 150, [100])]
+    assert phb.nack(nack((151, 250)), DOWN, now=1.0) == []  # 151 to 199 are known to be silent
+    assert list(phb.asked()) == [(151, 250)]
+    assert told(sent(phb.read(151, 299, [order(200)], cut=False), Knowledge, DOWN)) == [(151, 250, [200])]
+
+
 def test_1_1_what_it_cannot_answer_it_asks_for_upstream_and_passes_the_answer_on() -> None:
     ib = intermediate()
     ib.learn(knowledge(1, 100), UP, now=0.0)

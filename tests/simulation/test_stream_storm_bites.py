@@ -116,8 +116,7 @@ def an_acknowledgement_is_told_before_it_is_on_disk(patch: pytest.MonkeyPatch) -
     original = DurableNames._write_progress
 
     def write_progress(self: Any, state: Any, session: Any) -> Any:
-        done = ((state.name, session.number, session.done),)
-        told = ProgressStored(self._core.name, self._core.epoch, done)
+        told = ProgressStored(((self._core.name, session.number, session.done),))
         return original(self, state, session) + self._core.send(session.broker, told, 0.0)
 
     patch.setattr(DurableNames, "_write_progress", write_progress)

@@ -25,6 +25,7 @@ from penstock.errors import InvalidMessage
 FLAG = "_t"
 DATA = "data"
 HEADER_BYTES_MAX = 0xFFFF
+REPAIRS = ("reply", "again", "repair")  # kinds of control messages that carry an application's message once more
 CONTROL_MARK = "~"  # no client's name begins with it
 _FLAG_BYTES = len(FLAG) + 5  # and the length of the kind: see message.plain_size
 

@@ -151,6 +151,11 @@ class Client:
         """Whether there is a broker at the other end."""
         return self._home is not None
 
+    @property
+    def home(self) -> Link | None:
+        """The link to our broker."""
+        return self._home
+
     def carry(self, message: Message, lane: Lane) -> list[Effect]:
         """Send a message of a service; while the link is down it is dropped."""
         packet = Publish(message, lane)

@@ -189,6 +189,13 @@ class Egress:
             return self._round
         return min((item[3] for item in waiting.queue.heads()), default=self._round)
 
+    def is_held(self, link: Link, lanes: Iterable[Lane]) -> bool:
+        """Whether something waits for this link in one of these lanes, because the neighbour gives no credit."""
+        waiting = self._up.get(link)
+        if waiting is None or not waiting.credit:
+            return False
+        return any(not _has_credit(waiting, lane) and waiting.queue.lane_packets(lane) for lane in lanes)
+
     def waits_for_room(self, link: Link) -> bool:
         """Whether something waits that room would let out; what waits for credit alone does not count."""
         waiting = self._up.get(link)

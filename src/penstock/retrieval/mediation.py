@@ -28,8 +28,9 @@ enough for one receiver and not for each, and one number for each chain is no hi
 
 Late copies (ours): a wave may take more than one way, and a link that was down hands over a copy long after another one
 has been used here, left the cache, and the chain was refreshed. So a router remembers some of what was used and left
-its cache; for its own receivers the pending flag of these is off. Likewise for what was uploaded before it began, if it
-has its cache from a former life. An answer to what a receiver has asked for left its first router just now.
+its cache; for its own receivers the pending flag of these is off. Likewise for what was uploaded before the youngest
+that it has forgotten, or before it began, if it has its cache from a former life: but for an answer to what a receiver
+has asked for, which left its first router just now.
 
 Probes (ours): before an interest is flooded, likely neighbours are asked one after another for what is missing, each
 told what came already. A flood asks every branch for all that is missing, and nearly everything is sent many times;
@@ -53,7 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from itertools import count
-from math import inf
+from math import inf, nextafter
 
 from penstock.retrieval.boxes import Boxes, InterestBox, may_take
 from penstock.retrieval.cache import Cache, CachedItem, Noted, Shelf
@@ -114,8 +115,8 @@ class MediationRouter:
         self._fits = fits
         self._next_nonce = nonces if nonces is not None else count().__next__
         self._nonces: dict[Nonce, None] = {}
-        self._left: dict[PublicationId, None] = {}  # used here, and no longer cached
-        self.began = -inf  # what was uploaded before, and is not cached, a former life of this router may have used
+        self._left: dict[PublicationId, float] = {}  # used here and no longer cached: when it was uploaded
+        self.began = -inf  # what was uploaded before, and is not cached, may have been used here and forgotten
         self._notifies = rules.dissemination != "delayed push"
         self._delays = rules.dissemination != "overload notification"
         self._drops_answers = rules.duplicates in ("in network", "both")
@@ -172,7 +173,7 @@ class MediationRouter:
         if not candidates:
             return []
         sent = []
-        for entry in self.cache.first(candidates, interest.max):
+        for entry in self.cache.first(candidates, min(interest.max, self._outlet.room(came_from))):
             before = self.cache.use(entry, Selector.REMOTE)
             sent.append(entry.publication.id)
             self._outlet.answer(came_from, interest.id, entry.publication, before.table == Table.PENDING)
@@ -424,9 +425,10 @@ class MediationRouter:
     def _evicted(self, entry: CachedItem, now: float) -> None:
         """What was waiting for its time leaves at once; what was never sent or used may go to a neighbour."""
         if entry.place.dispatched and self.rules.left_max:
-            self._left[entry.publication.id] = None
+            self._left[entry.publication.id] = entry.uploaded
             if len(self._left) > self.rules.left_max:
-                del self._left[next(iter(self._left))]
+                youngest = self._left.pop(next(iter(self._left))) + self.rules.age_slack
+                self.began = max(self.began, nextafter(youngest, inf))
         if entry.scheduled_at is not None:
             self._push(entry, now)
         elif self.rules.flushing and entry.place == PENDING:

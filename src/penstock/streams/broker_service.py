@@ -80,6 +80,7 @@ from penstock.streams.relays import Relays
 from penstock.streams.share_edge import ShareEdge
 from penstock.streams.share_failed import Answered
 from penstock.streams.status import StreamsStatus, relay_status
+from penstock.streams.stored_progress import StoredProgress
 from penstock.streams.timers import StreamTimer
 
 GREET_AFTER = 0.1  # seconds after a link came up: by then its other end has said Hello
@@ -137,6 +138,7 @@ class StreamBroker:
         )
         self._publishing = Publishing(self)
         self._reads = ReadRequests(self)
+        self._stored_progress = StoredProgress(context.timers)
         self._published: dict[str, Pubend] = {}  # pubends that have got something to write from the present batch
         self._commands = Commands(self, self._directory, context.timers, self._broker_named)
         self._from_neighbours: dict[type[Packet], Callable[..., list[Effect]]] = {
@@ -202,6 +204,8 @@ class StreamBroker:
                 effects += self._controls.looked(pubend, now=now)
             case StreamTimer.PROGRESS:
                 effects += self._edge.progress(pubend, now=now)
+            case StreamTimer.CONFIRM:
+                effects += [sent for told in self._stored_progress.take() for sent in self._sent(*told)]
             case StreamTimer.COMMAND:
                 effects += self._commands.overdue(int(key[0]))
             case _ if pubend in self._hosting.pubends:
@@ -343,6 +347,12 @@ class StreamBroker:
     def send_to(self, broker: BrokerId, payload: Payload, *, now: float) -> list[Effect]:
         if broker == self._broker:
             return self._payload(payload, broker, now)
+        told = (
+            self._stored_progress.gather(broker, payload, now=now) if isinstance(payload, ProgressStored) else payload
+        )
+        return [] if told is None else self._sent(broker, told)
+
+    def _sent(self, broker: BrokerId, payload: Payload) -> list[Effect]:
         packet = Routed(broker, self._broker, HOPS, payload)
         link = self._exits.get(broker)
         if link is None:
@@ -480,7 +490,7 @@ class StreamBroker:
                 number,
                 of,
                 storage=context.storage,
-                config=self._config,
+                config=self._config.of(stream),
                 timers=context.timers,
                 random=context.random(f"{stream}/{number}"),
                 outlet=self,

@@ -2,7 +2,7 @@
 
 Timers: PUBEND_QUERY, for each pubend here that somebody wants, or whose rate is limited; EDGE_LAG, for each that our
 readers read, `lag_alert` after a query.
-State: see `pdcc`, for each pubend. Bound: as many as there are relays.
+State: see `pdcc`, for each pubend, and `recovery_pace`, for each link. Bound: as many as there are relays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import Dcq, Uca
 from penstock.streams.pdcc import PubendControl, RelayControl, control_lane, read_alert
 from penstock.streams.pubend import Pubend
+from penstock.streams.recovery_pace import RecoveryPace
 from penstock.streams.relay import Relay
 from penstock.streams.relays import Relays
 from penstock.streams.timers import StreamTimer
@@ -44,6 +45,7 @@ class Controls:
         self._pubends = pubends  # those of this broker
         self._on_way: dict[str, RelayControl] = {}
         self._at_source: dict[str, PubendControl] = {}
+        self._paces: dict[Link, RecoveryPace] = {}  # by the link that pubends come over
         self.handlers: dict[type[Packet], Callable[..., list[Effect]]] = {Dcq: self._query, Uca: self._alert}
 
     def begin(self, pubend: str, *, now: float) -> None:
@@ -90,9 +92,20 @@ class Controls:
         relay = self._relays.get(pubend)
         if relay is None or not relay.has_readers:
             return []
-        control = self._control(relay)
-        beside = [one for one in self._on_way.values() if one.relay.upstream == relay.upstream]
-        return control.looked(beside, now=now)
+        return self._control(relay).looked(self._recovery_pace(relay, now), now=now)
+
+    def _recovery_pace(self, relay: Relay, now: float) -> float | None:
+        """How fast all recover that come over the same link, if this one does."""
+        link = relay.upstream
+        if link is None:
+            return None
+        if link not in self._paces:
+            used = {one.upstream: None for one in self._relays}
+            self._paces = {of: pace for of, pace in self._paces.items() if of in used}
+            self._paces[link] = RecoveryPace(self._config)
+        beside = [one for one in self._relays if one.upstream == link and one.has_readers]
+        pace = self._paces[link].look(beside, now=now)
+        return pace if self._paces[link].is_behind(relay) else None
 
     def _alert(self, packet: Uca, sender: Link, now: float) -> list[Effect]:
         relay = self._relays.get(packet.pubend)

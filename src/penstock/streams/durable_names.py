@@ -44,6 +44,7 @@ class ReaderSession(Struct):
     heard_at: float  # elapsed seconds of this life
     done: Tick  # acknowledged, written or not
     told: Tick  # acknowledged, on disk, and told so
+    awaited: Tick  # acknowledged, and somebody waits until that is on disk
     answer: Registered  # to be sent when what it awaits is on disk
     awaits: NameRecord | None
 
@@ -140,7 +141,7 @@ class DurableNames:
             return self._begun(live, now)
         told = record.position
         number = self._core.random.getrandbits(SESSION_BITS) + 1
-        session = ReaderSession(number, broker, packet.reader, elapsed, told, told, answer, record)
+        session = ReaderSession(number, broker, packet.reader, elapsed, told, told, told, answer, record)
         name.session = session
         unwritten = name.writing is not None or name.next is not None
         if unwritten or name.stored is None or not _same(name.stored, record):
@@ -154,14 +155,16 @@ class DurableNames:
 
     # Progress.
 
-    def progress(self, name: str, session: ReaderSession, tick: Tick, now: float) -> list[Effect]:
-        """This reader is done with everything up to the tick."""
+    def progress(self, name: str, session: ReaderSession, tick: Tick, now: float, *, silent: bool) -> list[Effect]:
+        """This reader is done with everything up to the tick; silent: it waits for no answer."""
         state = self._names[name]
         session.done = max(session.done, tick)
+        if not silent:
+            session.awaited = max(session.awaited, tick)
         assert state.stored is not None
         if session.done > state.newest.position:
             return self._write_progress(state, session)
-        if tick <= state.stored.position and state.writing is None:
+        if not silent and tick <= state.stored.position and state.writing is None:
             return self._tell(state, session, now)
         return []
 
@@ -182,8 +185,8 @@ class DurableNames:
     def _tell(self, state: DurableName, session: ReaderSession, now: float) -> list[Effect]:
         assert state.stored is not None
         session.told = state.stored.position
-        done = ((state.name, session.number, session.told),)
-        return self._core.send(session.broker, ProgressStored(self._core.name, self._core.epoch, done), now)
+        done = ((self._core.name, session.number, session.told),)
+        return self._core.send(session.broker, ProgressStored(done), now)
 
     # Sessions.
 
@@ -262,7 +265,8 @@ class DurableNames:
         if session is None:
             return []
         if session.awaits is None:
-            news = failure is None and state.stored is not None and state.stored.position > session.told
+            stored = session.told if failure is not None or state.stored is None else state.stored.position
+            news = min(stored, session.awaited) > session.told
             return self._tell(state, session, now) if news else []
         if session.awaits is not record:
             return []

@@ -200,7 +200,7 @@ class Edge:
         if packet.tick <= cursor.confirmed:
             return self._confirmed(reader, cursor)
         cursor.done = max(cursor.done, packet.tick)
-        if cursor.progress() > cursor.progress_sent:
+        if cursor.done > cursor.progress_sent:
             self._timers.set(StreamTimer.PROGRESS, now + PROGRESS_DELAY, cursor.pubend)
         return []
 
@@ -257,11 +257,9 @@ class Edge:
     def stored(self, packet: ProgressStored, *, now: float) -> list[Effect]:
         """Acknowledgements are on disk."""
         effects: list[Effect] = []
-        for name, session, tick in packet.done:
-            reader, cursor = self.sessions.get((packet.pubend, session), (None, None))
-            if reader is None or cursor is None or (reader.name, cursor.epoch) != (name, packet.epoch):
-                continue
-            if tick > cursor.stored:
+        for pubend, session, tick in packet.done:
+            reader, cursor = self.sessions.get((pubend, session), (None, None))
+            if reader is not None and cursor is not None and tick > cursor.stored:
                 cursor.stored = min(tick, cursor.position)
                 effects += self._confirmed(reader, cursor)
         return effects
@@ -313,24 +311,25 @@ class Edge:
                 wanted.add(first, upto)
         return wanted
 
-    def progress(self, pubend: str, *, now: float) -> list[Effect]:
-        """Tell the pubend what readers are done with."""
+    def progress(self, pubend: str, *, again: bool = False, now: float) -> list[Effect]:
+        """Tell the pubend what readers have acknowledged; again: also what was told, and how far the silence goes."""
         host = self._broker.host(pubend)
-        done: dict[int, list[tuple[str, int, Tick]]] = {}
+        done: dict[tuple[int, bool], list[tuple[str, int, Tick]]] = {}
         for reader in self._by_pubend.get(pubend, ()):
             cursor = reader.cursors[pubend]
             tick = cursor.progress()
-            if cursor.session and tick > cursor.stored:
+            if cursor.session and tick > cursor.stored and (again or cursor.done > cursor.progress_sent):
                 cursor.progress_sent = tick
-                done.setdefault(cursor.epoch, []).append((reader.name, cursor.session, tick))
+                silent = cursor.done <= cursor.stored
+                done.setdefault((cursor.epoch, silent), []).append((reader.name, cursor.session, tick))
         if host is None:
             return []
         return [
             effect
-            for epoch, entries in done.items()
+            for (epoch, silent), entries in done.items()
             for at in range(0, len(entries), NAMES_MAX)
             for effect in self._broker.send_to(
-                host, Progress(pubend, epoch, tuple(entries[at : at + NAMES_MAX])), now=now
+                host, Progress(pubend, epoch, tuple(entries[at : at + NAMES_MAX]), silent), now=now
             )
         ]
 
@@ -353,7 +352,7 @@ class Edge:
                 for at in range(0, len(entries), NAMES_MAX):
                     renewal = Renew(pubend, tuple(entries[at : at + NAMES_MAX]))
                     effects += self._broker.send_to(host, renewal, now=now)
-                effects += self.progress(pubend, now=now)
+                effects += self.progress(pubend, again=True, now=now)
         return effects
 
     # Parts.

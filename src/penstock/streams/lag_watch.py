@@ -5,13 +5,13 @@ query names should have come `lag_alert` seconds later, if no data wait anywhere
 the time that data wait (at least), and with how fast the newest tick that we heard of moves, in seconds of ticks per
 second: what the way carries, as a share of what is sent.
 
-Apart from that an edge may have a hole: it was cut off, or messages were lost. If its doubt horizon is more than
-`lag_max` behind what it has heard, it recovers, and reports its pace with every answer.
+Apart from that an edge may have a hole: it was cut off, or messages were lost. Then it recovers, and reports with every
+answer how fast (`recovery_pace`).
 
 001 takes one measure for both, the smoothed pace of the doubt horizon (`horizon_watch`): it needs seconds to notice a
 queue, and a lost message looks like one.
 
-State: the last query, and where the stream and the horizon stood at the last look. Timer: EDGE_LAG, `lag_alert` after a
+State: the last query, and where the stream stood at the last look. Timer: EDGE_LAG, `lag_alert` after a
 query.
 """
 
@@ -24,7 +24,6 @@ from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import Dcq, Tick
 
 SECOND = 1_000_000  # ticks
-SMOOTHING = 0.5  # of the pace of a recovery
 GAP_MAX = 3.0  # queries: what was measured over a longer time says nothing of now
 
 
@@ -32,13 +31,11 @@ class LagWatch:
     """How one pubend's data fare on their way to one edge."""
 
     def __init__(self, config: StreamsConfig) -> None:
-        self.recovery_pace: float | None = None  # None: not recovering, or not measured yet
         self._config = config
         self.waits = False  # for the look at what the last query named
         self._query: Dcq | None = None
         self._queried_at = 0.0
         self._heard: Tick = 0
-        self._horizon: Tick = 0
         self._at = 0.0
 
     def queried(self, packet: Dcq, *, now: float) -> None:
@@ -46,22 +43,13 @@ class LagWatch:
         if not self.waits:
             self._query, self._queried_at, self.waits = packet, now, True
 
-    def look(self, heard: Tick, horizon: Tick, *, ignoring: bool, now: float) -> float | None:
+    def look(self, heard: Tick, *, now: float) -> float | None:
         """A while after the query; returns how fast we hear of new ticks, None if that cannot be told."""
         self.waits = False
-        before, horizon_before, since = self._heard, self._horizon, now - self._at
-        self._heard, self._horizon, self._at = heard, horizon, now
-        recovers = ignoring or heard - horizon > self._config.lag_max * SECOND
+        before, since = self._heard, now - self._at
+        self._heard, self._at = heard, now
         if not before or not 0.0 < since <= GAP_MAX * self._config.query_interval:
-            self.recovery_pace = None
             return None
-        pace = (horizon - horizon_before) / SECOND / since
-        if not recovers:
-            self.recovery_pace = None
-        elif self.recovery_pace is None:
-            self.recovery_pace = pace
-        else:
-            self.recovery_pace += SMOOTHING * (pace - self.recovery_pace)
         return (heard - before) / SECOND / since
 
     def alert(self, heard_pace: float | None, recovery_pace: float | None, *, now: float) -> Alert | None:

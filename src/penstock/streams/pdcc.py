@@ -12,9 +12,8 @@ State: a few numbers for each pubend. Nothing waits for an answer: feedback that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
-from statistics import fmean
 
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
@@ -48,11 +47,6 @@ class RelayControl:
         self._nacked = 0  # how often we had asked for something by the last query
 
     @property
-    def recovery_pace(self) -> float | None:
-        """How fast our doubt horizon recovers; None if it does not, or nobody asks for that."""
-        return self._lag_watch.recovery_pace
-
-    @property
     def waits(self) -> bool:
         """Whether `looked` will be called for an earlier query."""
         return self._lag_watch.waits
@@ -76,12 +70,9 @@ class RelayControl:
             )
         return effects + self._alert(alert) if self._config.control_rule == "paper" else effects
 
-    def looked(self, beside: Sequence[RelayControl], *, now: float) -> list[Effect]:
-        """A while after a query; `beside`: the controls of all pubends that come over the same link, this one too."""
-        relay = self.relay
-        heard_pace = self._lag_watch.look(relay.newest, relay.horizon, ignoring=relay.recovering, now=now)
-        paces = [one.recovery_pace for one in beside if one.recovery_pace is not None]
-        recovery_pace = None if self.recovery_pace is None else fmean(paces)
+    def looked(self, recovery_pace: float | None, *, now: float) -> list[Effect]:
+        """A while after a query; `recovery_pace`: if we recover, how fast all do that come over the same link."""
+        heard_pace = self._lag_watch.look(self.relay.newest, now=now)
         return self._alert(self._lag_watch.alert(heard_pace, recovery_pace, now=now))
 
     def _alert(self, alert: Alert | None) -> list[Effect]:

@@ -179,7 +179,7 @@ class DurableReaders:
                 effects.append(InputRefused(session.reader, problem))
             else:
                 session.heard_at = self._core.ticks.clock.elapsed
-                effects += self._names.progress(name, session, tick, now)
+                effects += self._names.progress(name, session, tick, now, silent=packet.silent)
         return effects
 
     def _unknown(self, broker: BrokerId, name: str, number: int, now: float) -> list[Effect]:

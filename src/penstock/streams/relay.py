@@ -325,22 +325,32 @@ class Relay:
         return effects
 
     def _answered(self, down: Downstream, first: Tick, last: Tick, room: int) -> tuple[list[Effect], int]:
-        """Of one range what we know, within the room; the rest is remembered."""
+        """Of one range what we know, within the room; the rest is remembered.
+
+        At the pubend's broker silence before something that the log is read for is told with that, and not in a packet
+        of its own. A part of the log ends with the silence up to the next message, so that whoever asks for one range
+        after the other would get such a packet for each.
+        """
         since = self.interest.since(down.link)
         limits = {"bytes_max": room, "items_max": ITEMS_MAX, "spans_max": ANSWER_PACKETS}
         spans = self.known.known(first, last, since, **limits)
         used = sum(message.size_bytes for span in spans for _, message in span.items)
         full = used >= room or len(spans) >= ANSWER_PACKETS or sum(len(span.items) for span in spans) >= ITEMS_MAX
+        reached = spans[-1].last if full else last
+        missing = self.known.unknown(first, reached, since, ASKED_MAX)
+        silent = {span.last + 1: span.first for span in spans if self.at_source and not span.items}
+        with_more = {silent[begin]: None for begin, _ in missing if begin in silent}
         effects: list[Effect] = []
         for span in spans:
+            if span.first in with_more:
+                continue
             items = self.interest.selected(down.link, span.items)
             upto = self._silence_beyond(span.last, since) if span.last >= last else span.last
             cut = full and span is spans[-1] and span.last < last
             effects += self._told(down, span.first, upto, items, cut=cut)
-        reached = spans[-1].last if full else last
-        for missing in self.known.unknown(first, reached, since, ASKED_MAX):
+        for begin, end in missing:
             if len(down.asked) < ASKED_MAX:
-                down.asked.add(*missing)
+                down.asked.add(silent.get(begin, begin), end)
         return effects, used
 
     def _silence_beyond(self, tick: Tick, since: int) -> Tick:

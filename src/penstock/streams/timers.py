@@ -30,6 +30,7 @@ class StreamTimer(IntEnum):
     REGISTER = 17  # (pubend, durable name): the pubend has not answered
     PUBLISH = 18  # (request): the pubend has not answered
     EDGE_LAG = 19  # (pubend): have the data come that a query spoke of?
+    CONFIRM = 26  # tell edges which acknowledgements are on disk
     # Of a client.
     CLIENT_RETRY = 20  # a publication may not have been answered in time
     CLIENT_SUBSCRIBE = 21  # (subscription): DurableSubscribe has not been answered, or is to be tried again

@@ -199,6 +199,10 @@ class PapersScheme:
         """Repairs for all take the way of the message they repair."""
         return kind == control.REPAIR and control.TO not in inside.attributes
 
+    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """The papers know of no such thing: what does not come is lost."""
+        return []
+
     def control_message(self, kind: str, data: bytes, inside: Message, *, now: float) -> list[TransportEffect] | None:
         """A control message of this scheme; raises InvalidHeader."""
         if kind == control.REQUEST:

@@ -34,6 +34,7 @@ class TransportSubscription:
     late: int = 0
     recovered: int = 0
     known_lost: int = 0  # for good
+    withheld: int = 0  # for good, by links that were full or because we read slowly
     without_header: int = 0
     assigned: float = 0.0
     held: float = 0.0

@@ -121,8 +121,20 @@ def test_a_known_name_goes_on_where_it_was_also_after_a_restart() -> None:
     ticks = [bench.store_one(str(number)) for number in range(3)]
     session = bench.registered(bench.register()).session
     bench.progress("billing", session, ticks[1])
-    assert confirmed(bench) == [("billing", session, ticks[1])]
+    assert confirmed(bench) == [("orders/0", session, ticks[1])]
     assert bench.registered(bench.register(start="earliest")).position == ticks[1]
+    bench.restart()
+    assert bench.registered(bench.register(start="earliest")).position == ticks[1]
+
+
+def test_silence_that_a_reader_has_passed_is_stored_and_not_answered() -> None:
+    bench = PubendBench()
+    ticks = [bench.store_one(str(number)) for number in range(3)]
+    session = bench.registered(bench.register(start="earliest")).session
+    bench.progress("billing", session, ticks[1], silent=True)
+    assert confirmed(bench) == []
+    bench.progress("billing", session, ticks[0])  # somebody waits for what silence has passed already
+    assert confirmed(bench) == [("orders/0", session, ticks[1])]
     bench.restart()
     assert bench.registered(bench.register(start="earliest")).position == ticks[1]
 
@@ -192,7 +204,7 @@ def test_a_second_reader_is_refused_unless_it_takes_over() -> None:
     assert bench.sent[-1] == (5, SessionEnded("orders/0", "billing", first))
     assert confirmed(bench) == []
     bench.progress("billing", second, tick, broker=6)
-    assert confirmed(bench) == [("billing", second, tick)]
+    assert confirmed(bench) == [("orders/0", second, tick)]
 
 
 def test_the_same_reader_replaces_itself() -> None:
@@ -279,12 +291,12 @@ def test_progress_is_told_when_it_is_on_disk_and_never_goes_back() -> None:
     assert len(bench.held) == 1
     assert confirmed(bench) == []
     bench.answer(1)
-    assert confirmed(bench) == [("billing", session, ticks[0])]
+    assert confirmed(bench) == [("orders/0", session, ticks[0])]
     assert len(bench.held) == 1
     bench.answer()
-    assert confirmed(bench)[1:] == [("billing", session, ticks[2])]
+    assert confirmed(bench)[1:] == [("orders/0", session, ticks[2])]
     bench.progress("billing", session, ticks[1])
-    assert confirmed(bench)[2:] == [("billing", session, ticks[2])]
+    assert confirmed(bench)[2:] == [("orders/0", session, ticks[2])]
     assert bench.held == []
 
 
@@ -308,7 +320,7 @@ def test_progress_that_the_disk_refused_is_written_when_there_is_room() -> None:
     assert confirmed(bench) == []
     bench.failing = fine
     bench.advance(4.0)
-    assert confirmed(bench) == [("billing", session, tick)]
+    assert confirmed(bench) == [("orders/0", session, tick)]
 
 
 def test_when_a_name_was_last_seen_is_written_now_and_then() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf, nan
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from penstock.streams.matched_rate import LEAST_FLOOR, MatchedRate
 from penstock.streams.nacks import NackSchedule
 from penstock.streams.packets import Dcq, Uca
 from penstock.streams.pdcc import RelayControl
+from penstock.streams.recovery_pace import RecoveryPace
 from penstock.streams.relay import Relay
 from penstock.streams.sent_history import SentHistory
 
@@ -185,20 +187,27 @@ def test_random_alerts_keep_the_invariants_of_the_rate(seed):
 # What an edge answers.
 
 
+def standing(pubend: str, newest: int, horizon: int) -> Any:
+    """As much of a relay as is looked at."""
+    return SimpleNamespace(pubend=pubend, newest=newest, horizon=horizon, recovering=False)
+
+
 def answers(
     waits: list[float], *, holes: float = 0.0, recovery: float = 1.0, **settings: Any
 ) -> list[tuple[float, float, float] | None]:
     """Queries a second apart; before each look the stream is so many seconds short of what the query named."""
     config = StreamsConfig(**settings)
-    watch = LagWatch(config)
+    watch, pace_of_all = LagWatch(config), RecoveryPace(config)
     found: list[tuple[float, float, float] | None] = []
     for number, wait in enumerate(waits):
         now, newest = float(number), (1_000 + number) * SECOND
         watch.queried(Dcq(PUBEND, EPOCH, number, newest), now=now)
         heard = newest - int(wait * SECOND)
         horizon = int((1_000 - holes + number * recovery) * SECOND)
-        pace = watch.look(heard, min(heard, horizon), ignoring=False, now=now + config.lag_alert)
-        alert = watch.alert(pace, watch.recovery_pace, now=now + config.lag_alert)
+        pace = watch.look(heard, now=now + config.lag_alert)
+        relay = standing(PUBEND, heard, min(heard, horizon))
+        recovery_pace = pace_of_all.look([relay], now=now + config.lag_alert)
+        alert = watch.alert(pace, recovery_pace, now=now + config.lag_alert)
         found.append(None if alert is None else (alert.keeping_up, alert.recovering, alert.lag))
     return found
 
@@ -223,8 +232,21 @@ def test_after_an_outage_the_first_look_measures_nothing():
     watch = LagWatch(StreamsConfig())
     for now, heard in ((0.0, 1_000), (200.0, 1_010), (201.0, 1_011)):
         watch.queried(Dcq(PUBEND, EPOCH, int(now), 2_000 * SECOND), now=now)
-        pace = watch.look(heard * SECOND, heard * SECOND, ignoring=False, now=now)
+        pace = watch.look(heard * SECOND, now=now)
         assert (pace is None) == (now < 201.0)
+
+
+def test_pubends_that_recover_over_one_link_hear_the_same_pace_whenever_they_ask():
+    """001 section 5, E4: "unfairness"; with paces of different moments rates came apart by a quarter."""
+    pace, heard = RecoveryPace(StreamsConfig()), list[float | None]()
+    for second in range(4):
+        for asker in range(4):  # one after the other; meanwhile horizons move on
+            now = second + asker / 10
+            relays = [standing(f"orders/{n}", 1_000 * SECOND, int((100 + now * (1 + n)) * SECOND)) for n in range(4)]
+            relays.append(standing("other/0", 1_000 * SECOND, 999 * SECOND))  # keeps up
+            heard.append(pace.look(relays, now=now))
+    assert heard[:4] == [None] * 4
+    assert heard[4:] == [pytest.approx(2.5)] * 12
 
 
 # The NACK window of an edge.

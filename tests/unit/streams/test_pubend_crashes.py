@@ -220,9 +220,8 @@ class RandomLife(PubendBench):
             case Registered():
                 self.register_answered(payload)
             case ProgressStored():
-                for name, session, tick in payload.done:
-                    reader = self.readers[name]
-                    assert session == reader.session
+                for _, session, tick in payload.done:
+                    (reader,) = (one for one in self.readers.values() if one.session == session)
                     reader.confirmed = max(reader.confirmed, tick)
             case SessionEnded():
                 reader = self.readers[payload.name]

@@ -10,9 +10,9 @@ from foreign_bus import Bus
 from penstock.content.envelope import kind_of
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
+from penstock.kernel.number_ranges import ranges_of, read_ranges, written
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig
-from penstock.transport.ledgers.number_ranges import ranges_of, read_ranges, written
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.record import SketchRecord, decode_data_header

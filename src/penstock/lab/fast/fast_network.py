@@ -16,12 +16,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 
-from penstock.lab.fast.floods import FAR, NEVER, Flood, FloodIndex, HomeTree, SharedTable, Ways, distances_within
+from penstock.lab.fast.floods import FAR, NEVER, Flood, FloodIndex, HomeTree, SharedTable, Ways
 from penstock.lab.fast.news_outcome import NewsTally
 from penstock.lab.fast.news_workload import NewsRequest, NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.retrieval.forwarding import FifoQueue, ForwardingQueue, ScoreQueue, score
-from penstock.retrieval.interest import LOCAL, InterestId, LooseInterest, PublicationId, PublishedItem, oldest_upload
+from penstock.retrieval.interest import (
+    EVERYTHING,
+    LOCAL,
+    InterestId,
+    LooseInterest,
+    PublicationId,
+    PublishedItem,
+    oldest_upload,
+)
 from penstock.retrieval.life_cycle import Table
 from penstock.retrieval.mediation import MediationRouter
 
@@ -50,6 +58,9 @@ class FastOutlet:
 
     def proceed_at(self, interest: InterestId, at: float) -> None:
         self._network.proceed_at(round(at * TICKS), self._router, interest)
+
+    def room(self, interface: int) -> int:
+        return EVERYTHING
 
     def answer(self, interface: int, interest: InterestId, publication: PublishedItem, pending: bool) -> None:
         network = self._network
@@ -213,9 +224,7 @@ class FastNetwork:
         """A home advertises an interest."""
         tree = self._trees[home]
         refreshed = interest.refreshed
-        ways = self._index.shared(
-            interest.shelf, (home, refreshed), lambda: Ways(tree.way, tree.hops, tree.hops, refreshed)
-        )
+        ways = self._index.shared(interest.shelf, (home, refreshed), lambda: Ways(tree.way, tree.hops, refreshed))
         flood = Flood(interest, home, self._index.tick, ways)
         box = self.routers[home].boxes.get(interest.id)
         if box is not None:
@@ -320,7 +329,7 @@ class FastNetwork:
         self.tally.interest_messages += len(self.neighbours[flood.home]) + sent
         flood.walks = True
         flood.copies = {}
-        self._index.move(flood, (flood.interest.id,), lambda: Ways(way, hops, hops, flood.interest.refreshed))
+        self._index.move(flood, (flood.interest.id,), lambda: Ways(way, hops, flood.interest.refreshed))
 
     def _walk(self, flood: Flood, hop: int) -> None:
         """One hop on its own ways."""
@@ -350,11 +359,7 @@ class FastNetwork:
         elif flood.interest.id in self._index.floods:
             way, hops = flood.ways.way, flood.ways.hops
             refreshed = flood.interest.refreshed
-            self._index.move(
-                flood,
-                (refreshed, *way, *hops),
-                lambda: Ways(way, hops, distances_within(self.neighbours, flood.home, hops), refreshed),
-            )
+            self._index.move(flood, (refreshed, *way), lambda: Ways(way, hops, refreshed))
 
     def end(self, interest: InterestId) -> None:
         """Its home tells everybody that it is satisfied."""

@@ -7,7 +7,7 @@ has something on the interest's shelf, that router is visited and its rules deci
 further, the flood walks on by itself, hop by hop, and has ways of its own.
 
 The table of pending interests of a router is a view on this (`SharedTable`): a flood is in it from the tick that it
-arrived to the tick that the overload notification did, which travels as many hops.
+arrived to the tick that the overload notification did, which counts on the way of the interest: as many hops.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ FAR = 1 << 40  # hops to a router that is not reached
 
 
 class Ways:
-    """From which neighbour each router got an interest, and how many hops it and its end take."""
+    """From which neighbour each router got an interest, and how many hops it took, as will its end."""
 
-    __slots__ = ("back", "floods", "hops", "refreshed", "way")
+    __slots__ = ("floods", "hops", "refreshed", "way")
 
-    def __init__(self, way: list[int], hops: list[int], back: list[int], refreshed: bool) -> None:
+    def __init__(self, way: list[int], hops: list[int], refreshed: bool) -> None:
         self.refreshed = refreshed  # all floods on it are, or none
         self.way = way
         self.hops = hops
-        self.back = back  # an overload notification goes through routers that sent the interest no further
         self.floods: dict[InterestId, Flood] = {}
 
     def present(self, router: int, tick: int) -> Iterator[LooseInterest]:
         """The interests that have arrived at a router, and not ended."""
-        began, ended = tick - self.hops[router], tick - self.back[router]
+        sent = tick - self.hops[router]  # when what arrives now left the home
         for flood in self.floods.values():
-            if flood.start <= began and flood.over > ended:
+            if flood.start <= sent < flood.over:
                 yield flood.interest
 
 
@@ -78,22 +77,6 @@ class HomeTree:
         self.way, self.hops = way, hops
         self.masks = [sum(1 << router for router in ring) for ring in self.rings]
         self.messages = 1 + sum(len(neighbours[router]) - 1 for router in range(len(neighbours)))
-
-
-def distances_within(neighbours: list[list[int]], home: int, hops: list[int]) -> list[int]:
-    """Hops from the home to each router through those that were reached."""
-    found = [FAR] * len(neighbours)
-    found[home] = 0
-    ring = [home]
-    while ring:
-        following = []
-        for router in ring:
-            for other in neighbours[router]:
-                if found[other] == FAR and hops[other] != FAR:
-                    found[other] = found[router] + 1
-                    following.append(other)
-        ring = following
-    return found
 
 
 class FloodIndex:
@@ -177,8 +160,9 @@ class SharedTable:
         flood = self._index.floods.get(interest)
         if flood is None:
             return None
-        ways, router, tick = flood.ways, self._router, self._index.tick
-        if tick < flood.start + ways.hops[router] or tick >= flood.over + ways.back[router] or router == flood.home:
+        ways, router = flood.ways, self._router
+        sent = self._index.tick - ways.hops[router]
+        if not flood.start <= sent < flood.over or router == flood.home:
             return None
         return flood.interest, ways.way[router]
 

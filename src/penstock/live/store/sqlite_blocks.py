@@ -18,6 +18,7 @@ FREE_PAGES_MIN = 4_096  # so many free pages are kept for what comes
 FREE_SHARE = 4  # and so many: one in four
 VACUUM_PAGES = 512  # given back in one transaction
 INSERT_ROWS = (256, 64, 16, 4, 1)  # of one statement: each is one turn at the interpreter's lock
+_PLACES = {rows: ", ".join(["(?, ?)"] * rows) for rows in INSERT_ROWS}
 
 _TABLES = """
 CREATE TABLE area (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, row BLOB NOT NULL);
@@ -45,8 +46,10 @@ class SqliteBlocks(SqlBlocks):
     def add(self, area: str, blocks: Sequence[tuple[int, Block]]) -> None:
         table = f"entry_{self._number(area)}"
         at = 0
-        for rows in INSERT_ROWS:
-            text = f"INSERT INTO {table} VALUES " + ", ".join(["(?, ?)"] * rows)
+        for rows, places in _PLACES.items():
+            if len(blocks) - at < rows:
+                continue
+            text = f"INSERT INTO {table} VALUES {places}"
             while len(blocks) - at >= rows:
                 bindings = [part for block in blocks[at : at + rows] for part in block]
                 self._connection.execute(text, bindings)

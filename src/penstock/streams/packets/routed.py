@@ -189,11 +189,15 @@ class SessionEnded(Packet, frozen=True):
 
 
 class Progress(Packet, frozen=True):
-    """Readers are done with everything up to these ticks: (durable name, session, tick)."""
+    """Readers are done with everything up to these ticks: (durable name, session, tick).
+
+    `silent`: nothing was acknowledged but silence, which moves on all the time; nobody waits for an answer.
+    """
 
     pubend: str
     epoch: int
     done: tuple[tuple[str, int, Tick], ...]
+    silent: bool = False
 
     def checked(self, limits: MessageLimits) -> Self:
         require(len(self.done) <= NAMES_MAX, f"{len(self.done)} names in one Progress")
@@ -202,15 +206,15 @@ class Progress(Packet, frozen=True):
 
 
 class ProgressStored(Packet, frozen=True):
-    """That is on disk: (durable name, session, tick)."""
+    """That is on disk: (pubend, session, tick), of any pubends of one broker."""
 
-    pubend: str
-    epoch: int
     done: tuple[tuple[str, int, Tick], ...]
 
     def checked(self, limits: MessageLimits) -> Self:
-        require(len(self.done) <= NAMES_MAX, f"{len(self.done)} names in one ProgressStored")
-        return about_pubend(self, self.pubend)
+        require(len(self.done) <= NAMES_MAX, f"{len(self.done)} sessions in one ProgressStored")
+        for pubend, _, _ in self.done:
+            check_pubend(pubend)
+        return self
 
 
 class Command(Packet, frozen=True):

@@ -28,6 +28,7 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
 from penstock.content.predicate import Predicate
 from penstock.errors import InvalidHeader, InvalidPredicate
+from penstock.kernel.number_ranges import RANGES_MAX, NumberRange, count_of, ranges_of, read_ranges, written
 from penstock.kernel.timers import ServiceTimers
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.ledgers.answer_budget import NUMBER_COST, REQUEST_COST, AnswerBudget
@@ -40,7 +41,6 @@ from penstock.transport.ledgers.messages import (
     again_message,
     reply_message,
 )
-from penstock.transport.ledgers.number_ranges import RANGES_MAX, NumberRange, count_of, ranges_of, read_ranges, written
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.sketch_predicate import names_in
 from penstock.transport.records import RepairSent, RequestReceived

@@ -21,7 +21,7 @@ from msgspec import Struct
 from penstock.content.envelope import FLAG, control_message
 from penstock.content.message import DEFAULT_LIMITS, INBOX, Identity, Message, Value, make_message
 from penstock.errors import InvalidHeader, InvalidMessage
-from penstock.transport.ledgers.number_ranges import NUMBER_MAX, WrittenRanges
+from penstock.kernel.number_ranges import NUMBER_MAX, WrittenRanges
 from penstock.transport.wire.control_messages import ASK, ControlIdentities
 
 LEDGER, REPLY, AGAIN = "ledger", "reply", "again"

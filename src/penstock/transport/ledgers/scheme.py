@@ -19,6 +19,7 @@ from random import Random
 
 from penstock.content.envelope import client_of
 from penstock.content.message import Message
+from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
@@ -41,7 +42,6 @@ from penstock.transport.ledgers.messages import (
     resent_messages,
     since_stamp,
 )
-from penstock.transport.ledgers.number_ranges import read_ranges
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
@@ -152,6 +152,7 @@ class LedgerScheme:
                 self._recovery.lateness.came(now - missed.came_at)
             session.order.wait_no_more(number)
         window.receive(number)
+        session.count_ahead = identity.count - number
         self._sessions.received_from(session, now)
         if reference is None:
             session.reference = ReferenceHeader(number, now, head.departure)
@@ -254,16 +255,7 @@ class LedgerScheme:
         """So many agree that what we believed was wrong: a forged number, or a clock that was set."""
         effects = self._recovery.end(session)
         effects += self._let_go(session, now)
-        seen = [number for number in session.fresh_refused if number <= head.sequence]
-        window = session.window
-        if not window.base <= head.sequence <= window.top + self._config.jump_max:
-            self._unrevealed_before += window.forgotten
-            session.window = type(window)(min(seen, default=head.sequence))
-        for number in sorted(seen):
-            session.window.receive(number)
-        session.order.highest = head.sequence
-        session.reference = ReferenceHeader(head.sequence, now, head.departure)
-        session.fresh_refused.clear()
+        self._unrevealed_before += session.begin_anew(head.sequence, head.departure, self._config.jump_max, now)
         return effects
 
     def _let_go(self, session: LedgerSession, now: float) -> list[TransportEffect]:
@@ -321,6 +313,15 @@ class LedgerScheme:
         self._arm(session)
         return effects
 
+    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """These were withheld from us, by the counts of their identities: they are not lost."""
+        session = self._sessions.get((publisher, incarnation))
+        if session is None:
+            return []
+        effects = self._recovery.told_withheld(session, counts, now=now)
+        self._arm(session)
+        return effects + self._release(session, now)
+
     def _reply(self, reply: Reply, sender: str, bodies: bytes, now: float) -> list[TransportEffect]:
         session = self._sessions.get((sender, reply.incarnation))
         if session is None:
@@ -363,7 +364,7 @@ class LedgerScheme:
             return []
         self._feedback.repaired(session, message, wanted, now=now)
         effects: list[TransportEffect] = []
-        if missed is None or not missed.sure or missed.detected_at is None:
+        if missed is None or not (missed.withheld or (missed.sure and missed.detected_at is not None)):
             self._recovery.lost += 1
             effects.append(LossDetected(session.publisher, session.incarnation, number))
         effects.append(recovered_record(session, number, message.identity.count, missed, now))
@@ -465,7 +466,8 @@ class LedgerScheme:
             recovered=subscription.recovered,
             lost=self._recovery.lost,
             known_lost=subscription.known_lost,
-            pending=self._recovery.pending,
+            pending=self._recovery.pending - self._recovery.waiting,
+            withheld=subscription.withheld + self._recovery.waiting,
             duplicates=self._duplicates_before + sum(session.duplicates for session in sessions),
             refused=self._refused,
             without_header=subscription.without_header,

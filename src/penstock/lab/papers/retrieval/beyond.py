@@ -27,6 +27,7 @@ from penstock.lab.papers.retrieval.setting import (
     NewsSweep,
     by_name,
     gain,
+    gained,
     kept,
     no_plans,
     of,
@@ -45,11 +46,12 @@ OURS: dict[str, Any] = {
 LARGEST = {"paper": 100.0, "smoke": 16.0}
 BACKGROUND = 0.7
 READINGS: dict[str, dict[str, Any]] = {
-    "as specified": {},
-    "arrivals evenly over a unit": {"batched": False},
-    "refreshed interests count": {"counts_refreshed": True},
+    "as read": {},
+    "refreshed interests on top": {"counts_refreshed": False},
+    "events by their volumes": {"drawn": "by volume"},
+    "events by their volumes, refreshed on top": {"drawn": "by volume", "counts_refreshed": False},
     "whole events": {"topics": 1},
-    "whole events, refreshed count": {"topics": 1, "counts_refreshed": True},
+    "arrivals evenly over a unit": {"batched": False},
 }
 
 
@@ -86,7 +88,9 @@ def _read(views: Views) -> Mapping[str, float]:
         if name in views.numbers:
             found[f"gain, {name} (points)"] = gain(views, name)
             found[f"saved, {name} (%)"] = saved(views, name)
+            found[f"satisfied more, {name} (%)"] = gained(views, name)
             found[f"overhead, {name}"] = overhead(views, name)
+            found[f"overhead with notifications, {name}"] = overhead(views, name, "control messages")
     return found
 
 
@@ -135,8 +139,8 @@ EXPERIMENTS = (
         name="ecbn-readings",
         title="What the paper leaves open, read in other ways",
         source="004 section 4.2; errata E2 and E8",
-        about="The default set-up with the paper's rules, when arrivals, refreshed interests and topics are understood"
-        " differently. Nothing is gated.",
+        about="The default set-up with the paper's rules, when arrivals, refreshed interests, events and topics are"
+        " understood differently. Nothing is gated.",
         plans=no_plans,
         tasks=OTHERWISE.tasks,
         measure=_read,
