@@ -77,11 +77,15 @@ class _Request:
     covered: list[int] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
 
-    def cost(self, sent_bytes: int) -> int:
-        """What it costs if so much is sent: that too, and numbers that are looked at, those of fills by each filter."""
+    def cost(self) -> int:
+        """What it costs to look the numbers up, those of fills by each filter."""
         filters = len(self.ask.fills.filters) if self.ask.fills is not None else 0
         looks = self.named() + min(count_of(self.fills) * (1 + filters), WORK_MAX)
-        return REQUEST_COST + NUMBER_COST * looks + min(sent_bytes, REPLIES_MAX * REPLY_BYTES)
+        return REQUEST_COST + NUMBER_COST * looks
+
+    def expected(self) -> int:
+        """Bytes of the replies, before anybody has looked."""
+        return REPLY_BYTES * min(self.named() + count_of(self.fills), REPLIES_MAX)
 
     def named(self) -> int:
         """How many numbers it names."""
@@ -124,25 +128,28 @@ class Answers:
         effects: list[TransportEffect] = []
         admitted: list[_Request] = []
         for request in waiting:
-            most = request.cost(REPLY_BYTES * (request.named() + count_of(request.fills)))
-            if self.budget.admits(request.requester, most, now, self._publisher.ring.kept_bytes):
+            cost = request.cost() + request.expected()
+            if self.budget.admits(request.requester, cost, now, self._publisher.ring.kept_bytes):
                 admitted.append(request)
+                self.budget.spend(request.requester, cost)
                 effects += self._look_up(request, now)
-                self.budget.spend(request.requester, request.cost(sum(one.size_bytes for _, one in request.sent)))
         effects += self._repair_for_all(admitted, now)
         for request in admitted:
-            effects += self._replies(request, now)
+            answered = self._replies(request, now)
+            sent = sum(effect.message.size_bytes for effect in answered if isinstance(effect, BearerPublish))
+            self.budget.spend(request.requester, sent - request.expected())
+            effects += answered
         return effects
 
     def _look_up(self, request: _Request, now: float) -> list[TransportEffect]:
         """What there is of what it asks for."""
         publisher, ask = self._publisher, request.ask
         if ask.incarnation < publisher.incarnation:  # of an earlier life nothing is left
-            request.gone = sorted([*_each(request.numbers), *_each(request.repeated), *_each(request.fills)])
+            request.gone = [*_each(request.numbers), *_each(request.repeated), *_each(request.fills)]
             return []
-        publisher.asked(ask.fills.texts if ask.fills is not None else (), now, fills=bool(request.fills))
         if ask.fills is not None:
             self._matching(request, ask.fills, now)
+        lost = int(bool(request.fills))
         effects: list[TransportEffect] = []
         for ranges, first in ((request.numbers, True), (request.repeated, False)):
             for number in _each(ranges):
@@ -155,9 +162,13 @@ class Answers:
                         request.gone.append(number)
                     continue
                 if first:
-                    publisher.group = max(publisher.group, min(self._times(number, now), GROUP_MAX))
+                    times = self._times(number, now)
+                    lost += times == 1
+                    publisher.group = max(publisher.group, min(times, GROUP_MAX))
                 if not first or not 0.0 <= now - self._repaired.get(number, -inf) < ON_ITS_WAY:
                     request.sent.append((number, kept[0]))
+        texts = ask.fills.texts if ask.fills is not None else ()
+        publisher.asked(texts, now, fills=bool(request.fills), lost=lost)
         return effects
 
     def _matching(self, request: _Request, fills: Fills, now: float) -> None:
@@ -201,7 +212,9 @@ class Answers:
             effects.append(BearerPublish(again_message(self._identities, again, message)))
             _remember(self._repaired, number, now)
         for request in requests if repairs else ():
+            for_all = [one for one in request.sent if self._repaired.get(one[0]) == now]
             request.sent = [one for one in request.sent if self._repaired.get(one[0]) != now]
+            self.budget.spend(request.requester, sum(message.size_bytes for _, message in for_all))
         return effects
 
     def _predicate(self, text: str) -> Predicate | None:
@@ -231,7 +244,8 @@ class Answers:
         for number, message in sorted(request.sent, key=lambda one: one[0]):
             if parts.fits(message) and publisher.admit(message, now):
                 parts.add(number, message)
-        covered, gone = written(ranges_of(request.covered)[:RANGES_MAX]), written(ranges_of(request.gone)[:RANGES_MAX])
+        covered = written(ranges_of(request.covered)[:RANGES_MAX])
+        gone = written(ranges_of(sorted(request.gone))[:RANGES_MAX])
         effects: list[TransportEffect] = []
         incarnation = request.ask.incarnation
         for part in parts.parts or ([[]] if covered or gone else []):

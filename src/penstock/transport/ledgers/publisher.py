@@ -1,7 +1,7 @@
 """A publisher's side: numbers and headers, the ring of what it sent, and when to send which ledger.
 
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
-of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after ASKED_MANY requests, and before any
+of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after many were asked for, and before any
 of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
 after a multiple of the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an
 idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told. Whoever
@@ -33,15 +33,15 @@ from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.5  # while many ask; while it is urgent
-ASKED_MANY, ASKED_LATELY = 8, 30.0  # requests since the last ledger that are many, and for how many seconds
-URGENT_RATE, URGENT_LATELY = 8.0, 10.0  # requests in a second that are urgent, and for how many seconds
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.75  # while many ask; while it is urgent
+ASKED_MANY, ASKED_LATELY = 8, 30.0  # lost messages since the last ledger that are many, and for how many seconds
+URGENT_RATE, URGENT_LATELY = 2.0, 10.0  # lost messages in a second that are urgent, and for how many seconds
 ASKED_STILL = int(URGENT_RATE * UNTOLD_FOR_URGENT)  # as many as that between two ledgers: it is still urgent
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
-SPANS_MIN_URGENT = 4  # the least while it is urgent
+SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
@@ -109,13 +109,12 @@ class LedgerPublisher:
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
         self._untold_max = UNTOLD_MAX  # messages after which a ledger is due
-        self._asks = self._fills = 0  # requests since the last ledger, and those for fills among them
+        self._asks = self._fills = 0  # since the last ledger: messages that were asked for, and requests for fills
         self._untold_since = 0.0
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
         self._asked_at = self._urgent_at = -inf
-        self._told_at = -inf
         self._beat_at, self._beat_after = inf, 0.0  # the next ledger of a silence, and from it to the one after
         self._armed_for = inf
         self._texts: dict[str, float] = {}  # columns, and when their texts were asked for
@@ -164,16 +163,17 @@ class LedgerPublisher:
             return wrapped, self._tell(now)
         return wrapped, _NOTHING
 
-    def asked(self, texts: tuple[str, ...], now: float, *, fills: bool) -> None:
-        """Somebody asked for something: for a while more is told, and the texts of these columns too.
+    def asked(self, texts: tuple[str, ...], now: float, *, fills: bool, lost: int) -> None:
+        """Somebody asked for something, `lost` numbers that nobody else asked for lately: for a while more is told.
 
-        Who asks for fills has missed ledgers. If many do, the next tells of one span more, so that one may be lost.
+        So are the texts of these columns. Who asks for fills has missed ledgers. If many do, the next tells of one span
+        more, so that one may be lost.
         """
-        self._asks += 1
+        self._asks += lost
         if self._asks >= (ASKED_STILL if self._urgent(now) else ASKED_MANY):
             self._asked_at = now
             self._untold_max = UNTOLD_MAX_ASKED
-            if self._asks >= URGENT_RATE * (now - self._told_at):
+            if self._asks >= URGENT_RATE * (now - self._untold_since):
                 self._urgent_at = now
         self._fills += fills
         for name in texts:
@@ -230,7 +230,7 @@ class LedgerPublisher:
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
         first, lately = self._told + 1, self._asked_lately(now)
-        self._asks, self._told_at = 0, now
+        self._asks = 0
         self._untold_max = UNTOLD_MAX_ASKED if lately else UNTOLD_MAX
         if self.number > self._told:
             self._ends.append(self._told)

@@ -39,7 +39,6 @@ LEFT_OUT = "-"  # a column that messages have, and of which nothing is told
 MEMO_MAX = 4_096
 EXACT_INTEGER_MAX = 1 << 53  # beyond it a float of 64 bits is not every whole number
 _FLOAT, _BITS = Struct(">f"), Struct(">i")
-_INFINITE = 0x7F800000
 _CLASSES: dict[type, str] = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: STRING}
 
 
@@ -72,11 +71,6 @@ def name_hash(name: str) -> bytes:
 def left_out_column(hashed: bytes) -> Column:
     """Stands for the columns of that hash. No attribute has such a name."""
     return Column("\0" + hashed.hex(), LEFT_OUT)
-
-
-def class_of(value: Value) -> str:
-    """The class of a value, as a letter."""
-    return _CLASSES[value.__class__]
 
 
 def columns_of(attributes: Attributes) -> Columns:
