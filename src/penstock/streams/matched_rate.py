@@ -86,6 +86,8 @@ class MatchedRate:
 
     def alerted(self, alert: Alert, *, offered: float, next_query: int, now: float) -> bool:
         """An alert has come; says whether the rate was lowered. `offered`: what publishers send now."""
+        if alert.keeping_up < inf:
+            self._alerted_at = now  # too old to count or not: it is not quiet
         if alert.sequence < self._counts_from:
             return False
         before = self.rate
@@ -97,7 +99,6 @@ class MatchedRate:
         if alert.recovering < inf:
             self._report(alert.recovering, now)
         if alert.keeping_up < inf:
-            self._alerted_at = now
             self._queued(alert.keeping_up, alert.lag, now)
         self._note(now)
         lowered = self.rate is not None and (before is None or self.rate < before)

@@ -125,6 +125,19 @@ def test_if_the_queue_does_not_drain_the_capacity_was_too_high():
     assert rate.rate < 0.8 * before
 
 
+def test_an_alert_that_is_too_old_to_count_still_says_that_the_queue_has_not_drained():
+    """Otherwise the next one is new congestion, at the rate that was kept low to drain it: a third of the capacity."""
+    rate = a_rate()
+    alert(rate, 5, 7.1, offered=120.0, late=1, keeping_up=0.67, lag=0.9)
+    drains = rate.rate
+    alert(rate, 6, 8.1, offered=120.0, keeping_up=0.69, lag=1.0)  # asked before the rate was lowered
+    assert rate.rate == drains
+    rate.raise_if_quiet(offered=120.0, now=9.0)
+    alert(rate, 7, 9.1, offered=120.0, keeping_up=0.7, lag=0.8)  # of what was sent before
+    assert rate.rate is not None
+    assert rate.rate >= 0.67 * 120.0 / 2
+
+
 def test_while_an_edge_recovers_pubends_keep_a_share_and_get_it_all_back_when_nobody_reports_any_more():
     rate = a_rate(live_share=0.15, recovery_gain=1.0)
     for number in range(5):
