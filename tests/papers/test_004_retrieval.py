@@ -275,6 +275,17 @@ def test_pull_delayed_push_waits_and_sends_no_notification():
     assert "overload" not in net.messages
 
 
+def test_a_delayed_push_goes_to_interests_that_are_not_yet_satisfied():
+    """Section 3.3.4; no notification tells who is satisfied, so routers count what has gone towards an interest."""
+    net = a_row(dissemination="delayed push", push_margin=1.0)
+    net.register(2, asks("i", 2, deadline=20.0))
+    for name in "pqrs":
+        net.upload(0, says(name))
+    net.at(20.0)
+    assert len(net.got("i")) == 2
+    assert [net.places(name)[0] for name in "pqrs"].count("pending") == 2
+
+
 def test_a_delayed_push_that_was_pulled_is_no_news_for_refreshed_interests():
     """Section 3.3.4: its pending flag is off then, and E7: a refreshed interest refuses it."""
     net = a_row(dissemination="delayed push")

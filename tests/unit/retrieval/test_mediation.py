@@ -291,7 +291,7 @@ def test_a_push_that_was_pulled_before_has_the_flag_off():
 
 def test_a_push_whose_time_has_passed_is_now_and_one_that_is_evicted_too():
     router, sent = a_router(dissemination="delayed push", cache_size=1)
-    router.interest(asks("a", deadline=5.5), 1)
+    router.interest(asks("a", 2, deadline=5.5), 1)
     sent.take()
     router.upload(says("p", 5.0), 5.0)
     assert sent.take() == [("schedule", "p", 5.0)]
@@ -516,3 +516,12 @@ class Chain:
                 cursor=self.cursor,
             ),
         )
+
+
+def test_a_push_that_makes_room_for_a_publication_may_satisfy_those_it_was_for():
+    router, sent = a_router(cache_size=1, dissemination="delayed push")
+    router.interest(asks("i", 1, deadline=20.0), 4)
+    router.upload(says("p"), 1.0)
+    router.upload(says("q"), 1.0)  # p leaves the cache, and goes to the interest
+    assert [one[0] for one in sent.take() if one[0] in ("schedule", "multicast")] == ["schedule", "multicast"]
+    assert "q" in router.cache

@@ -273,18 +273,12 @@ class FastNetwork:
 
     def _visit(self, flood: Flood, router: int) -> bool:
         """The router's rules decide; False if it sends the interest no further."""
-        way, copies = flood.ways.way, flood.copies
-        copy = flood.interest
-        if copies:
-            before = way[router]
-            while before != LOCAL and before not in copies:
-                before = way[before]
-            copy = copies.get(before, copy)
+        copy = flood.copy_at(router) if flood.copies else flood.interest
         sent = self._ask_router(flood, router, copy)
         if sent is None:
             return False
         if sent is not copy:
-            copies[router] = sent
+            flood.copies[router] = sent
         return True
 
     def _ask_router(self, flood: Flood, router: int, copy: LooseInterest) -> LooseInterest | None:
@@ -316,19 +310,13 @@ class FastNetwork:
         for ring in tree.rings[hop + 1 :]:
             for router in ring:
                 way[router], hops[router] = LOCAL, FAR
-        copies, interest = flood.copies, flood.interest
         for router in tree.rings[hop]:
-            if router in stopped:
-                continue
-            before = router
-            while before != LOCAL and before not in copies:
-                before = way[before]
-            flood.front.append((router, copies.get(before, interest)))
+            if router not in stopped:
+                flood.front.append((router, flood.copies.get(router) or flood.copy_at(router)))
         sent = sum(len(self.neighbours[router]) - 1 for ring in tree.rings[1 : hop + 1] for router in ring)
         sent -= sum(len(self.neighbours[router]) - 1 for router in stopped)
         self.tally.interest_messages += len(self.neighbours[flood.home]) + sent
         flood.walks = True
-        flood.copies = {}
         self._index.move(flood, (flood.interest.id,), lambda: Ways(way, hops, flood.interest.refreshed))
 
     def _walk(self, flood: Flood, hop: int) -> None:
@@ -344,6 +332,8 @@ class FastNetwork:
                 if able >> other & 1:
                     sent = self._ask_router(flood, other, copy)
                 if sent is not None:
+                    if sent is not copy:
+                        flood.copies[other] = sent
                     front.append((other, sent))
                     self.tally.interest_messages += len(self.neighbours[other]) - 1
         flood.front = front
@@ -355,7 +345,6 @@ class FastNetwork:
             self._count_end(flood)
         if not flood.walks:
             self.tally.interest_messages += self._trees[flood.home].messages
-            flood.copies = {}
         elif flood.interest.id in self._index.floods:
             way, hops = flood.ways.way, flood.ways.hops
             refreshed = flood.interest.refreshed

@@ -42,7 +42,7 @@ class Ways:
 class Flood:
     """One advertised interest."""
 
-    __slots__ = ("answered", "copies", "front", "home", "interest", "over", "settled", "start", "walks", "ways")
+    __slots__ = ("answered", "copies", "front", "gave", "home", "interest", "over", "settled", "start", "walks", "ways")
 
     def __init__(self, interest: LooseInterest, home: int, start: int, ways: Ways) -> None:
         self.interest = interest
@@ -52,9 +52,18 @@ class Flood:
         self.ways = ways
         self.copies: dict[int, LooseInterest] = {}  # what routers that answered sent on
         self.answered: dict[object, list[int]] = {}  # the routers that answered with each publication
+        self.gave: dict[int, int] = {}  # how many publications a router sent towards it (delayed pushes)
         self.settled = False  # it has reached all that it will
         self.walks = False  # it has ways of its own
         self.front: list[tuple[int, LooseInterest]] = []
+
+    def copy_at(self, router: int) -> LooseInterest:
+        """As it came to a router."""
+        way, copies = self.ways.way, self.copies
+        before = way[router]
+        while before != LOCAL and before not in copies:
+            before = way[before]
+        return copies.get(before, self.interest)
 
 
 class HomeTree:
@@ -196,6 +205,17 @@ class SharedTable:
         if full:
             found.append((SATISFIED, full.values()))
         return found
+
+    def gave(self, interest: InterestId, count: int) -> None:
+        """So many publications were sent towards it."""
+        flood = self._index.floods.get(interest)
+        if flood is not None:
+            flood.gave[self._router] = flood.gave.get(self._router, 0) + count
+
+    def owed(self, interest: LooseInterest) -> int:
+        """How many it still misses, as far as this router has seen."""
+        flood = self._index.floods[interest.id]
+        return flood.copy_at(self._router).max - flood.gave.get(self._router, 0)
 
     def matching(
         self, publication: PublishedItem, *, pending: bool

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from penstock.retrieval.config import LEFT_MAX
 from penstock.retrieval.interest import FreshnessRule
 from penstock.retrieval.rules import Dissemination, Duplicates, MediationRules
 
@@ -75,6 +76,7 @@ class NewsSetting:
             budgeted=self.budgeted,
             probe_wait=2 / TICKS,
             interests_max=1 << 40,
+            left_max=LEFT_MAX if self.service else 0,  # where copies queue, some come late
         )
 
     def shares(self) -> list[float]:
