@@ -10,14 +10,17 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.errors import Unreachable
 from penstock.kernel.trace_files import TRACE_FOLDER
 from penstock.live.emulation import scenario_run
 from penstock.live.emulation.scenario_run import run_live
 from penstock.live.trace import LiveTrace
 from penstock.pipeline.results import read_result
 from penstock.pipeline.run import run_pipeline
-from penstock.pipeline.watch.query import WATCHED, watching
+from penstock.pipeline.watch import query
+from penstock.pipeline.watch.query import WATCHED, Lease, watching
 from penstock.scenario.reader import parse_scenario
+from penstock.testing import embedded_network_blocking
 
 SCENARIO = """
 name = "watched"
@@ -81,6 +84,27 @@ class Watcher:
                     watch.measure()
                     return
         raise AssertionError(watch.folder.state)
+
+
+def test_who_watches_keeps_the_network_tracing_until_somebody_ends_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(query, "RENEW", 0.01)
+    with embedded_network_blocking(("a",)) as brokers, penstock.connect_blocking(brokers.url) as network:
+        lease = Lease(brokers.url, one_in=7)
+        began = lease.open()
+        assert (began["on"], began["one_in"]) == (True, 7)
+        lease.close()
+        assert network.trace()["seconds_left"] > 30.0, "it goes on for a while, for whoever comes next"
+        again = Lease(brokers.url)
+        assert again.open()["one_in"] == 7, "another watch does not change it"
+        network.trace(0)
+        again._thread.join(TRIES)
+        assert not network.trace()["on"], "a watch does not switch on what somebody has ended"
+        assert "tracing was switched off" in caplog.text
+        again.close()
+    with pytest.raises(Unreachable):
+        Lease("penstock://127.0.0.1:1").open()
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -84,6 +84,7 @@ def _show(watch: TraceWatch, every: float, lasts: float, as_json: bool, *, once:
     end = time.monotonic() + lasts
     with Display(Console(), redraws=not (as_json or once), draw=drawn) as display:
         while True:
+            watch.check()
             if watch.folder.state.batch >= 0:  # nothing has come yet
                 found = view(watch.folder, watch.measure())
                 if as_json:
@@ -96,7 +97,7 @@ def _show(watch: TraceWatch, every: float, lasts: float, as_json: bool, *, once:
             if once or left <= 0:
                 return
             if not watch.wait(min(every, left)):
-                watch.measure()  # says why it has ended
+                watch.check()
                 return
 
 

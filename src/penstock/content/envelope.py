@@ -60,6 +60,11 @@ def control_name(client: str) -> str:
     return f"{CONTROL_MARK}{client}"
 
 
+def client_of(name: str) -> str:
+    """Whose control message has this publisher; empty for what is none."""
+    return name[1:] if name.startswith(CONTROL_MARK) else ""
+
+
 def kind_of(message: Message) -> str | None:
     """What kind of envelope this is; None for a message without one."""
     kind = message.attributes.get(FLAG)

@@ -21,11 +21,15 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     busy_from: float = 0.7  # a link with this part of its load, or a backlog, tells its rate
     wait: float = 0.5  # how long a message may wait at its home for its share
     slow_start: bool = True
+    share_by: Literal["connection", "group"] = (
+        "connection"  # group: names that begin alike, up to a "/", share one share
+    )
 
     def __post_init__(self) -> None:
         for name in ("interval", "response", "announce_every", "refresh", "expire_after", "busy_from"):
             if not 0.0 < getattr(self, name) <= 1_000.0:
                 raise ValueError(f"{name} must be above 0, and at most 1000")
+        check_choices(self)
         if not 0.0 <= self.wait <= 10.0:
             raise ValueError("wait must be from 0 to 10")
         if not self.announce_every <= self.refresh < self.expire_after:

@@ -15,7 +15,7 @@ from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.rate_table import RateTable
-from penstock.rates.regulated import LANES, publisher_of
+from penstock.rates.regulated import LANES, group_of, publisher_of
 from penstock.rates.sharing import HEAD_BYTES, Copy, Sharing, Way
 from penstock.rates.slow_start import SlowStart
 from penstock.rates.withheld import WithheldBooks
@@ -41,7 +41,10 @@ class Home:
 
     def admit(self, client: Link, copy: Copy, exits: Mapping[BrokerId, Link], way: Way, now: float) -> list[Copy]:
         """A client's message: what leaves now, of it and of what waited."""
-        self._names.setdefault(client, publisher_of(copy.message))
+        if client not in self._names:
+            self._names[client] = publisher_of(copy.message)
+            if self._config.share_by == "group":
+                self._sharing.pays_as(client, group_of(self._names[client]))
         self._expire(now)
         begun = self._begun(client, copy, exits, way, now) if self._config.slow_start else [copy]
         return self._shared(client, begun, way, now)

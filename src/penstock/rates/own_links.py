@@ -25,7 +25,7 @@ from penstock.overlay.broker import Broker, Groups
 from penstock.overlay.packets import BrokerId
 from penstock.rates.config import RatesConfig
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import publisher_of, regulated
+from penstock.rates.regulated import group_of, publisher_of, regulated
 from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES
 from penstock.rates.timers import RatesTimer
 from penstock.rates.upstream import Upstream
@@ -57,6 +57,7 @@ class OwnLinks:
         self.upstream = Upstream()
         self.rated: dict[Link, RatedEgress] = {}
         self._config = config
+        self._grouped = config.share_by == "group"
         self._broker = broker
         self._links = links
         self._node = node
@@ -88,6 +89,8 @@ class OwnLinks:
         self._noted += 1
         self.upstream.note(source, destinations, now)
         publisher = publisher_of(message)
+        if self._grouped:
+            publisher = group_of(publisher)
         over: list[Link] = []
         for (link,), group in groups:
             rated = self.rated.get(link) or self._begin(link, now)

@@ -23,3 +23,8 @@ def regulated(message: Message, lane: Lane) -> bool:
 def publisher_of(message: Message) -> str:
     """The client that sends it; a repair has the name of its services."""
     return message.identity.publisher.removeprefix(CONTROL_MARK)
+
+
+def group_of(publisher: str) -> str:
+    """Those whose names are alike up to the first "/"."""
+    return publisher.partition("/")[0]

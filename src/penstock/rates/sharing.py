@@ -44,6 +44,7 @@ UNLIMITED = 1e15  # bytes per second
 HEAD_BYTES, BROKER_BYTES = 20, 3  # of a copy: overlay.packets.Publication
 
 Way = Callable[[BrokerId], tuple[Hop, ...]]
+Payer = Link | str  # a client, or a group of them
 Withhold = Callable[[Link, Hop, BrokerId, Message, float], None]  # client, link, broker, message, now
 
 
@@ -115,7 +116,8 @@ class Sharing:
         self._random = random
         self._wait = wait
         self._withhold = withhold
-        self._purses: dict[Hop, dict[Link, SharePurse]] = {}
+        self._purses: dict[Hop, dict[Payer, SharePurse]] = {}
+        self._payers: dict[Link, str] = {}  # of clients that share a purse with others
         self._clients: dict[Link, _Client] = {}
         self._terms: dict[Link, WhenFull] = {}  # of clients that do not thin
         self._gone: dict[Link, None] = {}  # who left while something of theirs waited
@@ -134,7 +136,7 @@ class Sharing:
         if rate is not None:
             for purse in purses.values():
                 purse.set_share(rate, now)
-        return [client for client in purses if client in self._clients and self._clients[client].jobs]
+        return [client for client, owner in self._clients.items() if owner.jobs and self._payer(client) in purses]
 
     def forget_link(self, hop: Hop) -> None:
         """Nobody limits this link any more."""
@@ -144,6 +146,13 @@ class Sharing:
         """A client begins at this link; it thins unless it says otherwise."""
         self._gone.pop(client, None)
         self._terms.pop(client, None)
+
+    def pays_as(self, client: Link, group: str) -> None:
+        """The client shares its purses with all others of this group."""
+        self._payers[client] = group
+
+    def _payer(self, client: Link) -> Payer:
+        return self._payers.get(client, client)
 
     def agree(self, client: Link, when_full: WhenFull) -> None:
         """The client says what becomes of its messages for which there is no room."""
@@ -169,8 +178,10 @@ class Sharing:
     def _forget_client(self, client: Link) -> None:
         self._clients.pop(client, None)
         self._terms.pop(client, None)
-        for purses in self._purses.values():
-            purses.pop(client, None)
+        payer = self._payer(client)
+        self._payers.pop(client, None)
+        for purses in self._purses.values() if payer not in self._payers.values() else ():
+            purses.pop(payer, None)
 
     def jobs(self, client: Link | None = None) -> int:
         """How many wait, of one client or of all."""
@@ -265,7 +276,7 @@ class Sharing:
         found = inf
         parts = (JobPart(job.plan.hops, ()),) if job.whole else job.plan.parts
         for part in parts:
-            purses = [self._purses.get(hop, {}).get(client) for hop in part.hops]
+            purses = [self._purses.get(hop, {}).get(self._payer(client)) for hop in part.hops]
             found = min(found, max(0.0 if purse is None else purse.solvent_at() for purse in purses))
         return found
 
@@ -295,7 +306,7 @@ class Sharing:
                 self._withhold(client, (lacking or part.hops)[0], destination, job.message, now)
 
     def _can_pay(self, client: Link, hop: Hop, now: float) -> bool:
-        purse = self._purses.get(hop, {}).get(client)
+        purse = self._purses.get(hop, {}).get(self._payer(client))
         return purse is None or purse.can_pay(now)
 
     def _purse(self, client: Link, hop: Hop, size_bytes: int, now: float) -> SharePurse:
@@ -305,10 +316,11 @@ class Sharing:
         purses = self._purses.get(hop)
         if purses is None:
             purses = self._purses[hop] = {}
-        purse = purses.get(client)
+        payer = self._payer(client)
+        purse = purses.get(payer)
         if purse is None:
             used = rate if self._rates.is_new(hop, now) else 0.0
-            purse = purses[client] = SharePurse(
+            purse = purses[payer] = SharePurse(
                 rate, HEAD_BYTES + size_bytes, now, used=used, chance=self._random.random()
             )
         purse.set_share(rate, now)

@@ -218,6 +218,7 @@ class Transport:
 
     def _echo_reply(self, answer: control.EchoReply, now: float) -> list[TransportEffect]:
         effects = self._distances.echo_reply_received(answer, now)
+        self._send_path.alive(answer.sender)
         for session in self.scheme.sessions():
             if session.rate_controller is not None and session.publisher == answer.sender:
                 self._feedback_scheduler.echoed(session)

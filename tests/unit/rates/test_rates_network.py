@@ -160,3 +160,15 @@ def test_who_drops_waits_for_nothing_in_slow_start_neither() -> None:
     assert notes.withheld_of["p0"] > 0
     assert notes.got["far"] + notes.lost + notes.withheld == notes.got["near"] + notes.by_first_link
     assert notes.got_from["near", "p1"] >= notes.published_by["p1"] - 2
+
+
+@pytest.mark.parametrize(("share_by", "together"), [("connection", 2.0), ("group", 1.0)])
+def test_many_connections_have_many_shares_unless_groups_share_one(share_by: str, together: float) -> None:
+    scenario = network(200_000.0, share_by=share_by)
+    names = {"p0": "pool/0", "p1": "pool/1", "p2": "alone"}
+    clients = tuple(msgspec.structs.replace(one, name=names.get(one.name, one.name)) for one in scenario.client)
+    notes = run(msgspec.structs.replace(scenario, client=clients))
+    pool = notes.got_from["far", "pool/0"] + notes.got_from["far", "pool/1"]
+    assert pool / notes.got_from["far", "alone"] == pytest.approx(together, rel=0.15)
+    assert notes.got["far"] + notes.lost + notes.withheld == notes.published
+    assert notes.lost <= 0.01 * notes.published

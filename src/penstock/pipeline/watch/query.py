@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
@@ -56,12 +57,14 @@ class Lease:
         self._one_in = one_in
         self._at = at
         self._ended = threading.Event()
+        self._renewed = 0.0  # when we last asked with success
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def open(self) -> dict[str, Any]:
         """Ask for the first time; raises Unreachable, or whatever stands in the way."""
         with _connected(self._servers) as network:
             state = network.trace(LEASE, one_in=self._one_in, at=self._at)
+        self._renewed = time.monotonic()
         self._thread.start()
         return state
 
@@ -75,9 +78,18 @@ class Lease:
         while not self._ended.wait(RENEW):
             try:
                 with _connected(self._servers) as network:
-                    network.trace(LEASE, one_in=0, at=self._at)
+                    if self._was_switched_off(network.trace()):
+                        log.warning("tracing was switched off; the watch goes on with what there is")
+                        return
+                    network.trace(LEASE, at=self._at)
+                    self._renewed = time.monotonic()
             except PenstockError as error:
                 log.warning("the network cannot be asked to go on tracing: %s", error)
+
+    def _was_switched_off(self, state: dict[str, Any]) -> bool:
+        """Whether somebody has ended it; not if it ended by itself, or if the broker has begun a new life since."""
+        lapsed = time.monotonic() - self._renewed > LEASE - RENEW
+        return not state["on"] and state["since"] > 0 and not lapsed
 
 
 class TraceWatch:
@@ -89,11 +101,15 @@ class TraceWatch:
         self._query = query
         self._lock = lock
 
-    def measure(self) -> PipelineSummary:
-        """The tables as they are now; raises PipelineError if the query has failed."""
+    def check(self) -> None:
+        """Raise PipelineError if the query has failed."""
         failed = self._query.exception() if not self._query.isActive else None
         if failed is not None:
             raise gave_up(self._spark, failed)
+
+    def measure(self) -> PipelineSummary:
+        """The tables as they are now; raises PipelineError if the query has failed."""
+        self.check()
         with self._lock:  # no part comes or goes meanwhile
             return run_pipeline(self._spark, [self.folder.path], only=WATCHED)
 
@@ -124,13 +140,18 @@ def watching(
     options = {"servers": servers, "stream": TRACE_STREAM, "startingOffsets": "earliest", "failOnDataLoss": "false"}
     read = spark.readStream.format("penstock").options(**options, maxOffsetsPerTrigger=str(ROWS_MAX)).load()
     write = read.writeStream.foreachBatch(land).option("checkpointLocation", str(folder.checkpoint))
-    query = (write.trigger(availableNow=True) if once else write.trigger(processingTime="1 second")).start()
+    try:
+        query = (write.trigger(availableNow=True) if once else write.trigger(processingTime="1 second")).start()
+    except Exception as error:
+        raise gave_up(spark, error) from None
     try:
         if once:
-            query.awaitTermination()
+            with suppress(Exception):  # `measure` says what
+                query.awaitTermination()
         yield TraceWatch(spark, folder, query, lock)
     finally:
-        query.stop()
+        with suppress(Exception):  # it may have failed, or Java may have ended
+            query.stop()
 
 
 def _connected(servers: str) -> BlockingNetwork:

@@ -33,14 +33,15 @@ from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 1.0  # while many ask; while it is urgent
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.5  # while many ask; while it is urgent
 ASKED_MANY, ASKED_LATELY = 8, 30.0  # requests since the last ledger that are many, and for how many seconds
 URGENT_RATE, URGENT_LATELY = 8.0, 10.0  # requests in a second that are urgent, and for how many seconds
+ASKED_STILL = int(URGENT_RATE * UNTOLD_FOR_URGENT)  # as many as that between two ledgers: it is still urgent
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
-SPANS_MIN_URGENT = 3  # the least while it is urgent
+SPANS_MIN_URGENT = 4  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
@@ -169,7 +170,7 @@ class LedgerPublisher:
         Who asks for fills has missed ledgers. If many do, the next tells of one span more, so that one may be lost.
         """
         self._asks += 1
-        if self._asks >= ASKED_MANY:
+        if self._asks >= (ASKED_STILL if self._urgent(now) else ASKED_MANY):
             self._asked_at = now
             self._untold_max = UNTOLD_MAX_ASKED
             if self._asks >= URGENT_RATE * (now - self._told_at):
@@ -212,7 +213,7 @@ class LedgerPublisher:
             grows = SILENCE_GROWS_ASKED if self._asked_lately(now) else SILENCE_GROWS
             self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
-        self._arm(self._beat_at if self._beat_at < inf else now + SILENCE_FIRST_MIN)
+        self._arm(self._beat_at if self._beat_at < inf else now + min(SILENCE_FIRST_MIN, self._untold_for(now)))
         return effects
 
     def _untold_for(self, now: float) -> float:
@@ -260,7 +261,7 @@ class LedgerPublisher:
         self.columns.forget(now)
         self._texts = {name: at for name, at in self._texts.items() if now - at < TEXTS_FOR}
         ledger = make_ledger(
-            (self.name, self.incarnation),
+            self.incarnation,
             self.number - len(messages) + 1,
             messages,
             texts=self._texts,

@@ -32,7 +32,7 @@ from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.lateness import Lateness
-from penstock.transport.ledgers.messages import MessageRequest, ask_message
+from penstock.transport.ledgers.messages import Fills, MessageRequest, ask_message, stamp_of
 from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.session import LedgerSession, Missed
 from penstock.transport.records import GaveUp, LossDetected, LossWithheld, Recovered, RequestSent
@@ -189,29 +189,30 @@ class Recovery:
                 session.again(missed, now + session.trip.wait(missed.attempts))
                 if missed.sure:
                     effects.append(RequestSent(session.publisher, session.incarnation, missed.number, missed.attempts))
-            effects.append(BearerPublish(ask_message(self._identities, self._request(session, part, now))))
+            request = self._request(session, part, now)
+            effects.append(BearerPublish(ask_message(self._identities, session.publisher, request)))
         return effects
 
     def _request(self, session: LedgerSession, part: list[Missed], now: float) -> MessageRequest:
         filters = self._interest.filters
-        sure = [missed.number for missed in part if missed.sure or not filters]
+        sure = [missed for missed in part if missed.sure or not filters]
         doubtful = [missed.number for missed in part if filters and not missed.sure]
-        reference = session.reference
+        return MessageRequest(
+            session.incarnation,
+            stamp_of(now),
+            written(ranges_of([missed.number for missed in sure if missed.attempts == 1])),
+            written(ranges_of([missed.number for missed in sure if missed.attempts > 1])),
+            None if all(missed.sure for missed in part) else self._fills(session, doubtful),
+        )
+
+    def _fills(self, session: LedgerSession, doubtful: list[int]) -> Fills:
+        interest, reference = self._interest, session.reference
+        if not interest.filters:
+            return Fills((), columns=interest.columns)
         not_before = -1e15
         if reference is not None:
-            not_before = self._interest.earliest + reference.departure - reference.arrival
-        return MessageRequest(
-            session.publisher,
-            session.incarnation,
-            self._name,
-            now,
-            written(ranges_of(sure)),
-            written(ranges_of(doubtful)),
-            filters if doubtful else (),
-            not_before,
-            self._interest.texts if doubtful else (),
-            () if filters or all(missed.sure for missed in part) else self._interest.columns,
-        )
+            not_before = interest.earliest + reference.departure - reference.arrival
+        return Fills(written(ranges_of(doubtful)), interest.filters, not_before, interest.texts)
 
     # What became of them.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from penstock.content.envelope import control_name
+from penstock.content.envelope import client_of
 from penstock.content.message import Message
 from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.timers import Key as TimerKey
@@ -40,6 +40,7 @@ from penstock.transport.ledgers.messages import (
     ledgers_where,
     original,
     resent_messages,
+    since_stamp,
 )
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
@@ -81,7 +82,7 @@ class LedgerScheme:
         self._own_subscriptions = own_subscriptions
         self._feedback = feedback
         self._keep_ticking = keep_ticking
-        self._answers = Answers(self.outgoing, identities)
+        self._answers = Answers(self.outgoing, identities, timers)
         self._interest = SketchedInterest()
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
@@ -271,30 +272,28 @@ class LedgerScheme:
 
     def control_message(self, kind: str, data: bytes, inside: Message, *, now: float) -> list[TransportEffect] | None:
         """A control message of this scheme; raises InvalidHeader."""
-        sender = inside.identity.publisher
+        if kind not in (LEDGER, ASK, REPLY, AGAIN):
+            return None
+        sender = client_of(inside.identity.publisher)
+        if not sender:
+            return self._refuse(inside.identity.publisher, f"a control message, '{kind}', under a name of none")
         if kind == LEDGER:
             return self._ledger(decode_ledger(inside.body), sender, now)
         if kind == ASK:
             return self._answers.received(decode_message(inside.body, MessageRequest), sender, now)
         if kind == REPLY:
-            return self._reply(decode_message(data, Reply), inside, now)
-        if kind == AGAIN:
-            again = decode_message(data, Again)
-            message = original(again.publisher, again.incarnation, again.count, inside.attributes, inside.body)
-            return self._again(again, message, sender, now)
-        return None
+            return self._reply(decode_message(data, Reply), sender, inside.body, now)
+        return self._again(decode_message(data, Again), sender, inside, now)
 
     def _ledger(self, content: LedgerContent, sender: str, now: float) -> list[TransportEffect]:
         ledger = content.ledger
-        if sender != control_name(ledger.publisher):
-            return self._refuse(sender, f"a ledger in the name of {ledger.publisher[:40]}")
         if not self._interest.recover_any:
             return []
-        session = self._sessions.get((ledger.publisher, ledger.incarnation))
+        session = self._sessions.get((sender, ledger.incarnation))
         effects: list[TransportEffect] = []
         if session is None:
             first = self._detection.first_of_ledger(content, now)
-            session, effects = self._begin(ledger.publisher, ledger.incarnation, first, now)
+            session, effects = self._begin(sender, ledger.incarnation, first, now)
         head = DataHeader(max(1, ledger.last), ledger.sent_at)
         reference = session.reference
         problem = reference.problem(head, now, self._config) if reference is not None else ""
@@ -323,16 +322,13 @@ class LedgerScheme:
         self._arm(session)
         return effects + self._release(session, now)
 
-    def _reply(self, reply: Reply, inside: Message, now: float) -> list[TransportEffect]:
-        sender = inside.identity.publisher
-        if sender != control_name(reply.publisher):
-            return self._refuse(sender, f"a reply in the name of {reply.publisher[:40]}")
-        session = self._sessions.get((reply.publisher, reply.incarnation))
+    def _reply(self, reply: Reply, sender: str, bodies: bytes, now: float) -> list[TransportEffect]:
+        session = self._sessions.get((sender, reply.incarnation))
         if session is None:
             return []
-        session.trip.measured(now - reply.echo)
+        session.trip.measured(since_stamp(reply.stamp, now))
         effects: list[TransportEffect] = []
-        for one, message in resent_messages(reply, inside.body):
+        for one, message in resent_messages(sender, reply, bodies):
             effects += self._repaired(session, one.number, message, now)
         for first, last in read_ranges(reply.covered):
             for number in session.missed_between(first, last):
@@ -344,12 +340,11 @@ class LedgerScheme:
         self._arm(session)
         return effects + self._release(session, now)
 
-    def _again(self, again: Again, message: Message, sender: str, now: float) -> list[TransportEffect]:
-        if sender != control_name(again.publisher):
-            return self._refuse(sender, f"a repair in the name of {again.publisher[:40]}")
-        session = self._sessions.get((again.publisher, again.incarnation))
+    def _again(self, again: Again, sender: str, inside: Message, now: float) -> list[TransportEffect]:
+        session = self._sessions.get((sender, again.incarnation))
         if session is None:
             return []
+        message = original(sender, again.incarnation, again.count, inside.attributes, inside.body)
         effects = self._repaired(session, again.number, message, now)
         self._arm(session)
         return effects + self._release(session, now)
@@ -383,6 +378,8 @@ class LedgerScheme:
 
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of this scheme has come."""
+        if timer == TransportTimer.ANSWER:
+            return self._answers.due(now)
         if timer == TransportTimer.LEDGER:
             return [*self._answers.budget.refusals(), *self.outgoing.expired(now=now)]
         session = self._sessions[str(key[0]), int(key[1])]

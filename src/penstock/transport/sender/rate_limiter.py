@@ -295,9 +295,13 @@ class RateLimiter:
             gone.update(dict.fromkeys(self._table.forget(receiver)))
         return records + self._regroup([], gone)
 
-    def quarantine(self, receiver: str, problem: str, *, now: float) -> list[Record]:
-        """This receiver's feedback does not count for a while."""
-        self._quarantine.add(receiver, now)
+    def forgive(self, receiver: str) -> None:
+        """It was wrong not to listen to this receiver."""
+        self._quarantine.forgive(receiver)
+
+    def quarantine(self, receiver: str, problem: str, *, now: float, seconds: float) -> list[Record]:
+        """This receiver's feedback does not count for so long."""
+        self._quarantine.add(receiver, now, seconds)
         gone = dict.fromkeys(self._table.forget(receiver))
         return [InputRefused(receiver[:40], problem), *self._regroup([], gone)]
 
