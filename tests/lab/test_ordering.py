@@ -104,10 +104,10 @@ def test_slow_publishers_are_those_that_are_not_fast(views):
     assert names == {name for name, rate in rates.items() if rate < FAST_RATE}
 
 
-def test_an_oracle_never_waits_longer_than_order_needs(views):
+def test_what_order_leaves_and_what_it_costs_is_counted_on_the_same_arrivals(views):
     found = beyond.waits(views["product"])
     assert 0 <= found.left < found.violations
-    assert 0.0 < found.oracle <= found.held + 1e-9
+    assert found.oracle > 0.0, "who leaves violations may hold less"
     assert found.unnecessary >= found.held - found.oracle - 1e-9, "pair by pair nobody gets time back"
 
 
