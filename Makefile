@@ -49,8 +49,10 @@ kills: setup  ## 1,000 kills of broker processes under a stream that is in use, 
 lab-smoke: setup  ## every experiment of the papers, small: a minute or two
 	$(BIN)/penstock lab run all --scale smoke
 
-lab-paper: setup  ## every experiment at the size of the papers: up to twenty minutes
-	$(BIN)/penstock lab run all --scale paper
+lab-paper: setup  ## every experiment at the size of the papers, five seeds: many hours; says how long, and goes on where it was
+	-$(BIN)/penstock lab run all --scale paper --keep docs/results
+	-$(BIN)/penstock lab run all --scale paper --seeds 1 --product --keep docs/results
+	$(BIN)/penstock lab summary
 
 fuzz: setup  ## parser, codec, frame decoder, scenario reader and transport under atheris, a minute each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'

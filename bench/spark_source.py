@@ -1,7 +1,10 @@
-"""How fast is the data source for Spark, and beside what? Run: `python bench/spark_source.py [--quick] [--json FILE]`.
+"""How fast is the data source for Spark, and beside what?
+
+    python bench/spark_source.py [--quick] [--cluster] [--json FILE]
 
 A broker in a process of its own stores a stream of 400,000 messages, of 128 bytes with their attributes; `--quick`
-takes a tenth. Then Spark, on two cores of the same machine, reads and writes:
+takes a tenth. Then Spark, on two cores of the same machine, reads and writes; with `--cluster` a standalone cluster of
+two workers with a core each, on the same machine:
 
     typed    three attributes as typed columns, and the body
     all      the columns without a schema: key, body, offset, time, and a map of all attributes
@@ -10,8 +13,8 @@ takes a tenth. Then Spark, on two cores of the same machine, reads and writes:
     parquet  the same rows, from Parquet files and to them
     trigger  a query that goes on, while 1,000 messages a second are published: how long a batch takes
 
-Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's,
-which a busy machine changes little.
+Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's.
+With Spark the same of all processes together, which a busy machine changes little: two quiet cores do up to twice that.
 
 Each read goes to Spark's `noop` sink, so nothing but the source is measured; the first turn warms Java and the workers
 up and does not count, and the median of three counts. Rows are those that are stored, also where few match.
@@ -28,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 import penstock
-from penstock.pipeline.session import spark_session
+from penstock.pipeline.session import spark_session, stop_session
 from penstock.pipeline.source import PenstockSource, register
 from penstock.pipeline.source.columns import default_schema
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from spark_cluster import standalone_cluster  # the cluster of the tests
 
 ROWS = 400_000
 TURNS = 3
@@ -67,20 +73,40 @@ def messages(first: int, count: int) -> list[tuple[dict[str, Any], bytes, str, s
     ]
 
 
-def timed(work: Callable[[], object], rows: int) -> float:
-    """Rows per second, the median of some turns after one that does not count."""
-    seconds = []
+def timed(work: Callable[[], object], rows: int, name: str) -> dict[str, float]:
+    """Rows per second, and per second of all processors, the median of some turns after one that does not count."""
+    seconds, used = [], []
     for _ in range(TURNS + 1):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), tree_seconds()
         work()
         seconds.append(time.perf_counter() - began)
-    return rows / statistics.median(seconds[1:])
+        used.append(tree_seconds() - before)
+    name = f"{name}, rows"
+    return {
+        f"{name}/s": rows / statistics.median(seconds[1:]),
+        f"{name} per processor second of all": rows / max(0.01, statistics.median(used[1:])),
+    }
 
 
 def processor_seconds(process: int) -> float:
     """Used by another process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_seconds() -> float:
+    """Processor time of this process and all that it started: Java, Python's workers, the broker, a cluster."""
+    parents: dict[int, tuple[int, float]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with suppress(OSError):
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                ticks = sum(int(field) for field in fields[11:15])  # its own, and of children that have ended
+                parents[int(path.name)] = int(fields[1]), ticks / os.sysconf("SC_CLK_TCK")
+    ours = {os.getpid()}
+    while more := {number for number, (parent, _) in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(parents[number][1] for number in ours if number in parents)
 
 
 def reader_alone(url: str, broker: int, rows: int) -> dict[str, float]:
@@ -133,17 +159,17 @@ def measured(spark: SparkSession, url: str, broker: int, folder: Path, rows: int
         typed = table(spark, url).schema(SCHEMA).load()
         typed.write.mode("overwrite").parquet(str(folder / "orders"))
         few = table(spark, url, where=FEW).schema(SCHEMA).load()
-        found["typed, rows/s"] = timed(lambda: read_all(typed), rows)
-        found["all, rows/s"] = timed(lambda: read_all(table(spark, url).load()), rows)
-        found["where, rows/s looked at"] = timed(lambda: read_all(few), rows)
+        found |= timed(lambda: read_all(typed), rows, "typed")
+        found |= timed(lambda: read_all(table(spark, url).load()), rows, "all")
+        found |= timed(lambda: read_all(few), rows, "where")
         stored = spark.read.parquet(str(folder / "orders"))
-        found["parquet, rows/s"] = timed(lambda: read_all(stored), rows)
+        found |= timed(lambda: read_all(stored), rows, "parquet")
         some = stored.limit(rows // 4).repartition(2).persist()
         assert some.count() == rows // 4
         sink = some.write.format("penstock").options(servers=url, stream="written").mode("append")
-        found["write, rows/s"] = timed(sink.save, rows // 4)
+        found |= timed(sink.save, rows // 4, "write")
         into = str(folder / "written")
-        found["write to parquet, rows/s"] = timed(lambda: some.write.mode("overwrite").parquet(into), rows // 4)
+        found |= timed(lambda: some.write.mode("overwrite").parquet(into), rows // 4, "write to parquet")
         found["trigger, median s"] = trigger_seconds(spark, url, orders, folder / "checkpoint")
     return found
 
@@ -158,19 +184,27 @@ def trigger_seconds(spark: SparkSession, url: str, orders: penstock.BlockingStre
         time.sleep(max(0.0, 1.0 - (time.perf_counter() - began)))
     query.stop()
     batches = [progress.batchDuration for progress in query.recentProgress if progress.numInputRows]
+    print(f"{len(batches)} batches, of {min(batches, default=0)} to {max(batches, default=0)} ms")
     return statistics.median(batches[1:]) / 1_000 if len(batches) > 1 else float("nan")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
+    parser.add_argument("--cluster", action="store_true", help="a standalone cluster instead of this process's Spark")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     arguments = parser.parse_args()
     rows = ROWS // 10 if arguments.quick else ROWS
-    spark = spark_session("local[2]")
-    register(spark)
-    with tempfile.TemporaryDirectory() as folder, a_broker(Path(folder) / "data") as (url, broker):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        a_broker(Path(folder) / "data") as (url, broker),
+        standalone_cluster(Path(folder)) if arguments.cluster else nullcontext("local[2]") as master,
+    ):
+        spark = spark_session(master)
+        register(spark)
         found = measured(spark, url, broker, Path(folder), rows)
+        stop_session()
+    print(f"load {os.getloadavg()[0]:.1f}, {rows:,} rows, {master.partition(':')[0]}")
     for name, number in found.items():
         print(f"{name:45} {number:12,.2f}")
     if arguments.json:

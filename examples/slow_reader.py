@@ -44,7 +44,7 @@ async def main(url: str) -> None:
             await asyncio.sleep(0.01)
 
         for flow in exchange.flows():
-            print(f"{flow.limiting_receiver} slows {flow.flow} to {flow.quota:.0f} messages/s")
+            print(flow.reason)
         print(f"prices:  {sent['price']} sent, {prices.report().received} received")
         print(f"details: {sent['detail']} sent, none lost: {details.report().dropped == 0}")
         for reader in readers:

@@ -21,6 +21,7 @@ from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.broker import Broker
 from penstock.overlay.packets import Attach, Subscribe
 from penstock.overlay.routing import Routing
+from penstock.rates.config import RatesConfig
 from penstock.scenario.spec import BrokerSpec, LinkSpec, Scenario
 from penstock.testing import embedded_network
 from penstock.testing import until as until_it_holds
@@ -62,6 +63,9 @@ async def a_network(brokers: Shape, **settings: Any) -> AsyncIterator[dict[str, 
     """An embedded network, to look inside."""
     async with embedded_network(brokers, **settings) as network:
         yield network.servers
+
+
+PLAIN = NodeConfig(services={"rates": RatesConfig(enabled=False)})  # links share nothing, and queues drop
 
 
 def url(server: BrokerServer) -> str:

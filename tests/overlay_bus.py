@@ -17,6 +17,7 @@ from penstock.content.message import Attributes, Identity, Message, make_message
 from penstock.kernel.packet import Packet
 from penstock.kernel.storage import Ask, Operation
 from penstock.kernel.trace import Record
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.overlay.packets import Publish
 from penstock.overlay.verbs import Verbs
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario
@@ -139,6 +140,7 @@ class OverlayBus:
         scenario = Scenario(
             name="overlay-bus",
             duration=1.0,
+            services=NO_RATES,  # the ends by themselves
             broker=tuple(BrokerSpec(name=name, workers=4, service_mean=self._stage) for name in BROKERS),
             link=tuple(
                 LinkSpec(between=pair, delay=self._delay / 2, loss=self._loss, repair=False)

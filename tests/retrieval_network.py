@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 
 from penstock.retrieval.boxes import InterestBox
-from penstock.retrieval.interest import LOCAL, LooseInterest, PublishedItem
+from penstock.retrieval.interest import EVERYTHING, LOCAL, LooseInterest, PublishedItem
 from penstock.retrieval.mediation import MediationRouter
 from penstock.retrieval.rules import MediationRules
 
@@ -18,6 +18,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.done: list[tuple[object, ...]] = []
+        self.takes = EVERYTHING  # answers that an interface has room for
 
     def advertise(self, interest, came_from):
         self.done.append(("advertise", interest, came_from))
@@ -27,6 +28,9 @@ class Sent:
 
     def proceed_at(self, interest, at):
         self.done.append(("proceed_at", interest, at))
+
+    def room(self, interface):
+        return self.takes
 
     def answer(self, interface, interest, publication, pending):
         self.done.append(("answer", interface, interest, publication, pending))

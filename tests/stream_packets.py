@@ -27,6 +27,7 @@ from penstock.streams.packets import (
     JoinWanted,
     Knowledge,
     Leave,
+    LogSlice,
     Nack,
     Progress,
     ProgressStored,
@@ -34,6 +35,7 @@ from penstock.streams.packets import (
     PublishRequest,
     PublishStored,
     PublishWaits,
+    ReadLog,
     Register,
     Registered,
     Renew,
@@ -100,6 +102,7 @@ def spans(draw: st.DrawFn, messages: st.SearchStrategy[Message]) -> tuple[int, i
 
 
 handouts = tuples(ticks, st.integers(0, 1_000))
+logged_ticks = st.integers(0, 5).flatmap(lambda count: st.binary(min_size=8 * count, max_size=8 * count))
 verdicts = tuples(ticks, st.integers(0, 1_000), st.integers(0, max(ShareVerdict)))
 gaps = st.none() | st.tuples(ticks, ticks).map(lambda ends: (min(ends), max(ends)))
 
@@ -198,4 +201,13 @@ def stream_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet], S
         ShareSettled: st.builds(ShareSettled, counts, pubends, counts, handouts),
         ShareDelivery: st.builds(ShareDelivery, counts, pubends, counts, tuples(ticks, attempts, messages), gaps),
         StreamReport: st.builds(StreamReport, counts, data, texts),
+        ReadLog: st.builds(
+            lambda request, pubend, epoch, span, where: ReadLog(request, pubend, epoch, *sorted(span), where),
+            counts,
+            pubends,
+            counts,
+            st.tuples(ticks, ticks),
+            texts,
+        ),
+        LogSlice: st.builds(LogSlice, counts, pubends, ticks, ticks, logged_ticks, data, texts, flags),
     }

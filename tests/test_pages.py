@@ -47,6 +47,7 @@ NOT_RUN = {
     "penstock demo": "half a minute of traffic",
     "penstock live": "as long as its file says; tests/live/test_scenario_run.py runs shorter ones",
     "penstock lab run": "tests/lab/test_smoke.py runs every experiment",
+    "penstock pipeline watch": "tests/pipeline/test_watch.py watches a network",
     "pytest": "is what runs here",
 }
 LANGUAGES = ("", "python", "text", "toml", "json", "sql")
@@ -223,7 +224,7 @@ def test_commands_run(block: Block, ports: dict[str, str], here: Path) -> None:
         assert out.count("\n") == 1
 
 
-PIPELINE = [command for block, command, _ in COMMANDS if block in OURS and begins(command, "penstock pipeline")]
+PIPELINE = [command for block, command, _ in COMMANDS if block in OURS and begins(command, "penstock pipeline run")]
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(PIPELINE))

@@ -35,21 +35,23 @@ IMPORTS: dict[str, tuple[str, ...]] = {
     "content": ("errors",),
     "kernel": ("content",),
     "overlay": ("kernel",),
-    "transport": ("overlay",),
+    "transport": ("overlay", "rates"),
     "streams": ("overlay",),
     "pricing": ("overlay",),
     "rates": ("overlay",),
     "retrieval": ("overlay",),
-    "services": ("transport", "streams", "pricing", "rates", "retrieval"),
-    "scenario": ("services", "transport", "streams", "pricing", "rates", "retrieval"),
+    "tracing": ("overlay",),
+    "services": ("transport", "streams", "pricing", "rates", "retrieval", "tracing"),
+    "scenario": ("services", "transport", "streams", "pricing", "rates", "retrieval", "tracing"),
     "sim": ("scenario",),
     "live": ("scenario",),
     "dashboard": ("live",),
     "pipeline": (
-        *("content", "services", "kernel/trace", "kernel/trace_files", "kernel/trace_marks"),
+        *("content", "services", "kernel/trace", "kernel/trace_batch", "kernel/trace_files", "kernel/trace_marks"),
         *("kernel/randomness", "kernel/delay_laws"),
     ),
     "pipeline/source": ("live/client", "streams/config", "streams/log_codec"),
+    "pipeline/watch": ("live/client",),
     "testing": ("live",),
     "lab": ("sim", "live", "pipeline"),
     "cli": ("lab", "dashboard"),
@@ -75,7 +77,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 
 PURE = (
     *("content/", "kernel/", "overlay/", "transport/", "streams/", "pricing/", "rates/", "retrieval/", "scenario/"),
-    *("services", "testing/pump"),
+    *("tracing/", "services", "testing/pump"),
 )
 BANNED_MODULES = ("time", "datetime", "secrets", "uuid", "os")
 BANNED_CALLS = ("hash", "print", "input", "eval", "exec", "id")
@@ -142,6 +144,7 @@ PUBLIC = [
     "UnknownStream",
     "Unreachable",
     "Value",
+    "WithheldFlow",
     "connect",
     "connect_blocking",
 ]

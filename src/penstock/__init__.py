@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from penstock.pricing.config import PricingClientConfig
     from penstock.pricing.status import PriceReport
     from penstock.rates.config import RatesClientConfig
+    from penstock.rates.told import WithheldFlow
     from penstock.retrieval.config import RetrievalClientConfig
     from penstock.streams.client_publishing import PublisherReport
     from penstock.streams.client_slowdowns import StreamSlowdown
@@ -115,6 +116,7 @@ __all__ = [
     "UnknownStream",
     "Unreachable",
     "Value",
+    "WithheldFlow",
     "connect",
     "connect_blocking",
 ]
@@ -168,6 +170,7 @@ _PLACES = {
     "UnknownStream": "errors",
     "Unreachable": "errors",
     "Value": "content.message",
+    "WithheldFlow": "rates.told",
     "connect": "live.client.network",
     "connect_blocking": "live.client.blocking",
 }

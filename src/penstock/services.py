@@ -30,9 +30,13 @@ from penstock.pricing.service import PRICING
 from penstock.rates.service import RATES
 from penstock.retrieval.service import RETRIEVAL
 from penstock.streams.service import STREAMS
+from penstock.tracing.service import TRACING
 from penstock.transport.service import TRANSPORT
 
-SERVICES: tuple[Service, ...] = (ROUTING, FORWARDING, STATUS, REPORTS, RATES, PRICING, TRANSPORT, STREAMS, RETRIEVAL)
+SERVICES: tuple[Service, ...] = (
+    *(ROUTING, FORWARDING, STATUS, REPORTS, RATES, PRICING, TRANSPORT, STREAMS, RETRIEVAL),
+    TRACING,
+)
 
 VARIABLE = "PENSTOCK_SERVICES"
 # Keys of a client's and of a subscription's table in a network file, and arguments of connect, subscribe and publish.
@@ -44,7 +48,18 @@ RESERVED_OPTIONS = (
     *("acknowledge_every", "arrivals", "as_json", "attributes", "body", "body_bytes", "congestion", "count"),
     *("forgets", "from_kept", "jsonl", "linger", "name", "on_drop", "options", "queue", "queue_max", "rate"),
     *("rate_end_messages_per_s", "rate_messages_per_s", "raw", "reads_messages_per_s", "rejects", "repeats", "report"),
-    *("spike_every", "spike_lasts", "spike_rate_messages_per_s", "start", "stop", "transport", "url", "wait", "where"),
+    *(
+        "spike_every",
+        "spike_lasts",
+        "spike_rate_messages_per_s",
+        "start",
+        "stop",
+        "transport",
+        "url",
+        "wait",
+        "when_full",
+    ),
+    "where",
 )
 OPTION_TYPES = (bool, int, float, str)  # what files, Python and the command line have in common
 

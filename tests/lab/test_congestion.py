@@ -19,7 +19,7 @@ from penstock.lab.engine.registry import find
 from penstock.lab.engine.runner import run_experiments
 from penstock.lab.papers.congestion import EXPERIMENTS, large_network, load, theory
 from penstock.lab.papers.congestion.setting import jain, rate, time_until
-from penstock.lab.setups.congestion import large_subscriptions
+from penstock.lab.setups.congestion import large_subscriptions, nested_filters
 from penstock.lab.setups.dumbbell import HEADER_BYTES, WIRE_BYTES, DumbbellPair, Stretch, body_bytes, dumbbell
 from penstock.overlay.packets import Publication
 from penstock.scenario.validate import validate
@@ -70,11 +70,15 @@ def test_the_load_has_the_rates_of_figure_7():
 
 
 def test_a_few_subscribers_of_the_large_network_want_much_and_filters_have_one_to_five_constraints():
+    for kind in ("1/r", "r^-1.7"):
+        few = [where.count("=") for where in large_subscriptions(758, kind)]
+        assert set(few) <= {1, 2, 3, 4, 5}
+        assert few.count(1) < 20
     subscriptions = large_subscriptions(758)
     counts = [subscription.count("=") for subscription in subscriptions]
     assert len(subscriptions) == 758
-    assert set(counts) <= {1, 2, 3, 4, 5}
-    assert counts.count(1) < 20
+    assert set(counts) == {1, 2, 3, 4, 5}
+    assert counts.count(1) == pytest.approx(758 / 5, rel=0.3)
 
 
 def test_the_large_network_has_a_diameter_of_six_and_760_clients():
@@ -86,6 +90,13 @@ def test_the_large_network_has_a_diameter_of_six_and_760_clients():
     assert networkx.diameter(overlay) == 6
     assert len(scenario.client) == 760
     assert sum(bool(client.subscribe) for client in scenario.client) == 758
+
+
+def test_as_many_distinct_filters_as_subscribers_and_many_of_them_inside_others():
+    """000 section IV-E: the table grows sub-linearly with the number of subscribers, not of filters."""
+    filters = nested_filters(1600)
+    assert len(set(filters)) == len(filters) == 1600
+    assert sum(any(path[:depth] in set(filters) for depth in range(1, len(path))) for path in filters) > 1000
 
 
 def test_rates_and_times_are_read_off_bins_of_a_tenth_of_a_second():

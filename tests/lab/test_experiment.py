@@ -47,12 +47,22 @@ def test_a_criterion_holds_within_its_bounds_ends_included(low, high, value, hol
     assert Criterion(name="x", paper="", low=low, high=high).holds(value) is holds
 
 
+def test_where_a_mean_says_nothing_the_worst_seed_is_judged():
+    mean, worst = (Criterion(name="p", paper="", low=0.01, high=0.9, judged=how) for how in ("mean", "every seed"))
+    assert mean.judge([0.001, 0.5]) == pytest.approx(0.2505)
+    assert worst.judge([0.001, 0.5]) == 0.001
+    assert worst.judge([0.5, 0.95]) == 0.95
+    assert math.isnan(worst.judge([0.5, math.nan]))
+    assert math.isnan(worst.judge([]))
+
+
 def test_what_could_not_be_measured_never_holds():
     assert not Criterion(name="x", paper="").holds(math.nan)
 
 
 def test_only_gated_criteria_of_the_paper_decide():
     assert result(finding(0.5, low=1, kind="goal"), finding(0.5, low=1, gated=False)).holds()
+    assert result(finding(0.5, low=1, kind="illustration")).holds()
     assert not result(finding(2, low=1), finding(0.5, low=1)).holds()
 
 
@@ -64,6 +74,7 @@ def test_the_json_object_is_the_one_that_the_architecture_names():
             "kind": "paper",
             "paper": "about 1",
             "value": 2.0,
+            "values": [],
             "bound": [1, 3],
             "pass": True,
             "note": "",
@@ -76,6 +87,7 @@ def test_the_json_object_is_the_one_that_the_architecture_names():
 def test_verdicts_and_numbers_are_said_as_a_person_says_them():
     assert verdict(finding(2, low=1)) == "holds"
     assert verdict(finding(0, low=1, kind="goal")) == "fails (goal)"
+    assert verdict(finding(2, low=1, kind="illustration")) == "holds (illustration)"
     assert verdict(finding(0, low=1, gated=False, scales=("paper",))) == "only at paper scale"
     assert bound_text(1, 3) == "1 to 3"
     assert (shown(31234.5), shown(0.012345), shown(math.nan)) == ("31,234", "0.01235", "not measured")

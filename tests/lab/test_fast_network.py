@@ -1,12 +1,11 @@
 """The fast network does what routers do that are run one by one, message by message.
 
-One thing is not exact: while an interest still finds its way around a router that stopped it, the notification that it
-is satisfied may be a tick late, and a few copies more or less are sent.
+Deliveries and copies of publications are the same, one by one; of interests and notifications, those that are under
+way when the run ends are counted as if they had arrived.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from math import ceil
 
 import pytest
@@ -17,13 +16,13 @@ from penstock.lab.fast.fast_network import FastNetwork
 from penstock.lab.fast.news_workload import NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.lab.fast.topology import diameter, power_law_network
-from penstock.retrieval.interest import LOCAL, LooseInterest, PublishedItem, oldest_upload
+from penstock.retrieval.interest import EVERYTHING, LOCAL, LooseInterest, PublishedItem, oldest_upload
 from penstock.retrieval.mediation import MediationRouter
 
 SMALL = {
     "routers": 12,
     "units": 30,
-    "interests": 600,
+    "interests": 900,
     "publications": 300,
     "events": 4,
     "topics": 2,
@@ -34,7 +33,7 @@ SMALL = {
 }
 SETTINGS = {
     "default": {},
-    "evenly": {"batched": False, "counts_refreshed": True},
+    "other readings": {"batched": False, "counts_refreshed": False, "drawn": "by volume"},
     "delayed push": {"dissemination": "delayed push"},
     "random locality": {"locality": "random", "selectivity": 8.0},
     "en route": {"en_route": True, "locality": "random", "cache_size": 6},
@@ -159,6 +158,9 @@ class PlainOutlet:
     def overload(self, interest, came_from):
         self.network.send("overload", self.router, came_from, (interest,))
 
+    def room(self, interface):
+        return EVERYTHING
+
     def answer(self, interface, interest, publication, pending):
         self.network.counts["publication"] += 1
         self.network.flying["publication"].append(("answer", interface, publication, pending, interest, self.router))
@@ -197,11 +199,9 @@ def test_fast_and_plain_deliver_the_same_at_the_same_cost(name, monkeypatch):
     )
     tally = fast.run()
     assert len(plain.delivered) > 300
-    if name != "random locality":
-        assert delivered == plain.delivered
-    assert Counter(one for one, _ in delivered) == Counter(one for one, _ in plain.delivered)
+    assert delivered == plain.delivered
+    assert tally.publication_messages == plain.counts["publication"]
     assert tally.interest_messages == pytest.approx(plain.counts["interest"], rel=0.01)
-    assert tally.publication_messages == pytest.approx(plain.counts["publication"], rel=0.005)
     assert tally.overload_messages == pytest.approx(plain.counts["overload"], rel=0.02)  # sent at the very end
     assert (tally.twice, tally.too_old, tally.too_many) == (0, 0, 0)
 

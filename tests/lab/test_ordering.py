@@ -18,9 +18,9 @@ from penstock.lab.engine.simulated_runs import simulate_run
 from penstock.lab.engine.trace_ordering import NONE, ORACLE
 from penstock.lab.engine.variants import variants
 from penstock.lab.engine.view import View
-from penstock.lab.papers.ordering import EXPERIMENTS, multipath
+from penstock.lab.papers.ordering import EXPERIMENTS, beyond, multipath
 from penstock.lab.papers.ordering.instances import EIGHT, appendix, exact, of_slow_publishers
-from penstock.lab.setups import FAST_RATE, eight_brokers
+from penstock.lab.setups import FAST_RATE, eight_brokers, forty_six_brokers
 
 AT_SMOKE = ("fifo-adaptivity-trace", "fifo-multipath")
 ON_A_NETWORK = [one for one in EXPERIMENTS if one.name not in AT_SMOKE]
@@ -51,15 +51,17 @@ def test_the_trace_has_five_frames(results):
 
 @pytest.fixture(scope="module")
 def views(spark, tmp_path_factory):
-    """Two seconds of the eight brokers, with both fast publishers from the beginning."""
+    """Two seconds of the eight brokers, with both fast publishers from the beginning; the same with twins."""
     scenario = eight_brokers("smoke")
     clients = tuple(
         changed(client, publish=tuple(changed(flow, start=min(flow.start, 0.5)) for flow in client.publish))
         for client in scenario.client
     )
     short = changed(scenario, name="eight-brokers-short", duration=2.0, drain=1.0, client=clients)
-    run = simulate_run(short, 1, tmp_path_factory.mktemp("short"))
-    return Views({"best effort": View(spark, run.folder, short)}, seed=1, scale="smoke")
+    folder = tmp_path_factory.mktemp("short")
+    shorter = beyond.with_twins(changed(short, duration=1.0))
+    bare, twins = (View(spark, simulate_run(one, 1, folder).folder, one) for one in (short, shorter))
+    return Views({"best effort": bare, "rarely slow": bare, "product": twins}, seed=1, scale="smoke")
 
 
 @pytest.mark.parametrize("experiment", ON_A_NETWORK, ids=lambda one: one.name)
@@ -100,6 +102,20 @@ def test_slow_publishers_are_those_that_are_not_fast(views):
     names = {name for name, is_slow in zip(traces.of(NONE)["publisher"].to_pylist(), slow, strict=True) if is_slow}
     rates = {client.name: client.publish[0].rate_messages_per_s for client in view.scenario.client if client.publish}
     assert names == {name for name, rate in rates.items() if rate < FAST_RATE}
+
+
+def test_what_order_leaves_and_what_it_costs_is_counted_on_the_same_arrivals(views):
+    found = beyond.waits(views["product"])
+    assert 0 <= found.left < found.violations
+    assert found.oracle > 0.0, "who leaves violations may hold less"
+    assert found.unnecessary >= found.held - found.oracle - 1e-9, "pair by pair nobody gets time back"
+
+
+def test_brokers_whose_jobs_are_rarely_slow_differ_in_nothing_else():
+    plain, slow = (forty_six_brokers("smoke", rarely_slow=rarely) for rarely in (False, True))
+    assert {(broker.slow_share, broker.slow_mean) for broker in slow.broker} == {(0.01, 0.015)}
+    brokers = tuple(changed(broker, slow_share=0.0, slow_mean=0.0) for broker in slow.broker)
+    assert changed(slow, name=plain.name, broker=brokers) == plain
 
 
 def test_a_seed_decides_all_that_an_experiment_without_runs_draws():

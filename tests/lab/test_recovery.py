@@ -5,6 +5,7 @@ The two that run here share their simulation. `make lab-smoke` runs the whole fa
 
 from __future__ import annotations
 
+import math
 from random import Random
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from penstock.lab.engine.registry import experiments, find
 from penstock.lab.engine.runner import run_experiments
 from penstock.lab.papers import detection
 from penstock.lab.papers.recovery import EXPERIMENTS, beyond, setting, traffic
-from penstock.lab.setups.recovery import CLASSES
+from penstock.lab.setups.recovery import CLASSES, NETWORKS
 
 NAMES = ("recovery-control-traffic", "recovery-cache-hit-ratio")
 
@@ -61,16 +62,23 @@ def test_every_run_can_be_planned_and_every_network_is_gated_only_where_it_runs(
 def test_experiments_share_their_runs():
     scenarios = [plan.scenario for experiment in EXPERIMENTS for plan in experiment.plans("paper").values()]
     different = {repr(scenario) for scenario in scenarios}
-    assert len(different) == 18
+    assert len(different) == 31
     assert len(scenarios) > 1.5 * len(different)
 
 
 def test_the_tables_of_receivers_say_what_everybody_wants():
-    for table, subscribers in ((setting.FEW_12, 54), (setting.FEW_46, 220), (setting.RARE_12, 54)):
+    tables = ((NETWORKS[12].wanted, 54), (NETWORKS[46].wanted, 220), (setting.RARE_12, 54))
+    for table, subscribers in tables:
         assert sum(table.values()) == subscribers
         above = sum(many for classes, many in table.items() if classes / CLASSES >= 0.08)
         assert above <= 0.2 * subscribers
         assert max(table) / CLASSES < 0.1
+
+
+def test_a_message_has_as_many_receivers_as_section_4_5_says_or_as_many_as_are_possible():
+    """With 54 subscribers of which four fifths are below 0.08 and none above 0.1 there are 4.54 at most."""
+    means = {size: sum(n * k for n, k in NETWORKS[size].wanted.items()) / CLASSES for size in (12, 46)}
+    assert means == {12: 4.2, 46: 5.0}
 
 
 # Detection.
@@ -126,6 +134,13 @@ def test_a_cache_that_says_nothing_has_its_smallest_size():
     assert (least[5], mean[5], most[5]) == (5.0, 17.5, 30.0)
     assert (least[6], mean[6], most[6]) == (5.0, 5.0, 5.0)
     assert traffic._grown(view) == 1.0
+    assert traffic._grown(view, np.full(10, 300.0)) == 0.0, "the largest of all was as large before"
+    assert traffic._at_minimum(view) == pytest.approx(1 - 3 / (2 * 7))
+
+
+def test_a_fixed_cache_of_the_same_size_lies_between_those_that_were_run():
+    assert traffic.hits_at(10.0, (5, 20), (0.2, 0.6)) == pytest.approx(0.4)
+    assert math.isnan(traffic.hits_at(30.0, (5, 20), (0.2, 0.6)))
 
 
 def test_what_never_comes_back_counts_until_the_end_of_the_run():

@@ -481,6 +481,7 @@ NETWORK = {
     "stream",
     "streams",
     "subscribe",
+    "trace",
     "wait_connected",
     "withheld",
 }

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import penstock
-from live_help import a_line, known, run, until, url
+from live_help import PLAIN, a_line, known, run, until, url
 from penstock.kernel.randomness import generator
 from penstock.live.broker.applied import not_applied
 from penstock.live.emulation import link_emulator as emulation
@@ -79,7 +79,7 @@ def test_a_link_emulator_without_impairment_changes_nothing_in_either_direction(
 
     async def both_ways() -> None:
         scenario = a_line("a", "b", rate_bits_per_s=50e6, delay=0.002, jitter=1e-9)
-        async with embedded_network(scenario) as network:
+        async with embedded_network(scenario, node=PLAIN) as network:
             brokers, found = network.servers, network.emulated
             (emulator,) = found.emulators.values()
             for here, there in (("a", "b"), ("b", "a")):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from live_help import a_network, dropped, known, run, until, url
+from live_help import PLAIN, a_network, dropped, known, run, until, url
 from penstock.kernel.packet import Lane
 from penstock.live.broker.server import BrokerServer, ServerConfig
 from penstock.live.wire import datagram_port
@@ -44,7 +44,7 @@ async def publish_across(brokers: dict[str, BrokerServer], count: int, body_byte
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_link_carries_all_that_it_has_room_for(kind: str) -> None:
     async def carries() -> None:
-        async with a_network(("a", "b"), **KINDS[kind]) as brokers:
+        async with a_network(("a", "b"), node=PLAIN, **KINDS[kind]) as brokers:
             assert await publish_across(brokers, 300, 200) == 300
             port = next(port for port in brokers["a"].host.ports.values() if port.peer == "b")
             assert isinstance(port, DatagramPort if "datagram" in kind else TcpPort)
@@ -56,7 +56,7 @@ def test_every_kind_of_link_carries_all_that_it_has_room_for(kind: str) -> None:
 def test_a_narrow_link_drops_what_its_queue_cannot_hold_and_counts_it(kind: str, place: str) -> None:
     async def narrow() -> None:
         link = {"kind": kind, "rate_bits_per_s": 200e3, "queue_packets": 20}
-        async with a_network(("a", "b"), **link) as brokers:
+        async with a_network(("a", "b"), node=PLAIN, **link) as brokers:
             received = await publish_across(brokers, 200, 1000)
             assert 20 <= received < 200
             assert dropped(brokers["a"], place=place, cause="queue full") == 200 - received
@@ -115,7 +115,7 @@ def test_a_bad_datagram_from_a_neighbour_is_refused_and_the_link_goes_on() -> No
 def test_control_overtakes_data_on_a_narrow_link() -> None:
     async def overtakes() -> None:
         link = {"kind": "shaped", "rate_bits_per_s": 200e3, "queue_packets": 1000}
-        async with a_network(("a", "b"), **link, config=ServerConfig(drain_within=0.1)) as brokers:
+        async with a_network(("a", "b"), node=PLAIN, **link, config=ServerConfig(drain_within=0.1)) as brokers:
             a, b = brokers["a"], brokers["b"]
             async with penstock.connect(url(b)) as there, there.subscribe("n >= 0") as messages:
                 await known(a, 1)
@@ -132,7 +132,7 @@ def test_control_overtakes_data_on_a_narrow_link() -> None:
 def test_a_broker_that_stops_lets_out_what_waits_first() -> None:
     async def drains() -> None:
         link = {"kind": "reliable", "rate_bits_per_s": 2e6, "queue_packets": 1000}
-        async with a_network(("a", "b"), **link) as brokers:
+        async with a_network(("a", "b"), node=PLAIN, **link) as brokers:
             a, b = brokers["a"], brokers["b"]
             async with penstock.connect(url(b)) as there, there.subscribe("n >= 0") as messages:
                 await known(a, 1)
@@ -154,7 +154,7 @@ def test_control_messages_of_services_come_through_where_data_is_dropped(kind: s
     async def come_through() -> None:
         link = {"kind": kind, "rate_bits_per_s": 200e3, "queue_packets": 20}
         async with (
-            a_network(("a", "b"), **link) as brokers,
+            a_network(("a", "b"), node=PLAIN, **link) as brokers,
             penstock.connect(url(brokers["b"])) as there,
             there.subscribe("n >= 0") as data,
             there.subscribe("urgent") as urgent,

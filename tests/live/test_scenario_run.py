@@ -110,6 +110,8 @@ LOSSY = b"""
 name = "lossy"
 duration = 1.0
 drain = 0.3
+[services.rates]
+enabled = false
 [[broker]]
 name = "a"
 [[broker]]

@@ -14,11 +14,13 @@ from penstock.content.language.parser import parse_predicate
 from penstock.kernel.machine import Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Dropped, Record, Trace
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.config import RoutingConfig
 from penstock.overlay.node import Node
 from penstock.overlay.packets import Interest, Publication, Publish
 from penstock.overlay.routing import Routing
+from penstock.rates.config import RatesConfig
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import RunResult, simulate
@@ -29,7 +31,8 @@ from penstock.testing import Pump, a_message, attach, broker_network, publish
 #  0 - 1 - 3
 #  |
 #  4
-ENCODED = NodeConfig(services={"routing": RoutingConfig(interest="encoded")})  # the paper's form of interest
+# The paper's form of interest, and no rates of links.
+ENCODED = NodeConfig(services={"routing": RoutingConfig(interest="encoded"), "rates": RatesConfig(enabled=False)})
 TREE = [(0, 1), (1, 2), (1, 3), (0, 4)]
 
 
@@ -177,6 +180,7 @@ def a_chain(*, workers: int, rate: float, link: dict[str, Any] | None = None, tr
     scenario = Scenario(
         name="chain",
         duration=10.0,
+        services=NO_RATES,
         broker=tuple(BrokerSpec(name=name, workers=workers, service_mean=0.004) for name in names),
         link=tuple(LinkSpec(between=pair, **(link or {})) for pair in (("a", "b"), ("b", "c"))),
         client=(

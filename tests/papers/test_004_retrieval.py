@@ -1,11 +1,14 @@
-"""What 004 says about its routers, claim by claim: sections 3.2 and 3.3, Figures 3 and 6 to 10, Tables 1 and 2."""
+"""What 004 says about its routers, claim by claim: sections 3.2, 3.3 and 4.2, Figures 3 and 6 to 10, Tables 1 and 2."""
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 import pytest
 
+from penstock.lab.fast.news_workload import INTERESTS_AT, NewsWorkload
+from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.retrieval.forwarding import score
 from penstock.retrieval.interest import EVERYTHING, LOCAL, oldest_upload
 from penstock.retrieval.rules import MediationRules
@@ -272,6 +275,17 @@ def test_pull_delayed_push_waits_and_sends_no_notification():
     assert "overload" not in net.messages
 
 
+def test_a_delayed_push_goes_to_interests_that_are_not_yet_satisfied():
+    """Section 3.3.4; no notification tells who is satisfied, so routers count what has gone towards an interest."""
+    net = a_row(dissemination="delayed push", push_margin=1.0)
+    net.register(2, asks("i", 2, deadline=20.0))
+    for name in "pqrs":
+        net.upload(0, says(name))
+    net.at(20.0)
+    assert len(net.got("i")) == 2
+    assert [net.places(name)[0] for name in "pqrs"].count("pending") == 2
+
+
 def test_a_delayed_push_that_was_pulled_is_no_news_for_refreshed_interests():
     """Section 3.3.4: its pending flag is off then, and E7: a refreshed interest refuses it."""
     net = a_row(dissemination="delayed push")
@@ -354,3 +368,25 @@ def test_local_interests_have_no_interface():
     net.register(2, asks("i"))
     assert net.routers[2].pending.get("i")[1] == LOCAL
     assert net.routers[0].pending.get("i")[1] == 1
+
+
+# Section 4.2: the workload.
+
+
+def test_events_come_by_equal_chances_until_their_volume_is_reached():
+    """4.2: for each publication or interest an event is selected at random; one whose volume is reached is removed."""
+    setting = NewsSetting()
+    workload = NewsWorkload(setting, 1)
+    events = [[topic // setting.topics for _, topic in workload.uploads(unit * TICKS)] for unit in range(setting.units)]
+    first = Counter(event for unit in events[:5] for event in unit)
+    assert len(first) == setting.events
+    assert max(first.values()) < 2 * 5 * 500 / setting.events
+    assert set(events[-1]) == {0}
+    whole = Counter(event for unit in events for event in unit)
+    assert [whole[0], whole[1]] == [15_000, 5_000]
+
+
+def test_interests_arrive_at_a_constant_rate_refreshed_or_new():
+    """4.2: S/T = 1,000 interests in each unit; each lifetime is one, with an identifier of its own (3.3.3)."""
+    workload = NewsWorkload(NewsSetting(), 1)
+    assert [len(workload.new_requests(INTERESTS_AT, renewed)) for renewed in (0, 400, 1_000)] == [1_000, 600, 0]

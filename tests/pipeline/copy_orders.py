@@ -1,4 +1,4 @@
-"""A query in a process of its own, to be killed: copies `orders` to `copies`, a few rows at a time."""
+"""A query in a process of its own, to be killed; on a cluster, if one is named: copies `orders` to `copies`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from penstock.pipeline.session import spark_session
 from penstock.pipeline.source import register
 
 
-def main(servers: str, checkpoint: str) -> None:
-    spark = spark_session("local[2]", fast=True, settings={"spark.sql.shuffle.partitions": "2"})
+def main(servers: str, checkpoint: str, master: str = "local[2]") -> None:
+    spark = spark_session(master, fast=True, settings={"spark.sql.shuffle.partitions": "2"})
     register(spark)
     orders = spark.readStream.format("penstock").option("servers", servers).option("stream", "orders")
     read = orders.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "400").schema("n bigint").load()

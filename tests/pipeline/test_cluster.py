@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,75 +17,21 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.pipeline.run import run_pipeline
-from penstock.pipeline.session import FAST_START, log_settings, prepare_environment
 from penstock.pipeline.steps import STEPS
 from penstock.sim.run import RunResult
+from penstock.testing import embedded_network_blocking
 from random_traces import write_random_run
+from spark_cluster import PATIENCE, standalone_cluster
 
-PATIENCE = 120.0  # seconds for a process of the cluster to listen; it takes three on an idle machine
-
+COPIES = Path(__file__).with_name("copy_orders.py")
 SEED = 9  # of a random trace that has rows for every table, also for the models of a pair
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def daemon(kind: str, *arguments: str, port: int, work: Path) -> Iterator[None]:
-    """A process of the cluster, ended with the block; ready once it listens."""
-    import pyspark
-
-    prepare_environment(local=True)
-    home = Path(pyspark.__file__).parent
-    options = f"-Dlog4j2.configurationFile={log_settings().as_uri()} {FAST_START}"
-    environment = os.environ | {
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": options,
-        "SPARK_HOME": str(home),
-    }
-    command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments]
-    with (work / f"{kind}-{port}.log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=work)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not listens(port):
-            assert time.monotonic() < deadline, f"{kind} does not listen"
-            with suppress(subprocess.TimeoutExpired):  # it should not end: that would be the reason why nobody listens
-                process.wait(0.1)
-                raise AssertionError((work / f"{kind}-{port}.log").read_text())
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a master that has two workers, of one core each."""
-    master = free_port()
-    address = f"spark://127.0.0.1:{master}"
-    ui = ["--webui-port", "0"]
-    with ExitStack() as stack:
-        arguments = ["--host", "127.0.0.1", "--port", str(master), *ui]
-        stack.enter_context(daemon("master.Master", *arguments, port=master, work=tmp_path))
-        for number in range(2):
-            port = free_port()
-            arguments = ["--host", "127.0.0.1", "--port", str(port), "--cores", "1", "--memory", "1g", *ui]
-            arguments += ["--work-dir", str(tmp_path / f"worker-{number}"), address]
-            stack.enter_context(daemon("worker.Worker", *arguments, port=port, work=tmp_path))
+    with standalone_cluster(tmp_path) as address:
         yield address
 
 
@@ -122,3 +67,52 @@ def test_a_cluster_gives_the_same_results_in_every_table(
             assert rows == ours[name], name
             filled |= {name} if rows else set()
     assert filled == {step.name for step in STEPS}
+
+
+def test_a_query_on_a_cluster_loses_an_executor_and_no_row(cluster: str, tmp_path: Path) -> None:
+    """Its executors are processes of their own, which read and write; one is killed in the middle."""
+    with (
+        embedded_network_blocking(("a", "b")) as brokers,
+        penstock.connect_blocking(brokers.url) as network,
+    ):
+        network.add_stream("orders", at=["a", "b"])
+        network.add_stream("copies", at=["b"])
+        rows = 1_000
+        network.stream("orders").publish_many([({"n": n}, b"", f"{n}", "") for n in range(rows)])
+        log = tmp_path / "query.log"
+        with log.open("w") as out:
+            query = subprocess.Popen(
+                [sys.executable, str(COPIES), brokers.url, str(tmp_path / "checkpoint"), cluster],
+                stdout=out,
+                stderr=out,
+            )
+        try:
+            with network.stream("copies").subscribe(durable="test", start="earliest") as messages:
+                found = [message.attributes["n"] for message in messages.take(1, timeout=PATIENCE)]
+                assert found, log.read_text()
+                os.kill(executors()[0], signal.SIGKILL)
+                while len(found) < rows:
+                    more = messages.take(rows - len(found), timeout=PATIENCE)
+                    assert more, log.read_text()
+                    found += [message.attributes["n"] for message in more]
+                assert sorted(found) == list(range(rows))
+                assert not messages.take(1, timeout=0.5)
+        finally:
+            query.kill()
+            query.wait()
+
+
+def executors() -> list[int]:
+    """The processes that work for the workers that we started."""
+    mine = {os.getpid()}
+    found: list[int] = []
+    parents = {int(path.name): path for path in Path("/proc").iterdir() if path.name.isdecimal()}
+    for _ in range(4):  # we, the worker, the executor, and shells between them
+        for number, path in parents.items():
+            with suppress(OSError, ValueError):
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (path / "cmdline").read_text()
+                if parent in mine and number not in mine:
+                    mine.add(number)
+                    found += [number] if "CoarseGrainedExecutorBackend" in command else []
+    return found

@@ -50,7 +50,8 @@ def test_what_the_queue_of_a_slow_reader_dropped_did_not_come(spark: SparkSessio
     ended = [("r", 2.1, "c", "reader", *what, 2, 1), ("r", 3.1, "x", "egress", what[0], "c", *what[2:], 3, 1)]
     ways = [("c", "", "c"), ("x", "c", "c")]
     none = table(spark, LossDetected, [])
-    found = metrics.fates(truth, published, came, table(spark, Dropped, ended), none, ways)
+    repaired = table(spark, LostOnLink, [])
+    found = metrics.fates(truth, published, came, table(spark, Dropped, ended), none, repaired, ways)
     assert sorted((row["count"], row["ended_at"], row["delivered_at"]) for row in found.collect()) == [
         (1, None, 1.1),
         (2, 2.1, None),

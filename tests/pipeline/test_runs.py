@@ -67,12 +67,17 @@ def test_a_run_is_made_once_and_found_again(tmp_path: Path) -> None:
     assert first.folder.name.startswith("7-")
 
 
-def test_another_seed_scenario_or_code_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_seed_scenario_code_or_environment_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     longer = Scenario(name="one", duration=2.0, broker=SCENARIO.broker)
     folders = [run_folder(SCENARIO, 7, tmp_path), run_folder(SCENARIO, 8, tmp_path), run_folder(longer, 7, tmp_path)]
-    monkeypatch.setattr(runs, "code_hash", lambda: "other")
+    folders.append(run_folder(SCENARIO, 7, tmp_path, "live"))
+    monkeypatch.setattr(runs, "environment", lambda: "another Python")
     folders.append(run_folder(SCENARIO, 7, tmp_path))
-    assert len(set(folders)) == 4
+    monkeypatch.setattr(runs, "code_hash", lambda also: "other")
+    folders.append(run_folder(SCENARIO, 7, tmp_path))
+    assert len(set(folders)) == 6
 
 
 def test_a_run_can_be_made_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.pipeline.source import PUSHDOWN, PenstockSource, register
-from penstock.pipeline.source.landing import Landing
+from penstock.pipeline.source.landing import LANDED, Landing
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
 COPIES = Path(__file__).with_name("copy_orders.py")
@@ -137,3 +137,12 @@ def test_a_stream_lands_in_a_table_while_it_is_published(
     landing.end()
     assert landing.rows == 10
     assert parquet.read_table(landing.table).num_rows == 10
+    # The next time the query names one more attribute: it goes on, and what has landed has none.
+    publish(network.stream("news"), *range(10, 15))
+    upgraded = Landing(spark, "news", tmp_path, f"{LANDED}, n bigint")
+    upgraded.begin(brokers.url_of("c", "b"))
+    upgraded.end()
+    assert upgraded.rows == 5
+    found = spark.read.option("mergeSchema", "true").parquet(str(landing.table))
+    assert sorted(row.n for row in found.filter("n IS NOT NULL").collect()) == list(range(10, 15))
+    assert found.count() == 15

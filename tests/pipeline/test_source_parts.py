@@ -45,14 +45,14 @@ import penstock
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidOption, PenstockError
-from penstock.pipeline.source import connection
+from penstock.pipeline.source import connection, writing
 from penstock.pipeline.source.columns import HEADERS, Columns, check_schema, default_schema
 from penstock.pipeline.source.data_source import PenstockSource
 from penstock.pipeline.source.offsets import DataLoss
 from penstock.pipeline.source.options import BEST_EFFORT, SINK, SOURCE, sink_options, source_options
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
-from penstock.pipeline.source.writing import check_written_schema, written
+from penstock.pipeline.source.writing import FollowingWriter, check_written_schema, written
 from penstock.streams.log_codec import VERSION, LogEntry, decode, encode, packed_ticks
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
@@ -338,6 +338,8 @@ def test_a_batch_reads_what_is_there_and_any_part_of_it(orders: Orders) -> None:
         ({"startingOffsets": "latest"}, "has nothing to read"),
         ({"endingOffsets": "earliest"}, "has nothing to read"),
         ({"maxOffsetsPerTrigger": "5"}, "is for queries that go on"),
+        ({"maxBytesPerTrigger": "5"}, "maxBytesPerTrigger: is for queries that go on"),
+        ({"maxTriggerDelay": "5s"}, "is for queries that go on"),
         ({"startingOffsets": '{"0": 5}'}, "is about pubends 0; 's"),
         ({"startingOffsets": '{"0": 9999999999999999, "1": -2}'}, "beyond the end: 1 is the first behind"),
         ({"stream": "odrers"}, "there is no stream 'odrers'"),
@@ -548,6 +550,29 @@ def test_rows_become_messages_and_messages_the_same_rows(orders: Orders) -> None
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     found = {(row["key"], row["value"], tuple(sorted(row["attributes"]))) for row in rows}
     assert found == {("IBM", b"text", (("kind", "new"), ("price", "1.5"))), (None, b"bytes", ())}
+
+
+def test_a_stream_that_nobody_knows_is_said_before_a_query_writes_to_it(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.0)
+    assert isinstance(PenstockSource(orders.options()).streamWriter(parse_ddl("n bigint"), False), FollowingWriter)
+    with pytest.raises(PenstockError, match="there is no stream 'odrers'") as told:
+        PenstockSource(orders.options(stream="odrers")).streamWriter(parse_ddl("n bigint"), False)
+    assert "\n" not in str(told.value)
+
+
+def test_who_slows_a_batch_down_is_in_the_log_of_the_driver(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writing, "SLOW_TOLD_AFTER", -1.0)
+    slowed = penstock.StreamSlowdown("orders/0", 10.0, 20.0, "edge", False, 0.1, "broker 'edge' cannot keep up")
+    report = penstock.PublisherReport(stream="orders", unanswered=1, waiting_since=None, slowed=(slowed,))
+    monkeypatch.setattr(penstock.BlockingStream, "report", lambda self: report)
+    done = written(sink_options(orders.options()), "query", "1", 0, iter([a_batch(1)]))
+    FollowingWriter(sink_options(orders.options())).commit([done, None], 7)
+    assert "batch 7 took" in caplog.text
+    assert "orders/0: broker 'edge' cannot keep up" in caplog.text
 
 
 @pytest.mark.parametrize(

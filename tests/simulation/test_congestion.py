@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from penstock.errors import CheckFailed
 from penstock.kernel.randomness import generator
 from penstock.kernel.trace import Delivered, Dropped, Published, Record
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.storm import storm
 from penstock.scenario.transport_checkers import TOLD
@@ -65,6 +66,7 @@ def dumbbell(config: TransportConfig | None) -> Scenario:
         name="narrow",
         duration=SECONDS,
         drain=2.0,
+        services=NO_RATES,  # end-to-end control by itself
         broker=(BrokerSpec(name="left"), BrokerSpec(name="right")),
         link=(LinkSpec(between=("left", "right"), rate_bits_per_s=500e3, delay=0.02, queue_packets=50),),
         client=(

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.kernel.trace import Counted, Dropped, Record
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
 from penstock.sim.run import RunResult, simulate
@@ -38,6 +39,7 @@ def a_tree(seed: int, *, brokers: int = 12, faults: tuple[FaultSpec, ...] = (), 
         name="tree",
         duration=6.0,
         drain=2.0,
+        services=NO_RATES,  # or nothing would be dropped
         broker=tuple(BrokerSpec(name=f"b{number}") for number in range(brokers)),
         link=tuple(
             LinkSpec(between=(f"b{random.randrange(n)}", f"b{n}"), delay=random.uniform(0.001, 0.03), **link)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.retrieval import mediation
+from penstock.retrieval import mediation, recipients
 from penstock.retrieval.boxes import InterestBox
 from penstock.retrieval.broker_service import RetrievalBroker
 from penstock.retrieval.cache_store import CacheStore
@@ -31,7 +31,8 @@ def a_refreshed_interest_takes_any_copy(patch: pytest.MonkeyPatch) -> None:
     def may_take(interest: Any, publication: Any, *, pending: bool, now: float, asked: bool = False) -> bool:
         return publication.uploaded >= interest.oldest and interest.deadline > now
 
-    patch.setattr(mediation, "may_take", may_take)
+    for module in (mediation, recipients):
+        patch.setattr(module, "may_take", may_take)
 
 
 def a_refreshed_interest_is_served_from_any_table(patch: pytest.MonkeyPatch) -> None:

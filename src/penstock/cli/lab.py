@@ -15,7 +15,7 @@ from penstock.cli.progress import progress_bar
 from penstock.errors import wrong_choice
 
 if TYPE_CHECKING:
-    from penstock.lab.engine.experiment import Result
+    from penstock.lab.engine.experiment import Experiment, Result
 
 app = typer.Typer(
     help="Run the papers' experiments and report on them.",
@@ -26,7 +26,9 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line instead of tables.")]
 RunsRoot = Annotated[Path, typer.Option("--runs", help="Where runs are kept and found again.")]
 COLOURS = {"holds": "green", "fails": "red", "note": "bright_black"}
-DEFAULT_SEEDS = {"paper": 2, "smoke": 1}
+DEFAULT_SEEDS = {"paper": 5, "smoke": 1}
+RESULTS = Path("docs/results")
+PAGE = Path("docs/papers.md")
 
 
 @app.command("list")
@@ -53,17 +55,25 @@ def run_command(
     live: Annotated[
         bool, typer.Option("--live", help="On real sockets instead of the simulator, at a small scale.")
     ] = False,
+    product: Annotated[
+        bool, typer.Option("--product", help="With the product's own settings instead of the paper's.")
+    ] = False,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the results at paper scale here, for `penstock lab summary`.")
+    ] = None,
     runs: RunsRoot = Path("runs"),
     master: Annotated[str | None, typer.Option(help="A Spark cluster instead of this machine.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run experiments: simulations, the pipeline on Spark, verdicts, and a report. Exit code 1 if a criterion fails.
 
+    What has run is kept and found again, so a lab that was interrupted goes on where it was.
+
     Example: penstock lab run delay-cdf-hypoexponential-fit --scale paper --seeds 5
     """
     from penstock.lab.engine.experiment import SCALES
     from penstock.lab.engine.registry import experiments, find
-    from penstock.lab.engine.runner import run_experiments
+    from penstock.lab.engine.runner import no_product, run_experiments
     from penstock.lab.pages.experiment_page import write_reports
     from penstock.pipeline.session import java_in_use, spark_session
 
@@ -72,7 +82,11 @@ def run_command(
     if scale not in SCALES:
         raise typer.BadParameter(wrong_choice(scale, SCALES), param_hint="--scale")
     chosen = list(experiments().values()) if "all" in names else [find(name) for name in names]
+    if product and "all" in names:
+        chosen = [one for one in chosen if not no_product(one, scale)]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
+    if scale == "paper":
+        _show_estimate(chosen, count, runs)
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
         results = run_experiments(
             chosen,
@@ -83,6 +97,8 @@ def run_command(
             processes=os.cpu_count() or 1,
             progress=lambda what, share: advance(share, what),
             live=live,
+            product=product,
+            done=lambda result: _keep(result, keep),
         )
     index = write_reports(results, runs / "report")
     for result in results:
@@ -136,6 +152,56 @@ def report_command(runs: RunsRoot = Path("runs"), as_json: AsJson = False) -> No
 
     index = write_reports([], runs / "report")
     typer.echo(json.dumps({"report": str(index)}) if as_json else str(index))
+
+
+@app.command("summary")
+def summary_command(
+    files: Annotated[list[Path] | None, typer.Argument(help="Lines of `lab run --json` to keep first.")] = None,
+    results: Annotated[Path, typer.Option(help="Where results are kept.")] = RESULTS,
+    page: Annotated[Path, typer.Option(help="The page whose summary is made again.")] = PAGE,
+    as_json: AsJson = False,
+) -> None:
+    """Make the summary of all experiments again, from the results that are kept.
+
+    Example: penstock lab summary
+    """
+    from penstock.lab.engine.kept_results import keep_file, read_results
+    from penstock.lab.engine.registry import families
+    from penstock.lab.pages.summary import summary, write_summary
+
+    for file in files or []:
+        for why in keep_file(file, results):
+            typer.echo(f"not kept: {file}, {why}", err=True)
+    kept = read_results(results)
+    changed = write_summary(page, summary(kept, families()))
+    said = {"page": str(page), "experiments": len(kept), "changed": changed}
+    words = f"{page}: {len(kept)} experiments, {'made again' if changed else 'as it was'}"
+    typer.echo(json.dumps(said) if as_json else words)
+
+
+def _keep(result: Result, folder: Path | None) -> None:
+    from penstock.lab.engine.kept_results import keep_lines
+
+    if folder is not None:
+        for why in keep_lines([json.dumps(result.as_json())], folder, date=""):
+            typer.echo(f"not kept: {why}", err=True)
+
+
+def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path) -> None:
+    """How many runs there are to make, and how long that takes, before it begins."""
+    from penstock.lab.engine.estimate import estimates
+    from penstock.lab.engine.kept_results import read_results
+    from penstock.lab.engine.registry import experiments_by_family
+
+    wanted = {one.name for one in chosen}
+    those = {name: [one for one in some if one.name in wanted] for name, some in experiments_by_family().items()}
+    kept = read_results(RESULTS) if RESULTS.is_dir() else {}
+    found = estimates(those, scale="paper", seeds=range(1, seeds + 1), runs_root=runs, kept=kept)
+    for one in found:
+        unknown = f" and {one.unknown} that were never timed" if one.unknown else ""
+        words = f"{one.missing} of {one.runs} runs to make"
+        time = f", about {one.seconds / 60:.0f} minutes of one processor{unknown}" if one.missing else ""
+        typer.echo(f"{one.family:16} {words}{time}", err=True)
 
 
 def _show(result: Result) -> None:

@@ -19,6 +19,7 @@ from penstock.cli import filter as filter_commands
 from penstock.cli import lab as lab_commands
 from penstock.cli import pipeline as pipeline_commands
 from penstock.cli import stream as stream_commands
+from penstock.cli import trace as trace_commands
 from penstock.cli import workload as workload_commands
 from penstock.cli.bench import bench_command
 from penstock.cli.broker import broker_command
@@ -81,6 +82,7 @@ app.add_typer(pipeline_commands.app, name="pipeline")
 app.add_typer(lab_commands.app, name="lab")
 app.add_typer(workload_commands.app, name="workload")
 app.add_typer(stream_commands.app, name="stream")
+app.add_typer(trace_commands.app, name="trace")
 app.command("up")(up_command)
 app.command("broker")(broker_command)
 app.command("pub")(_with_options(pub_command, publication_options))

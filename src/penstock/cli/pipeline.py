@@ -1,4 +1,4 @@
-"""`penstock pipeline`: Spark over the traces of runs.
+"""`penstock pipeline`: Spark over the traces of runs, and over a network that runs.
 
 Exit codes: 0 ok, 1 a check failed, 2 wrong usage or a folder that holds no run, 4 Spark cannot start here.
 """
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.progress import progress_bar
+from penstock.cli.watch import watch_command
 from penstock.errors import SparkUnavailable
 
 app = typer.Typer(
@@ -19,11 +20,6 @@ app = typer.Typer(
     epilog="Example: penstock pipeline run runs/town/live",
     no_args_is_help=True,
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `run` a command of its own although it is the only one so far."""
 
 
 @app.command("run")
@@ -67,3 +63,6 @@ def run_command(
     typer.echo(json.dumps(summary.as_dict()) if as_json else as_text(summary))
     if summary.failed:
         raise typer.Exit(1)
+
+
+app.command("watch")(watch_command)

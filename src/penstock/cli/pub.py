@@ -5,8 +5,9 @@ With `--jsonl` every line of stdin is an object as `penstock sub --json` prints 
 
 With `--transport` messages carry what subscribers need to put them in order and to notice losses. Lost ones are asked
 for after the last has left, so the command then stays for `--linger` seconds to send them again. With `--congestion` it
-also listens to subscribers that cannot keep up (`penstock sub --congestion`): publishing waits for them, and `--report`
-says at the end, on stderr, who slowed it down.
+also listens to subscribers that cannot keep up (`penstock sub --congestion`): publishing waits for them. `--report`
+says at the end, on stderr, who slowed it down: full links and slow readers for which messages were withheld, and with
+`--congestion` subscribers. `--when-full` says what becomes of messages for which a link has no room.
 
 With `--stream` messages are stored in a stream: one counts as published when it is on disk. Several are under way at a
 time, and stored in the order in which they were given.
@@ -22,11 +23,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import msgspec
 import typer
-from msgspec import structs
+from msgspec import Struct, structs
 
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.errors import InvalidMessage
@@ -35,6 +38,7 @@ from penstock.kernel.rate_estimator import rate_text
 if TYPE_CHECKING:
     from penstock.content.message import Value
     from penstock.live.client.stream import Receipt, Stream
+    from penstock.rates.told import WithheldFlow
     from penstock.streams.client_slowdowns import StreamSlowdown
     from penstock.transport.sender.rate_limiter import FlowReport
 
@@ -42,6 +46,14 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.-]*=.+")
 
 Message = tuple[dict[str, "Value"], bytes]
 UNDER_WAY_MAX = 200  # messages that wait for the disk of a stream
+
+
+class WhenFull(Enum):
+    """As `rates.config.WhenFull`, which is loaded later."""
+
+    thin = "thin"
+    wait = "wait"
+    drop = "drop"
 
 
 def pub_command(
@@ -59,6 +71,9 @@ def pub_command(
     congestion: Annotated[
         bool, typer.Option("--congestion", help="Also slow down for subscribers that say they cannot keep up.")
     ] = False,
+    when_full: Annotated[
+        WhenFull, typer.Option(help="If a link has no room: thin, wait (publishing waits) or drop (nothing waits).")
+    ] = WhenFull.thin,
     report: Annotated[bool, typer.Option("--report", help="At the end, who slowed us down, on stderr.")] = False,
     linger: Annotated[
         float, typer.Option(help="With --transport: seconds to stay and answer requests for lost messages.", min=0.0)
@@ -99,7 +114,7 @@ def pub_command(
     settings = _Transport(linger, congestion) if transport or congestion else None
     done = _Done()
     try:
-        run_client(_publish(url, name, messages, rate, settings, options, done))
+        run_client(_publish(url, name, messages, rate, settings, options, when_full.name, done))
     finally:  # whoever has had enough wants to know it too
         if done.broker:
             _tell(done, report, as_json)
@@ -123,7 +138,7 @@ class _Done:
     broker: str = ""  # at which we were, once we are connected
     published: int = 0
     receipt: Receipt | None = None  # of the last message that was stored in a stream
-    flows: list[FlowReport] = field(default_factory=list)  # who slows us down
+    flows: list[FlowReport | WithheldFlow] = field(default_factory=list)  # who slows us down
     slowed: Sequence[StreamSlowdown] = ()  # pubends that take our messages slowly
 
 
@@ -138,16 +153,19 @@ def _tell(done: _Done, report: bool, as_json: bool) -> None:
     typer.echo(f"published {done.published} message{'s' * (done.published != 1)} at {done.broker}{where}", err=True)
 
 
-def _report(flows: list[FlowReport], slowed: Sequence[StreamSlowdown], as_json: bool) -> None:
+def _report(flows: list[FlowReport | WithheldFlow], slowed: Sequence[StreamSlowdown], as_json: bool) -> None:
     if as_json:
-        found = {"flows": [asdict(flow) for flow in flows], "streams": [structs.asdict(one) for one in slowed]}
+        found = {
+            "flows": [asdict(flow) for flow in flows if not isinstance(flow, Struct)],
+            "withheld": [structs.asdict(flow) for flow in flows if isinstance(flow, Struct)],
+            "streams": [structs.asdict(one) for one in slowed],
+        }
         typer.echo(json.dumps(found), err=True)
         return
     for one in slowed:
         typer.echo(f"{one.pubend} takes {rate_text(one.rate)} messages/s of all publishers: {one.reason}", err=True)
     for flow in flows:
-        taken = f"{flow.limiting_receiver} takes {rate_text(flow.quota)} messages/s of {flow.flow}"
-        typer.echo(f"{taken}; {flow.queue:,} wait", err=True)
+        typer.echo(flow.reason, err=True)
     if not flows and not slowed:
         typer.echo("nobody slows us down", err=True)
 
@@ -159,18 +177,21 @@ async def _publish(
     rate: float | None,
     settings: _Transport | None,
     options: dict[str, Any],
+    when_full: str,
     done: _Done,
 ) -> None:
     """Publish everything; `done` has how many, where, and who slowed us down in the end."""
     import asyncio
 
     from penstock.live.client.network import connect
+    from penstock.rates.config import RatesClientConfig
     from penstock.transport.config import TransportConfig
 
     transport = None
     if settings is not None:
         transport = TransportConfig(congestion=settings.congestion)
-    async with connect(url, name=name, transport=transport, connect_within=CONNECT_WITHIN) as network:
+    rates = msgspec.convert({"when_full": when_full}, RatesClientConfig)
+    async with connect(url, name=name, transport=transport, rates=rates, connect_within=CONNECT_WITHIN) as network:
         done.broker = str(network.address)
         try:
             if "stream" in options:

@@ -1,8 +1,10 @@
 """`penstock report`: what a broker sees, and who slows whom in the whole network.
 
-The broker says what it knows: its links, queues, drops and clients. Who slows whom it does not know; that is asked of
-the publishers with congestion control, wherever they are, and whoever is slowed down answers. Names and filters in
-their answers are others' words, so they are shown without anything that a terminal would obey.
+The broker says what it knows: its links, queues, drops and clients; which of its links are full, and which full links,
+here or elsewhere, and which slow readers kept its clients' messages from whom. Subscribers that slow publishers down by
+congestion control it does not know; that is asked of the publishers, wherever they are, and who is slowed down
+answers. Names and filters in their answers are others' words, so they are shown without anything that a terminal would
+obey.
 
 With `--watch` a terminal shows the last report in the place of the one before; what is piped gets one after the other,
 with an empty line between them.
@@ -22,6 +24,8 @@ from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
@@ -54,6 +58,7 @@ RIGHT = (
     "takes at most",
     "waiting",
     "since",
+    *("deliveries", "p50", "p99", "largest", "due", "missed", "late", "withheld", "stored", "delivered"),
 )
 
 
@@ -124,8 +129,12 @@ def table(title: str, *headings: str) -> Table:
 class Display:
     """Where reports go: one after the other, or on a terminal each in the place of the one before."""
 
-    def __init__(self, console: Console, *, redraws: bool) -> None:
+    def __init__(
+        self, console: Console, *, redraws: bool, draw: Callable[[dict[str, Any]], Group] | None = None
+    ) -> None:
         from rich.live import Live
+
+        self._draw = draw or _drawn
 
         self._console = console
         self._live = Live(console=console, auto_refresh=False) if redraws and console.is_terminal else None
@@ -145,12 +154,12 @@ class Display:
     def show(self, found: dict[str, Any]) -> None:
         """One more report."""
         if self._live is not None:
-            self._live.update(_drawn(found), refresh=True)
+            self._live.update(self._draw(found), refresh=True)
             return
         if self._shown:
             self._console.print()
         self._shown += 1
-        self._console.print(_drawn(found))
+        self._console.print(self._draw(found))
 
 
 def _drawn(found: dict[str, Any]) -> Group:
@@ -203,7 +212,8 @@ def _drawn(found: dict[str, Any]) -> Group:
             continue
         words = ", ".join(f"{name.replace('_', ' ')} {plain(json.dumps(value))}" for name, value in status.items())
         parts.append(Text.from_markup(f"{plain(service)}: {words}"))
-    if found["slowed"] is not None:
+    rates = found["services"].get(RATES, {})
+    if found["slowed"] or (found["slowed"] is not None and not rates.get("withheld") and not rates.get("slow_readers")):
         parts += _drawn_slowed(found["slowed"])
     return Group(*parts)
 
@@ -243,13 +253,20 @@ def drawn_rates(status: dict[str, Any]) -> list[RenderableType]:
             rows.add_row(plain(neighbour), *rates, f"{link['capacity'] / 1e3:,.1f} kB/s", f"{link['backlog']:.2f} s")
         parts.append(rows)
     if status["withheld"]:
-        rows = table("withheld in the last minute", "of", "from", "by link", "messages", "bytes")
+        rows = table("who slows whom: full links", "publisher", "link", "takes at most", "not to", "messages", "since")
         for one in status["withheld"]:
             link = plain(" - ".join(one["link"]))
-            counts = (f"{one['messages']:,}", f"{one['size_bytes']:,}")
-            rows.add_row(plain(one["publisher"]), plain(one["destination"]), link, *counts)
+            rate = f"{one['rate'] / 1e3:,.1f} kB/s" if one["rate"] else "all again"
+            counts = (f"{one['messages']:,}", f"{one['seconds']:.0f} s")
+            rows.add_row(plain(one["publisher"]), link, rate, plain(one["destination"]), *counts)
         parts.append(rows)
     if status["withheld_from_readers"]:
+        if status["slow_readers"]:
+            rows = table("who slows whom: slow readers", "reader", "subscription", "takes at most", "messages")
+            for one in status["slow_readers"]:
+                rate = f"{rate_text(one['rate'])}/s" if one["rate"] else "all again"
+                rows.add_row(plain(one["client"]), str(one["subscription"]), rate, f"{one['messages']:,}")
+            parts.append(rows)
         parts.append(f"{status['withheld_from_readers']:,} deliveries were withheld from clients that read slowly")
     return parts
 
@@ -327,7 +344,7 @@ def _drawn_slowed(slowed: list[dict[str, Any]]) -> list[RenderableType]:
 
     if not slowed:
         return ["nobody slows anybody"]
-    rows = table("who slows whom", "publisher", "flow", "takes at most", "because of", "waiting", "since")
+    rows = table("who slows whom: subscribers", "publisher", "flow", "takes at most", "because of", "waiting", "since")
     for each in slowed:
         quota, flow = each["quota"], each["flow"]
         rows.add_row(

@@ -16,7 +16,7 @@ from penstock.cli.progress import progress_bar
 if TYPE_CHECKING:
     from penstock.scenario.spec import Scenario
 
-Kind = Literal["", "streams", "priced", "retrieval", "transport", "rates"]
+Kind = Literal["", "streams", "priced", "retrieval", "transport", "rates", "recovery"]
 
 
 def storm_command(
@@ -34,6 +34,9 @@ def storm_command(
         bool, typer.Option("--transport", help="Storms of order and recovery, where nothing is lost in silence.")
     ] = False,
     rates: Annotated[bool, typer.Option("--rates", help="Storms of narrow links, where nobody is shut out.")] = False,
+    recovery: Annotated[
+        bool, typer.Option("--recovery", help="Storms of order and recovery over narrow links: thinned is not lost.")
+    ] = False,
     kills: Annotated[
         int | None,
         typer.Option(help="In real time: kill so many broker processes under a stream that is in use.", min=1),
@@ -45,17 +48,18 @@ def storm_command(
     Examples: penstock storm --seed 17 (replays one); penstock storm --seeds 2000 --workers 2;
     penstock storm --streams --seeds 100000 --workers 2; penstock storm --priced --seeds 2000;
     penstock storm --retrieval --seeds 2000; penstock storm --transport --seeds 2000;
-    penstock storm --rates --seeds 2000; penstock storm --kills 1000
+    penstock storm --rates --seeds 2000; penstock storm --recovery --seeds 2000; penstock storm --kills 1000
     """
     seeds_wanted = range(seed, seed + seeds)
     if kills is not None:
-        if streams or priced or retrieval or transport or rates or workers > 1:
+        if streams or priced or retrieval or transport or rates or recovery or workers > 1:
             problem = "goes without other kinds of storms and --workers: it is one run in real time"
             raise typer.BadParameter(problem, param_hint="--kills")
         failed = sum(_told(run_kills(one, kills=kills), as_json) for one in seeds_wanted)
     else:
         failed = 0
-        chosen = _kind(streams=streams, priced=priced, retrieval=retrieval, transport=transport, rates=rates)
+        ours = {"streams": streams, "priced": priced, "retrieval": retrieval, "transport": transport}
+        chosen = _kind(**ours, rates=rates, recovery=recovery)
         run_one = partial(run_storm, kind=chosen)
         with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
             runs = map(run_one, seeds_wanted) if workers == 1 else pool.map(run_one, seeds_wanted, chunksize=4)
@@ -103,6 +107,7 @@ def run_storm(seed: int, *, kind: Kind = "") -> dict[str, Any]:
         "retrieval": (retrieval_storm.retrieval_storm, retrieval_storm.EVENTS_MAX),
         "transport": (transport_storm.transport_storm, transport_storm.EVENTS_MAX),
         "rates": (rates_storm.rates_storm, rates_storm.EVENTS_MAX),
+        "recovery": (rates_storm.recovery_storm, rates_storm.EVENTS_MAX),
     }
     make, events_max = makers[kind]
     result = simulate(make(seed), seed, events_max=events_max)

@@ -25,6 +25,8 @@ from penstock.errors import InvalidMessage
 FLAG = "_t"
 DATA = "data"
 HEADER_BYTES_MAX = 0xFFFF
+REPAIRS = ("reply", "again", "repair")  # kinds of control messages that carry an application's message once more
+TELLING = ("ledger", "heartbeat")  # kinds that tell of messages: they must not come long before these
 CONTROL_MARK = "~"  # no client's name begins with it
 _FLAG_BYTES = len(FLAG) + 5  # and the length of the kind: see message.plain_size
 
@@ -57,6 +59,11 @@ def control_message(identity: Identity, kind: str, attributes: Attributes, heade
 def control_name(client: str) -> str:
     """The publisher that control messages of this client's services have: nothing else is published under it."""
     return f"{CONTROL_MARK}{client}"
+
+
+def client_of(name: str) -> str:
+    """Whose control message has this publisher; empty for what is none."""
+    return name[1:] if name.startswith(CONTROL_MARK) else ""
 
 
 def kind_of(message: Message) -> str | None:

@@ -39,7 +39,7 @@ class MessageLimits:
 
 DEFAULT_LIMITS = MessageLimits()
 PLAIN_NAMES_MAX = 10_000
-_plain_names: dict[str, int] = {}  # names that may be used by anybody, with their length
+_plain_names: tuple[dict[str, int], dict[str, int]] = ({}, {})  # with their length: anybody's, and reserved ones too
 
 
 class Identity(Struct, frozen=True, array_like=True, gc=False, order=True):
@@ -106,7 +106,7 @@ def plain_size(
         return 0
     size = len(body) + 24 + len(publisher)
     name_max, string_max = limits.name_bytes_max, limits.string_bytes_max
-    known = _plain_names.get
+    known = _plain_names[reserved].get
     for name, value in attributes.items():
         name_bytes = known(name) or _plain_name_bytes(name, reserved)
         if not 0 < name_bytes <= name_max:
@@ -132,15 +132,14 @@ def plain_size(
 
 
 def _plain_name_bytes(name: str, reserved: bool) -> int:
-    """The length of a name of ASCII, which is remembered if anybody may use it; 0 for any other."""
-    if name.__class__ is not str or not name or not name.isascii():
+    """The length of a name of ASCII, which is remembered; 0 for any other."""
+    if name.__class__ is not str or not name or not name.isascii() or (name[0] == RESERVED_PREFIX and not reserved):
         return 0
-    if name[0] == RESERVED_PREFIX:
-        return len(name) if reserved else 0
     if len(name) <= DEFAULT_LIMITS.name_bytes_max:
-        if len(_plain_names) >= PLAIN_NAMES_MAX:
-            _plain_names.clear()
-        _plain_names[name] = len(name)
+        known = _plain_names[reserved]
+        if len(known) >= PLAIN_NAMES_MAX:
+            known.clear()
+        known[name] = len(name)
     return len(name)
 
 

@@ -35,7 +35,7 @@ from penstock.kernel.queue import Overflow
 from penstock.kernel.randomness import generator
 from penstock.kernel.storage import ServiceStorage, StorageResult, Ticket
 from penstock.kernel.timers import Key, ServiceTimers
-from penstock.kernel.trace import Record
+from penstock.kernel.trace import Record, TraceSwitch
 
 T = TypeVar("T")
 
@@ -63,6 +63,9 @@ class NodeView(Protocol):
     def recall(self, link: Link, lane: Lane) -> list[tuple[Packet, Link]]:
         """Take back what waits for this link in one lane, each packet with the link on whose account it waits."""
 
+    def holds(self, lane: Lane) -> bool:
+        """Whether this lane holds its neighbours where others drop."""
+
     def window(self, lane: Lane) -> int:
         """How many bytes one neighbour may have waiting here, in a lane that holds."""
 
@@ -71,6 +74,12 @@ class NodeView(Protocol):
 
     def park(self, kind: type[Packet]) -> None:
         """Keep packets of this kind, in lanes that hold, when the link that they wait for goes down."""
+
+    def ask_credit(self, link: Link, lane: Lane) -> list[Effect]:
+        """Keep to the neighbour's credit in this lane, from the first packet on, although it would drop."""
+
+    def keeps_credit(self, link: Link, lane: Lane) -> bool:
+        """Whether the neighbour keeps to our credit in this lane, so that it can be held."""
 
     def delivery_lost(self, link: Link, subscription: int) -> None:
         """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
@@ -98,7 +107,7 @@ class Context:
     scheme: EncodingScheme  # how content becomes bits; the same in the whole network
     machines: Mapping[str, Any]  # those of the services before this one
     rank: int  # of the service in the list
-    traced: bool  # whether anybody keeps the records
+    traced: TraceSwitch | bool  # whether anybody keeps the records
     node: NodeView  # the node that the machine becomes part of
     brokers: Mapping[str, int] | None = None  # the ids of all brokers of the plan, by name; None: there is no plan
 
@@ -291,6 +300,7 @@ class HasLastWords(Protocol):
 class ServesSubscriptions(Protocol):
     """A client's machine that serves subscriptions with more than best effort.
 
+    With `lets_thin = True` its subscriptions may be thinned for slow readers, as those that nobody serves.
     It gets messages without the envelope of any service, unless it has `opens_envelopes = True`: then as they came, and
     what services send each other too.
     """

@@ -90,7 +90,11 @@ class Pacer(TokenBucket):
     __slots__ = ()
 
     def __init__(self, rate_bytes_per_s: float, now: float) -> None:
-        super().__init__(rate_bytes_per_s, max(PACER_BURST_BYTES_MIN, rate_bytes_per_s * PACER_BURST_SECONDS), now)
+        super().__init__(rate_bytes_per_s, _burst(rate_bytes_per_s), now)
+
+    def set_pace(self, rate_bytes_per_s: float, now: float) -> None:
+        """From now on send at this rate."""
+        self.set_rate(rate_bytes_per_s, now, _burst(rate_bytes_per_s))
 
     def spend(self, size_bytes: int, now: float) -> None:
         """So much has been sent; the tokens may go below zero."""
@@ -109,6 +113,10 @@ class Pacer(TokenBucket):
         tokens = self.tokens(now)
         # A timer that fires on time must not find a rounding error in its way.
         return 0.0 if tokens >= 1.0 - 1e-6 else (1.0 - tokens) / self._rate
+
+
+def _burst(rate_bytes_per_s: float) -> float:
+    return max(PACER_BURST_BYTES_MIN, rate_bytes_per_s * PACER_BURST_SECONDS)
 
 
 def _checked(value: float, what: str) -> float:

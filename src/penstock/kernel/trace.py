@@ -19,6 +19,9 @@ from msgspec import Struct
 
 from penstock.content.message import Message
 
+TRACE_STREAM = "_trace"  # the stream through which records of a running network flow, if that is switched on
+TRACE_CLIENT = "_trace-"  # the names of clients that serve it begin so; nothing that names them is recorded
+
 
 class Record(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """A line of the trace: the base of all kinds."""
@@ -149,6 +152,19 @@ class Trace(Protocol):
 
     def write(self, time: float, node: str, record: Record) -> None:
         """One fact, stamped. `time` is true time in the simulator and the node's clock live."""
+
+
+class TraceSwitch:
+    """Whether anybody keeps the records of a node: true or false, and another at any time while the node lives.
+
+    What happens once per message costs time to record; machines look here first.
+    """
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+
+    def __bool__(self) -> bool:
+        return self.on
 
 
 class Digest:

@@ -9,7 +9,7 @@ Batches come in the same way: a frame is one call of `receive`.
 machine can be compared.
 
 The host also counts: drops by peer, place and cause, input that was refused, and once a second what each link carried.
-With a trace, every fact goes there too.
+With a trace, every fact goes there too, and to the one of the network (`trace_feed`) while that is switched on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from penstock.kernel.trace import (
     Published,
     Record,
     Trace,
+    TraceSwitch,
 )
+from penstock.live.standing_facts import LASTING, StandingFacts
 from penstock.overlay.egress import dropped
 from penstock.overlay.node import Node
 from penstock.retrieval.message import RetrievedMessage
@@ -91,6 +93,9 @@ class LiveHost:
         self.on_done: Callable[[int, Outcome], None] = lambda ticket, outcome: None
         self.on_record: Callable[[Record], None] = lambda record: None
         self.trace = trace
+        self.traced = TraceSwitch(trace is not None)  # what machines look at
+        self.standing = StandingFacts()
+        self._own_trace = trace
         self._loop = asyncio.get_running_loop()
         # One offset for the whole process, so that its nodes agree; and not the loop's clock, which uvloop rounds to
         # milliseconds.
@@ -246,12 +251,24 @@ class LiveHost:
             self.drops[record.peer, record.place, record.cause] += 1
         elif type(record) is InputRefused:
             self.refusals += 1
-        if self.trace is not None:
+        lasting = type(record) in LASTING
+        if self.trace is not None or lasting:
             # How long a message waited is counted up to when the machine was asked, and not up to when we get to its
             # record, which may be the last of a long batch: both must stand for the same moment.
             at = self._told if type(record) is Published else self._clock_offset + time.monotonic()
-            self.trace.write(at, self.name, record)
+            if lasting:
+                self.standing.saw(at, record)
+            if self.trace is not None:
+                self.trace.write(at, self.name, record)
         self.on_record(record)
+
+    def trace_also(self, other: Trace | None) -> None:
+        """Write all records there too from now on; None: no longer."""
+        if self.trace is None:  # what links carried before is not for this trace
+            self._counted = {link: (port.packets_sent, port.bytes_sent) for link, port in self.ports.items()}
+        own = self._own_trace
+        self.trace = own if other is None else other if own is None else _Both(own, other)
+        self.traced.on = self.trace is not None
 
     def connection_lost(self, peer: str, messages: int) -> None:
         """A connection was lost with so many messages that are not known to have arrived; which, nobody knows."""
@@ -301,3 +318,14 @@ class LiveHost:
             self._counted[link] = (port.packets_sent, port.bytes_sent)
             self.note(Counted("link packets", port.peer, port.packets_sent - packets_before))
             self.note(Counted("link bytes", port.peer, port.bytes_sent - bytes_before))
+
+
+class _Both:
+    """Two traces that get the same."""
+
+    def __init__(self, *traces: Trace) -> None:
+        self._traces = traces
+
+    def write(self, time: float, node: str, record: Record) -> None:
+        for trace in self._traces:
+            trace.write(time, node, record)

@@ -30,6 +30,7 @@ from penstock.kernel.service import (
 )
 from penstock.kernel.storage import ServiceStorage
 from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import TraceSwitch
 from penstock.overlay.client import Client
 from penstock.overlay.node import Node
 from penstock.overlay.packets import BrokerId
@@ -53,7 +54,7 @@ class Life:
     incarnation: int
     seed: int
     number: BrokerId = 0
-    traced: bool = True  # whether anybody keeps the records
+    traced: TraceSwitch | bool = True  # whether anybody keeps the records
     storage: bool = False  # whether the host has storage
     host_view: Callable[[], dict[str, Any]] = dict  # what the host adds to a report
     host_load: Callable[[Link], LinkLoad] = lambda link: LinkLoad()  # what the host knows of a link

@@ -18,7 +18,7 @@ subscriptions per client; over a bound the client gets a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.content.envelope import CONTROL_MARK
 from penstock.content.language.parser import parse_predicate
@@ -62,13 +62,16 @@ VERBS_WAITING_MAX = 4_096  # of one client
 TakeOver = Callable[[list[Publish], Link, str, float], tuple[list[Publish], list[Effect]]]
 # (messages of our own clients, now) -> what follows, beside their way to subscribers
 Uploads = Callable[[Sequence[Message], float], list[Effect]]
-# (message, its lane, the brokers that want it, link of the client, now) -> what leaves now, of this and of earlier ones
-Admit = Callable[[Message, Lane, tuple[BrokerId, ...], Link, float], list[tuple[Message, Lane, tuple[BrokerId, ...]]]]
+Leaving = list[tuple[Message, Lane, tuple[BrokerId, ...]]]
+# (messages of one client, the brokers that want each, its link, now) -> what leaves now, of these and of earlier ones;
+# None: just these
+Admit = Callable[[Sequence[Publish], Sequence[tuple[BrokerId, ...]], Link, float], Leaving | None]
 # (link of a client, its subscriptions that match, message, its lane, now) -> those of them that get it now
 AtEdge = Callable[[Link, tuple[int, ...], Message, Lane, float], tuple[int, ...]]
 Groups = list[tuple[tuple[Link], tuple[BrokerId, ...]]]
-# (message, its lane, its brokers, the copies that go out: a link and its brokers each, over which link it came, now)
-Watch = Callable[[Message, Lane, tuple[BrokerId, ...], Groups, Link, float], None]
+# (message, its lane, its brokers, the copies: a link and its brokers each, over which link it came, effects, now)
+# -> the copies that go out
+Watch = Callable[[Message, Lane, tuple[BrokerId, ...], Groups, Link, list[Effect], float], Groups]
 _Verb = Subscribe | Unsubscribe | ReadyRequest
 
 
@@ -117,7 +120,7 @@ class Broker:
         self.take_over: TakeOver | None = None  # a service that carries some content in its own way
         self.uploads: Uploads | None = None  # a service that keeps what is published
         self.admit: Admit | None = None  # a service that says when our clients' messages may leave, and to whom
-        self.watch: Watch | None = None  # a service that sees all copies that go to neighbours
+        self.watch: Watch | None = None  # a service that sees copies that go to neighbours, while it wants to
         self.at_edge: AtEdge | None = None  # a service that knows clients that read slowly, while there are any
 
     # Inputs.
@@ -156,6 +159,10 @@ class Broker:
         """The client at this link."""
         return self._clients.get(link)
 
+    def clients(self) -> Iterable[tuple[Link, AttachedClient]]:
+        """All clients, by their links."""
+        return self._clients.items()
+
     def subscriptions_of(self, link: Link) -> int:
         """How many subscriptions the client at this link has."""
         client = self._clients.get(link)
@@ -184,13 +191,14 @@ class Broker:
             if not packets:
                 return effects
         found, problems = self._routing.form.wanting([packet.message.attributes for packet in packets])
-        admit = self.admit
-        for packet, destinations in zip(packets, found, strict=True):
-            if destinations and admit is None:
-                self._forward(packet.message, packet.lane, destinations, None, effects, OURSELVES, now)
-            elif destinations and admit is not None:
-                for message, lane, some in admit(packet.message, packet.lane, destinations, sender, now):
-                    self._forward(message, lane, some, None, effects, OURSELVES, now)
+        leaving = self.admit(packets, found, sender, now) if self.admit is not None else None
+        if leaving is None:
+            for packet, destinations in zip(packets, found, strict=True):
+                if destinations:
+                    self._forward(packet.message, packet.lane, destinations, None, effects, OURSELVES, now)
+        else:
+            for message, lane, some in leaving:
+                self._forward(message, lane, some, None, effects, OURSELVES, now)
         if problems:
             effects += [InputRefused(sender=client.name, problem=problem) for problem in problems.values()]
             packets = [packet for place, packet in enumerate(packets) if place not in problems]
@@ -256,9 +264,10 @@ class Broker:
         if hops_left == 0 and split.groups:
             effects.append(_dropped("hop limit", message, lane, len(destinations) - split.lost))
             return
+        groups = split.groups
         if self.watch is not None:
-            self.watch(message, lane, destinations, split.groups, source, now)
-        for to, group in split.groups:
+            groups = self.watch(message, lane, destinations, groups, source, effects, now)
+        for to, group in groups:
             effects.append(Send(to, Publication(group, hops_left - 1, message, lane), lane))
 
     def _split(self, destinations: tuple[BrokerId, ...], exits: Mapping[BrokerId, Link]) -> _Split:

@@ -151,6 +151,11 @@ class Client:
         """Whether there is a broker at the other end."""
         return self._home is not None
 
+    @property
+    def home(self) -> Link | None:
+        """The link to our broker."""
+        return self._home
+
     def carry(self, message: Message, lane: Lane) -> list[Effect]:
         """Send a message of a service; while the link is down it is dropped."""
         packet = Publish(message, lane)
@@ -197,6 +202,10 @@ class Client:
     def _delivered(self, packet: Delivery, now: float) -> list[Effect]:
         """For the application what nobody owns, then for each service what is its own."""
         message = packet.message
+        if len(packet.subscriptions) == 1:  # by far the most
+            rank = self._owners.get(packet.subscriptions[0], -1)
+            if rank >= 0 and self._opens[rank]:
+                return self._services[rank].delivered(packet.subscriptions, message, now=now)
         plain: list[int] = []
         owned: dict[int, list[int]] = {}
         for number in packet.subscriptions:

@@ -154,6 +154,10 @@ class Egress:
         waiting = self._up.get(link)
         return waiting.queue.lane_packets(lane) if waiting is not None else 0
 
+    def holds(self, lane: Lane) -> bool:
+        """Whether this lane holds its neighbours where others drop."""
+        return lane in self._held_lanes
+
     def has_room(self, link: Link, lane: Lane, size_bytes: int, after_bytes: int = 0, after_packets: int = 0) -> bool:
         """Whether a packet of our own, behind so much that is about to go out, would find its place.
 
@@ -188,6 +192,13 @@ class Egress:
         if waiting is None:
             return self._round
         return min((item[3] for item in waiting.queue.heads()), default=self._round)
+
+    def is_held(self, link: Link, lanes: Iterable[Lane]) -> bool:
+        """Whether something waits for this link in one of these lanes, because the neighbour gives no credit."""
+        waiting = self._up.get(link)
+        if waiting is None or not waiting.credit:
+            return False
+        return any(not _has_credit(waiting, lane) and waiting.queue.lane_packets(lane) for lane in lanes)
 
     def waits_for_room(self, link: Link) -> bool:
         """Whether something waits that room would let out; what waits for credit alone does not count."""

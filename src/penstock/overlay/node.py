@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.kernel.link import Link, LinkInfo, LinkLoad
-from penstock.kernel.machine import Effect, Hold, Release
+from penstock.kernel.machine import Effect, Hold, Release, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.queue import QueueConfig
 from penstock.kernel.service import (
@@ -30,7 +30,7 @@ from penstock.kernel.service import (
 from penstock.kernel.storage import StorageResult, StorageTickets, Ticket
 from penstock.kernel.timers import Timers
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.credit import Credit, CreditGrants
+from penstock.overlay.credit import ASKED_BYTES, Credit, CreditGrants, CreditRequest
 from penstock.overlay.egress import OURSELVES, PARKED, Egress
 
 T = TypeVar("T")
@@ -53,7 +53,9 @@ class Node:
         self.machines: dict[str, Any] = {}  # by the name of their service, in the order of the list
         self._host_view = host_view
         self._host_load = host_load
+        self._queues = queues
         self._grants = CreditGrants(queues, self.egress.waiting_bytes_from) if queues.held_lanes else None
+        self._asked_lanes: dict[Lane, None] = {}  # in which we keep to credit although our neighbour would drop
         self._receivers: dict[type[Packet], Receive] = {}
         self._on_link: list[Callable[..., list[Effect]]] = []
         self._on_traffic: list[Callable[..., None]] = []
@@ -87,7 +89,7 @@ class Node:
 
     def takes(self) -> tuple[type[Packet], ...]:
         """The kinds of packets that somebody here handles."""
-        return (Credit, *self._receivers)
+        return (Credit, CreditRequest, *self._receivers)
 
     def status(self) -> dict[str, Any]:
         """What the host says of the node, and each service of itself, as plain data."""
@@ -118,6 +120,9 @@ class Node:
         """Take back what waits for this link in one lane, each packet with the link on whose account it waits."""
         return self.egress.recall(link, lane)
 
+    def holds(self, lane: Lane) -> bool:
+        return self.egress.holds(lane)
+
     def window(self, lane: Lane) -> int:
         """How many bytes one neighbour may have waiting here, in a lane that holds."""
         return self.egress.window(lane)
@@ -133,6 +138,22 @@ class Node:
     def stop(self) -> list[Effect]:
         """The node ends, and all its links are down: records of what waited for none of them."""
         return self.egress.link_changed(PARKED, up=False)
+
+    def ask_credit(self, link: Link, lane: Lane) -> list[Effect]:
+        """Keep to the neighbour's credit in this lane, from the first packet on, although it would drop."""
+        if not self.egress.is_reliable(link):
+            return []
+        self.egress.credited(link, lane, ASKED_BYTES)
+        self._asked_lanes[lane] = None
+        return [Send((link,), CreditRequest(lane), Lane.CONTROL)]
+
+    def is_held(self, link: Link) -> bool:
+        """Whether something waits for credit that we asked for: who publishes more had better wait too."""
+        return bool(self._asked_lanes) and self.egress.is_held(link, self._asked_lanes)
+
+    def keeps_credit(self, link: Link, lane: Lane) -> bool:
+        """Whether the neighbour keeps to our credit in this lane, so that it can be held."""
+        return self._grants is not None and self._grants.counts(link, lane)
 
     def delivery_lost(self, link: Link, subscription: int) -> None:
         """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
@@ -156,6 +177,9 @@ class Node:
             receive = self._receivers.get(type(packets[0]))
             if receive is not None:
                 return self.egress.route(receive(packets, sender=sender, now=now))
+        if CreditRequest in map(type, packets):  # the first neighbour that is to be counted
+            self._grants = CreditGrants(self._queues, self.egress.waiting_bytes_from)
+            return self._receive_counted(packets, sender, now, self._grants)
         effects, released = self._handled(packets, sender, now)
         return released + self.egress.route(effects)
 

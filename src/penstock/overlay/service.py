@@ -14,7 +14,7 @@ from penstock.kernel.service import Context, Service
 from penstock.overlay.broker import Broker
 from penstock.overlay.client import Client
 from penstock.overlay.config import BrokerConfig, ClientConfig, RoutingConfig
-from penstock.overlay.credit import Credit
+from penstock.overlay.credit import Credit, CreditRequest
 from penstock.overlay.link_reports import LinkReport, LinkReports, ReportsConfig, ReportsTimer
 from penstock.overlay.packets import (
     Answer,
@@ -62,7 +62,10 @@ ROUTING = Service(
 
 FORWARDING = Service(
     name="forwarding",
-    packets=(Publication, Attach, Subscribe, Unsubscribe, Answer, ReadyRequest, Ready, Publish, Delivery, Credit),
+    packets=(
+        *(Publication, Attach, Subscribe, Unsubscribe, Answer, ReadyRequest, Ready, Publish, Delivery),
+        *(Credit, CreditRequest),
+    ),
     records=(ServiceSubscriptionRefused, LostOnLink),
     timers=ForwardingTimer,
     lane=Lane.BEST_EFFORT,

@@ -85,6 +85,10 @@ class Verbs:
                 first = upto
         return self._node.route(effects)
 
+    def is_held(self) -> bool:
+        """Whether the home broker holds what we publish, as we asked it to: an application that can wait does."""
+        return self._client.home is not None and self._node.is_held(self._client.home)
+
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """Whoever published under this ticket waits no longer: the message does not leave, unless it has already."""
         waiting: list[Any] = [machine for _, machine in self._carriers if can(machine, WithdrawsPublications)]
@@ -156,7 +160,9 @@ class Verbs:
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application has taken the messages of a subscription lately."""
         server = self._serving.get(number)
-        watchers: list[Any] = self._watchers if server is None else [server] if can(server, WatchesReaders) else []
+        watchers: list[Any] = [server] if server is not None and can(server, WatchesReaders) else []
+        if server is None or getattr(server, "lets_thin", False):
+            watchers += self._watchers
         effects = [effect for watcher in watchers for effect in watcher.read(number, reading, now=now)]
         return self._node.route(effects) if effects else []
 

@@ -34,6 +34,7 @@ from penstock.pipeline.extent import (
     INCOMPLETE,
     UNDER_WAY,
     CheckFinding,
+    LostRecords,
     Part,
     find_losses,
     lost_records,
@@ -63,6 +64,7 @@ class RunHead(Struct, frozen=True):
     scenario: dict[str, Any] = {}
     records: dict[str, int] | None = None  # of each kind; older versions did not count them
     cut_off: tuple[str, ...] = ()  # writers of the trace that were killed
+    left_out: tuple[tuple[float, float], ...] = ()  # times of which a watch has not all records
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ def _judged(run: RunFolder, parts: list[Part]) -> RunFolder:
     """The run, with what cannot be judged of it."""
     brokers = {str(one.get("name")) for one in run.head.scenario.get("broker", ()) if isinstance(one, dict)}
     lost = lost_records(parts, run.marks, run.head.records, complete=run.head.complete, brokers=brokers)
+    lost += [LostRecords(kind, *times) for times in run.head.left_out for kind in ("published", "delivered")]
     stretches = unjudged_stretches(run.until, lost, run.under_way)
     return replace(run, unjudged=stretches, unjudged_checks=frozenset(unjudged_checks(lost)))
 

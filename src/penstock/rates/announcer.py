@@ -13,7 +13,7 @@ from math import inf
 
 from penstock.rates.config import RatesConfig
 
-CHANGE = 0.05  # what is worth telling
+CHANGE = 0.1  # what is worth telling
 FALL = 0.9  # and what is worth telling at once
 
 

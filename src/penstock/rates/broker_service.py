@@ -1,8 +1,8 @@
 """Fair rates at brokers: each measures its own links, tells the homes of those who send, and thins for its own clients.
 
 Follow one link:
-1. `_copied`: every copy that goes to a neighbour is noted (`meter`), and over which link it came (`upstream`).
-2. `_measure`: at each interval the link's rate is worked out anew (`fair_rate`), and told if it must be (`announcer`).
+1. Every copy that goes to a neighbour is noted, and at each interval the link's rate is worked out anew (`own_links`).
+2. `_tell`: a rate that has changed goes to the homes of those who send.
 3. `receive`: a rate that comes from the neighbour on the way to its origin is kept (`rate_table`), and passed on to the
    neighbours that send over that link.
 
@@ -23,37 +23,50 @@ something waits; TELL while something withheld is not told, or a reader is slow;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
-from penstock.content.message import Message
 from penstock.kernel.link import Link
-from penstock.kernel.machine import Effect, Send
+from penstock.kernel.machine import Effect, Hold, Release, Send
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context
 from penstock.kernel.timers import Key
 from penstock.kernel.token_bucket import TokenBucket
 from penstock.kernel.trace import InputRefused
-from penstock.overlay.broker import Broker, Groups
+from penstock.overlay.broker import Broker, Leaving
 from penstock.overlay.egress import OURSELVES
-from penstock.overlay.packets import BrokerId
+from penstock.overlay.packets import BrokerId, Publish
 from penstock.overlay.routing import Routing
 from penstock.overlay.spanning_tree import Hop
-from penstock.rates.config import RatesConfig
+from penstock.rates.config import RatesConfig, WhenFull
 from penstock.rates.edge import ReaderKey
 from penstock.rates.edge_service import EdgeService
 from penstock.rates.home import Home
-from penstock.rates.packets import RATE_MAX, RATE_MIN, LinkRate, RateHeard, ReaderRate
+from penstock.rates.own_links import OwnLinks
+from penstock.rates.packets import (
+    RATE_MAX,
+    RATE_MIN,
+    LinkRate,
+    PublisherTerms,
+    RateHeard,
+    ReaderRate,
+    ReadersWithheld,
+    WithheldFrom,
+)
 from penstock.rates.rate_table import RateTable
 from penstock.rates.rated_link import RatedEgress
-from penstock.rates.regulated import regulated
-from penstock.rates.sharing import BROKER_BYTES, HEAD_BYTES, Copy
+from penstock.rates.records import ReaderThinned
+from penstock.rates.regulated import LANES, regulated, regulated_lanes, tells_of_data
+from penstock.rates.sharing import Copy
 from penstock.rates.status import RatesStatus, WithheldReport
+from penstock.rates.telling import Telling
 from penstock.rates.timers import RatesTimer
-from penstock.rates.upstream import Upstream
 from penstock.rates.way_links import WayLinks
+from penstock.rates.withheld import records
 
 TELL_EVERY = 1.0
+TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
-HEARD_EVERY = 2.0  # seconds, of one link
+HEARD_EVERY = 5.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
 COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 
@@ -61,7 +74,10 @@ COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 class RatesBroker:
     """The machine of brokers."""
 
-    packet_kinds: tuple[type[Packet], ...] = (LinkRate, RateHeard, ReaderRate)
+    packet_kinds: tuple[type[Packet], ...] = (
+        *(LinkRate, RateHeard, ReaderRate, PublisherTerms),
+        *(WithheldFrom, ReadersWithheld),
+    )
 
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesConfig)
@@ -73,12 +89,13 @@ class RatesBroker:
         self._traced = context.traced
         self._names = {number: name for name, number in (context.brokers or {}).items()}
         self._rates = RateTable(self._config.expire_after)
-        self._home = Home(self._config, self._rates, context.random("purses"))
+        self._lanes = regulated_lanes(context.node)
+        self._home = Home(self._config, self._rates, context.random("purses"), self._lanes)
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
-        self._upstream = Upstream()
-        self._rated: dict[Link, RatedEgress] = {}
-        self._measuring = False
+        self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
         self._telling = False
+        self._told_at = -inf
+        self._telling_of = Telling(self._routing, self._broker, self._rates, self._own.upstream, self._name)
         self._map: Mapping[BrokerId, Link] | None = None
         self._ways = WayLinks((), self._routing.broker)
         self._complaints = TokenBucket(COMPLAINTS_RATE, COMPLAINTS_BURST, 0.0)
@@ -86,7 +103,6 @@ class RatesBroker:
         self._now = 0.0
         if self._config.enabled:
             self._broker.admit = self._admit
-            self._broker.watch = self._copied
 
     # Inputs.
 
@@ -102,17 +118,23 @@ class RatesBroker:
             elif isinstance(packet, ReaderRate):
                 effects += self._edge.told(packet, sender, now)
                 self._tell_soon(now)
+            elif isinstance(packet, WithheldFrom):
+                effects += self._telling_of.told(packet, sender, now)
+            elif isinstance(packet, ReadersWithheld):
+                effects += self._telling_of.readers(packet, sender, now)
+            elif isinstance(packet, PublisherTerms) and self._broker.attached(sender) is not None:
+                self._agree(packet.when_full, sender)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         if up:
+            self._home.client_came(link)
             return []
-        self._rated.pop(link, None)
-        self._upstream.link_down(link)
+        self._own.link_down(link)
         self._edge.link_down(link)
         leaving = self._home.client_gone(link, self._ways.to, now)
         self._timers.cancel(RatesTimer.SERVE, link)
-        self._tell_soon(now)
+        self._arm(link, now)
         return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
 
     def expired(self, timer: int, key: Key, *, now: float) -> list[Effect]:
@@ -121,57 +143,29 @@ class RatesBroker:
             return self._measure(now)
         if timer == RatesTimer.TELL:
             self._telling = False
-            effects = [*self._home.withheld.take_records(now), *self._edge.sum_up(now)]
-            self._tell_soon(now)
-            return effects
+            return self._tell_of_withheld(now)
         if timer == RatesTimer.READ:
             return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
         client = int(key[0])
         self._see_map()
         leaving = self._home.serve(client, self._ways.to, now)
+        held = self._home.credit_change(client)
         self._arm(client, now)
-        return [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+        effects = [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
+        if held is not None:
+            change = Hold if held else Release
+            effects += [change(client, lane) for lane in LANES]
+        return effects
 
     # Our own links.
 
-    def _copied(
-        self,
-        message: Message,
-        lane: Lane,
-        destinations: tuple[BrokerId, ...],
-        groups: Groups,
-        source: Link,
-        now: float,
-    ) -> None:
-        """Copies go out to neighbours."""
-        if not regulated(message, lane):
-            return
-        self._upstream.note(source, destinations, now)
-        publisher = message.identity.publisher
-        for (link,), group in groups:
-            rated = self._rated.get(link)
-            if rated is None:
-                info = self._links.get(link)
-                packets = info.queue_packets if info is not None else 1_000
-                rated = self._rated[link] = RatedEgress(self._config, packets, self._node.link_load(link), now)
-            rated.meter.note(publisher, HEAD_BYTES + BROKER_BYTES * len(group) + message.size_bytes, now)
-        if not self._measuring:
-            self._measuring = True
-            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
-
     def _measure(self, now: float) -> list[Effect]:
-        """Look at all links that carry something, and tell the rates of busy ones."""
+        """Look at our links, and tell the rates of busy ones."""
         effects: list[Effect] = []
-        for link in [link for link, rated in self._rated.items() if rated.meter.idle(now)]:
-            del self._rated[link]
-        for link, rated in self._rated.items():
+        for link, rated, rate in self._own.measure(now):
             neighbour = self._routing.neighbour(link)
-            rate = rated.look(self._node.link_load(link), now)
-            if neighbour is not None and rate is not None:
+            if neighbour is not None:
                 effects += self._tell((self._routing.broker, neighbour.broker), rated, rate, now)
-        self._measuring = bool(self._rated)
-        if self._measuring:
-            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
         return effects
 
     def _tell(self, hop: Hop, rated: RatedEgress, rate: float, now: float) -> list[Effect]:
@@ -216,7 +210,7 @@ class RatesBroker:
     def _pass_on(self, packet: LinkRate, source: Link, now: float) -> list[Effect]:
         self._see_map()
         hop, ways = (packet.origin, packet.neighbour), self._ways
-        feeding = self._upstream.feeding(lambda broker: hop in ways.to(broker), now)
+        feeding = self._own.upstream.feeding(lambda broker: hop in ways.to(broker), now)
         links = tuple(link for link in feeding if link != source and self._routing.is_neighbour(link))
         effects: list[Effect] = [Send(links, packet, Lane.CONTROL)] if links else []
         if OURSELVES in feeding and source != OURSELVES and self._rates.answers(hop, HEARD_EVERY, now):
@@ -231,7 +225,7 @@ class RatesBroker:
         if packet.origin != self._routing.broker:
             onward = self._routing.exits().get(packet.origin, sender)
             return [Send((onward,), packet, Lane.CONTROL)] if onward != sender else []
-        rated = self._rated.get(self._routing.link_to.get(packet.neighbour, -1))
+        rated = self._own.rated.get(self._routing.link_to.get(packet.neighbour, -1))
         if rated is not None and self._routing.way(packet.home) is not None:
             rated.trips.heard(packet.version, packet.home, now)
         return []
@@ -239,28 +233,58 @@ class RatesBroker:
     # Our own clients.
 
     def _admit(
-        self, message: Message, lane: Lane, destinations: tuple[BrokerId, ...], client: Link, now: float
-    ) -> list[tuple[Message, Lane, tuple[BrokerId, ...]]]:
-        copy = Copy(message, lane, destinations)
-        if not regulated(message, lane):
-            return [copy]
+        self, packets: Sequence[Publish], found: Sequence[tuple[BrokerId, ...]], client: Link, now: float
+    ) -> Leaving | None:
+        """What leaves now of a client's messages and of earlier ones; None if just these do, which is usual."""
         self._now = now
         self._see_map()
-        leaving = self._home.admit(client, copy, self._routing.exits(), self._ways.to, now)
+        exits, way = self._routing.exits(), self._ways.to
+        if self._home.passes(client, packets, found, exits, way, now):
+            return None
+        leaving: Leaving = []
+        for packet, destinations in zip(packets, found, strict=True):
+            copy = Copy(packet.message, packet.lane, destinations)
+            if destinations and (
+                regulated(packet.message, packet.lane, self._lanes)
+                or tells_of_data(packet.message, packet.lane, self._lanes)
+            ):
+                leaving += self._home.admit(client, copy, exits, way, now)
+            elif destinations:
+                leaving.append(copy)
         self._arm(client, now)
-        return list(leaving)
+        return leaving
+
+    def _agree(self, when_full: WhenFull, client: Link) -> None:
+        """Who waits must be held, and that takes credit: without it, what finds no room is thinned."""
+        held = all(self._node.keeps_credit(client, lane) for lane in LANES)
+        self._home.agree(client, when_full if held or when_full != "wait" else "thin")
 
     def _arm(self, client: Link, now: float) -> None:
-        ready_at = self._home.rearmed(client)
+        ready_at = self._home.rearmed(client, now)
         if ready_at is not None:
             self._timers.set(RatesTimer.SERVE, max(now, ready_at), client)
         self._tell_soon(now)
 
     def _tell_soon(self, now: float) -> None:
         withheld = self._home.withheld
-        if (withheld or self._edge) and (withheld.full or not self._telling):
+        if (withheld or self._edge or self._telling_of) and (withheld.full or not self._telling):
             self._telling = True
-            self._timers.set(RatesTimer.TELL, now if withheld.full else now + TELL_EVERY)
+            soon = max(now + TELL_FIRST, min(self._told_at, now) + TELL_EVERY)
+            self._timers.set(RatesTimer.TELL, now if withheld.full else soon)
+
+    def _tell_of_withheld(self, now: float) -> list[Effect]:
+        """Sum up what was withheld: for the trace, for publishers, and for those who did not get it."""
+        self._now = self._told_at = now
+        effects = self._edge.expire(now)
+        taken, readers = self._home.withheld.take(now), self._edge.take(now)
+        effects += records(taken)
+        effects += [
+            ReaderThinned(one.client, one.subscription, one.messages.messages, one.messages.since) for one in readers
+        ]
+        effects += self._telling_of.withheld(taken, now)
+        effects += self._telling_of.from_readers(readers, now)
+        self._tell_soon(now)
+        return effects
 
     def _see_map(self) -> None:
         exits = self._routing.exits()
@@ -273,7 +297,7 @@ class RatesBroker:
 
     def status(self) -> RatesStatus:
         links = {}
-        for link, rated in self._rated.items():
+        for link, rated in self._own.rated.items():
             neighbour, said = self._routing.neighbour(link), rated.status()
             if neighbour is not None and said is not None:
                 links[self._name(neighbour.broker)] = said
@@ -286,11 +310,12 @@ class RatesBroker:
                 destination=self._name(key.destination),
                 messages=count.messages,
                 size_bytes=count.size_bytes,
-                since=count.since,
+                seconds=max(0.0, self._now - count.since),
             )
             for key, count in lately[:TOLD_MAX]
         ]
-        return RatesStatus(links, withheld, self._home.withheld.messages, self._home.waiting(), self._edge.withheld)
+        sums = (self._home.withheld.messages, self._home.waiting())
+        return RatesStatus(links, withheld, *sums, self._edge.lately(self._now)[:TOLD_MAX], self._edge.withheld)
 
     def _name(self, broker: BrokerId) -> str:
         return self._names.get(broker, str(broker))

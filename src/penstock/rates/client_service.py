@@ -1,36 +1,53 @@
-"""A client that reads slowly says so to its broker, before its own queues are full.
+"""A client says what becomes of its messages for which a link has no room, and how fast it reads if that is slowly.
 
-Every subscription that no other service serves has a pace (`kernel.reader_pace`): while its queue is long, what the
-application takes is told, with a correction that brings the queue back to a quarter. It is told when it has changed,
-and every REFRESH seconds; and once more when the reader keeps up again.
+`when_full` is told when the link comes up, unless it is "thin". Who waits asks for credit in the lanes of its messages,
+so that the broker can hold it (`overlay.credit`).
+
+Every subscription that no other service serves has a pace (`kernel.reader_pace`): from when half of its queue is used,
+and while it is long, what the application takes is told, with a correction that brings the queue back to a quarter. It
+is told when it has changed, and every REFRESH seconds; and once more when the reader keeps up again.
+
+Its broker tells what was withheld: of what it published, and from its broker or itself (`told`).
 
 State: the pace of each subscription that was read, and what was told. Bound: the client's subscriptions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import inf, isinf
 
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Effect, Send
-from penstock.kernel.packet import Lane
+from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
 from penstock.rates.config import RatesClientConfig
-from penstock.rates.packets import ReaderRate
+from penstock.rates.packets import Note, PublisherTerms, ReaderRate, WithheldNotice
+from penstock.rates.records import WithheldTold
+from penstock.rates.regulated import LANES
+from penstock.rates.told import WithheldFlows
 
 RATE_LEAST = 0.1  # messages per second; 0 would mean any number
 CHANGE = 0.1
 EVERY, REFRESH = 0.1, 1.0
+SLOW_FROM = 0.5  # of the queue
 SUBSCRIPTIONS_MAX = 10_000
 NEVER = (0.0, -inf)
+OnWithheld = Callable[[Note, float], list[Effect]]
 
 
 class RatesClient:
     """The machine of clients."""
 
+    packet_kinds: tuple[type[Packet], ...] = (WithheldNotice,)
+
     def __init__(self, context: Context) -> None:
         self._config = context.settings(RatesClientConfig)
+        self._node = context.node
+        self.published = WithheldFlows()  # of our own messages
+        self.wanted = WithheldFlows()  # from our broker, or from us
+        self.on_withheld: OnWithheld | None = None  # a service that recovers what is missed
         self._link: Link | None = None
         self._paces: dict[int, ReaderPace] = {}
         self._told: dict[int, tuple[float, float]] = {}  # rate, and when
@@ -38,7 +55,25 @@ class RatesClient:
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         self._link = link if up else None
         self._told.clear()
-        return []
+        if not up or self._config.when_full == "thin":
+            return []
+        lanes = LANES if self._config.when_full == "wait" else ()
+        asked = [effect for lane in lanes for effect in self._node.ask_credit(link, lane)]
+        return [*asked, Send((link,), PublisherTerms(self._config.when_full), Lane.CONTROL)]
+
+    def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for packet in packets:
+            assert isinstance(packet, WithheldNotice)
+            flows = self.published if packet.role == "publisher" else self.wanted
+            flows.messages += packet.left_off
+            for note in packet.notes:
+                flows.add(note, now)
+                about = (note.publisher, note.link[0], note.link[1], note.rate, note.to)
+                effects.append(WithheldTold(packet.role, *about, note.messages, note.slow_reader))
+                if packet.role == "reader" and note.counts and self.on_withheld is not None:
+                    effects += self.on_withheld(note, now)
+        return effects
 
     def read(self, number: int, reading: Reading, *, now: float) -> list[Effect]:
         """How the application takes its messages."""
@@ -51,8 +86,12 @@ class RatesClient:
             pace = self._paces[number] = ReaderPace(reading.queue_max)
         pace.taken += reading.taken
         rate = pace.look(reading.waiting, now)
-        if rate is None or not self._worth(number, rate, now):
+        if rate is None or (number not in self._told and reading.waiting < SLOW_FROM * reading.queue_max):
+            return []  # a program that does other things for a moment is not slow
+        if not self._worth(number, rate, now):
             return []
+        if isinf(rate):
+            del self._told[number]
         packet = ReaderRate(number, 0.0 if isinf(rate) else max(RATE_LEAST, rate), self._config.keep == "newest")
         return [Send((self._link,), packet, Lane.CONTROL)]
 

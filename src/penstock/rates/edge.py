@@ -65,18 +65,23 @@ class SlowReaders:
         known.newest, known.told_at = newest, now
         return None
 
-    def admits(self, reader: ReaderKey, message: Message, lane: Lane, now: float) -> tuple[bool, int]:
-        """Whether the reader gets this message now, and how many it will never get."""
+    def rate(self, reader: ReaderKey) -> float:
+        """How many messages per second it takes; 0: any number."""
+        slow = self._readers.get(reader)
+        return slow.bucket.rate if slow is not None else 0.0
+
+    def admits(self, reader: ReaderKey, message: Message, lane: Lane, now: float) -> tuple[bool, Message | None]:
+        """Whether the reader gets this message now, and the message that it will never get, if there is one."""
         slow = self._readers.get(reader)
         if slow is None or abs(now - slow.told_at) > self._expire_after:
-            return True, 0
+            return True, None
         if slow.held is None and slow.bucket.take(now):
-            return True, 0
+            return True, None
         if not slow.newest:
-            return False, 1
-        replaced = slow.held is not None
+            return False, message
+        replaced = slow.held
         slow.held = (message, lane)
-        return False, int(replaced)
+        return False, replaced[0] if replaced is not None else None
 
     def ready_at(self, reader: ReaderKey) -> float | None:
         """When what waits for this reader may leave; None if nothing does."""

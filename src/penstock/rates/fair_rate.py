@@ -35,13 +35,14 @@ LEAST_SHARE = 0.7
 ROOM = 0.1  # so much less than A is offered: there is room
 EXCESS = 0.05  # the queue is too long by this part of what is wanted: there is none
 LIMITED_FROM = 0.75  # who sends this part of R is taken to want more
-REGULATED_LEAST = 0.05  # of the capacity, whatever else is sent
+REGULATED_LEAST = 1 / 3  # of the capacity, whatever else is sent: lanes take turns
 FOREIGN_MOST = 0.5  # of what is not taken otherwise: a TCP on the same wire takes all that it is left
 FOREIGN_ROOM = 1.5  # and it is left more than it sends, so that it can grow to that
 FOREIGN_LEAST = 0.05
 BACKLOG_WANTED = 0.02  # seconds
 BACKLOG_PACKETS = 8.0
 QUEUE_PART = 0.3
+QUEUE_MOST = 2.0  # seconds: a queue of thousands must not stand full either
 
 
 class FairRate:
@@ -64,7 +65,9 @@ class FairRate:
             return share
         queue = self._queue_packets * sight.packet_bytes / sight.capacity
         lack = 1.0 - sight.offered / regulated
-        excess = (sight.backlog - backlog_wanted(sight, queue)) / max(self.response, QUEUE_PART * queue)
+        excess = (sight.backlog - backlog_wanted(sight, queue)) / max(
+            self.response, QUEUE_PART * min(queue, QUEUE_MOST)
+        )
         if sight.foreign > FOREIGN_LEAST * sight.capacity:
             excess = 0.0  # whose queue it is nobody knows
         gain = GAIN_OVERLOAD if lack < 0.0 and excess > EXCESS else GAIN_LOAD

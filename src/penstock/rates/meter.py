@@ -8,6 +8,8 @@ Capacity is what left over the busy time, where the link was busy for at least B
 may only raise it. So a link that is never busy has no capacity, and needs none. Where much leaves and the link is not
 busy at all, capacity creeps up: a link that has become faster cannot show how fast while everybody obeys the old rate.
 
+While nobody notes messages it is *blind*: it sees how much the link has to do, and no rate follows.
+
 Counters that go back (a new connection) count from where they are.
 
 State: for each publisher seen in the last SEEN_FOR seconds its rate, averaged over RATE_SECONDS. Bound: PUBLISHERS_MAX;
@@ -62,6 +64,8 @@ class LinkMeter:
         # The rate of each publisher at a moment, and that moment; the one that was silent for longest first.
         self._seen: dict[str, tuple[float, float]] = {}
         self._other = self._foreign = 0.0
+        self._blind = False
+        self.strain = 1.0  # the part of the time, or of its capacity, that was used at the last look; 1 before any
         self._measured = inf  # capacity, at the last look that could measure it
 
     def note(self, publisher: str, size_bytes: int, now: float) -> None:
@@ -73,6 +77,12 @@ class LinkMeter:
             publisher = THE_REST
         rate, at = seen.pop(publisher, (0.0, now))  # the latest stands at the end
         seen[publisher] = (rate * _kept(now - at) + size_bytes / RATE_SECONDS, now)
+
+    def seen(self, publisher: str, now: float) -> None:
+        """A publisher's message came and did not go out: it counts among those who want the link."""
+        if publisher in self._seen:
+            rate, at = self._seen.pop(publisher)
+            self._seen[publisher] = (rate * _kept(now - at), now)
 
     def idle(self, now: float) -> bool:
         """Whether no publisher has sent anything for so long that nobody need look."""
@@ -94,6 +104,11 @@ class LinkMeter:
             self._begin(load, now)
             return None
         self._measure_capacity(left, busy, seconds)
+        full = offered / seconds / self.capacity if self.capacity else 0.0
+        self.strain = max(busy / seconds, full)
+        if self._blind:
+            self._begin(load, now)
+            return None
         if self._packets:
             self.packet_bytes += 0.1 * (self._bytes / self._packets - self.packet_bytes)
         weight = min(1.0, seconds / OTHER_SECONDS)
@@ -144,6 +159,11 @@ class LinkMeter:
             if now - SEEN_FOR < seen[first][1] <= now:
                 return
             del seen[first]
+
+    def begin(self, load: LinkLoad, now: float, *, blind: bool) -> None:
+        """What was noted until now does not count; while blind, nothing will be."""
+        self._blind = blind
+        self._begin(load, now)
 
     def _begin(self, load: LinkLoad, now: float) -> None:
         self._load, self._at = load, now

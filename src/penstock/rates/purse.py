@@ -20,7 +20,7 @@ DEPTH_PACKETS = 4.0
 FIRST_MESSAGES = 20.0  # per second
 GROWTH = 2.0
 STEP = 0.1
-HALVED_IN = 0.3
+HALVED_IN = 1.0
 
 
 class Purse(TokenBucket):
@@ -42,9 +42,9 @@ class Purse(TokenBucket):
         """Whether a message may leave."""
         return self.tokens(now) > 0.0
 
-    def pay(self, size_bytes: int, now: float) -> None:
-        """A message leaves."""
-        self._packet_bytes += 0.1 * (size_bytes - self._packet_bytes)
+    def pay(self, size_bytes: int, now: float, one_bytes: int | None = None) -> None:
+        """A message leaves; or several at once, of which one has so many bytes."""
+        self._packet_bytes += 0.1 * ((one_bytes or size_bytes) - self._packet_bytes)
         self._tokens, self._at = self.tokens(now) - size_bytes, now
 
     def solvent_at(self) -> float:
@@ -81,8 +81,8 @@ class SharePurse(Purse):
             self._paid, self._step_at = 0, now
         self.set_pace(min(share, max(FIRST_MESSAGES * self._packet_bytes, GROWTH * self._used)), now)
 
-    def pay(self, size_bytes: int, now: float) -> None:
-        super().pay(size_bytes, now)
+    def pay(self, size_bytes: int, now: float, one_bytes: int | None = None) -> None:
+        super().pay(size_bytes, now, one_bytes)
         self._paid += size_bytes
 
     def solvent_at(self) -> float:

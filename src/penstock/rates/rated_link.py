@@ -13,11 +13,13 @@ from penstock.rates.announcer import Announcer
 from penstock.rates.config import RatesConfig
 from penstock.rates.fair_rate import FairRate, backlog_wanted
 from penstock.rates.meter import LinkMeter, LinkSight
+from penstock.rates.policer import Policer
 from penstock.rates.records import LinkRated
 from penstock.rates.round_trips import RoundTrips
 from penstock.rates.status import RatedLink
 
 LOAD_SECONDS = 0.3  # a link is not busy because of two packets that came together
+QUIET = 0.3
 TRIPS = 1.5  # round trips until a change of rate shows
 
 
@@ -28,6 +30,7 @@ class RatedEgress:
         self.meter = LinkMeter(config.interval, load, now)
         self.announcer = Announcer(config)
         self.trips = RoundTrips()
+        self.policer = Policer()
         self._response = config.response
         self._fair = FairRate(config.response, queue_packets)
         self._busy_from = config.busy_from
@@ -35,11 +38,20 @@ class RatedEgress:
         self._load = 0.0  # as a part of the capacity, averaged
         self._sight: LinkSight | None = None
 
+    def note(self, publisher: str, size_bytes: int, now: float) -> bool:
+        """A publisher's message comes; says whether it may go out."""
+        if not self.policer.admits(publisher, size_bytes, now):
+            self.meter.seen(publisher, now)
+            return False
+        self.meter.note(publisher, size_bytes, now)
+        return True
+
     def look(self, load: LinkLoad, now: float) -> float | None:
         """Look at the link; the rate, if it is told now."""
         sight = self.meter.look(load, now)
         if sight is None:
             return None
+        self.policer.look(self.announcer.in_force(now), sight.packet_bytes, self.trips.longest(), now)
         self._sight = sight
         busy = self._is_busy(sight)
         if busy and not self.announcer.in_force(now):
@@ -49,7 +61,12 @@ class RatedEgress:
         if not self.announcer.tells(rate, busy, now):
             return None
         self.trips.told(self.announcer.version, now)
+        self.policer.told(rate, now)
         return rate
+
+    def quiet(self, now: float) -> bool:
+        """Whether it has so little to do that nobody need know whose messages these are."""
+        return self.meter.strain < QUIET and not self.announcer.in_force(now)
 
     def _is_busy(self, sight: LinkSight) -> bool:
         queue = self._queue_packets * sight.packet_bytes / sight.capacity
@@ -63,7 +80,7 @@ class RatedEgress:
         if sight is None or rate is None:
             return None
         counts = (sight.capacity, sight.offered, sight.other, sight.backlog, len(sight.publishers))
-        return RatedLink(rate, *counts)
+        return RatedLink(rate, *counts, self.policer.dropped)
 
     def record(self, neighbour: int) -> LinkRated:
         """For the trace."""

@@ -41,4 +41,17 @@ class ReaderThinned(Record, frozen=True):
     since: float  # when the first of them was withheld, by the broker's clock
 
 
-RECORDS: tuple[type[Record], ...] = (Thinned, LinkRated, ReaderThinned)
+class WithheldTold(Record, frozen=True):
+    """A client was told that messages were withheld that it published, or that its broker or itself did not get."""
+
+    role: str  # what the client is to them: publisher or reader
+    publisher: str  # empty: several
+    origin: str  # the broker before the link
+    neighbour: str  # and the broker or slow reader behind it
+    rate: float  # bytes per second that the link gave each publisher, 0: any; of a slow reader, messages per second
+    to: str  # who did not get them
+    messages: int
+    slow_reader: bool  # whether it was no full link, but a client that reads slowly
+
+
+RECORDS: tuple[type[Record], ...] = (Thinned, LinkRated, ReaderThinned, WithheldTold)

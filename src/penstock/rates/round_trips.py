@@ -36,6 +36,10 @@ class RoundTrips:
             return
         self._trips[home] = (min(TRIP_MAX, max(0.0, now - told)), now)
 
+    def longest(self) -> float:
+        """Seconds; 0 if nobody has answered lately."""
+        return max((trip for trip, _ in self._trips.values()), default=0.0)
+
     def mean(self, now: float) -> float:
         """Seconds; 0 if nobody has answered lately."""
         self._trips = {home: trip for home, trip in self._trips.items() if abs(now - trip[1]) < TRUSTED_FOR}

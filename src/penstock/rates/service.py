@@ -6,13 +6,21 @@ from penstock.kernel.service import Service
 from penstock.rates.broker_service import RatesBroker
 from penstock.rates.client_service import RatesClient
 from penstock.rates.config import RatesClientConfig, RatesConfig
-from penstock.rates.packets import LinkRate, RateHeard, ReaderRate
+from penstock.rates.packets import (
+    LinkRate,
+    PublisherTerms,
+    RateHeard,
+    ReaderRate,
+    ReadersWithheld,
+    WithheldFrom,
+    WithheldNotice,
+)
 from penstock.rates.records import RECORDS
 from penstock.rates.timers import RatesTimer
 
 RATES = Service(
     name="rates",
-    packets=(LinkRate, RateHeard, ReaderRate),
+    packets=(LinkRate, RateHeard, ReaderRate, PublisherTerms, WithheldNotice, WithheldFrom, ReadersWithheld),
     records=RECORDS,
     timers=RatesTimer,
     broker=RatesBroker,

@@ -10,6 +10,10 @@ A job that no broker of it can be paid for waits, in a line of all jobs with the
 A burst may wait; a line in which somebody has stood for as long is kept short, so that who always sends too much does
 not wait for nothing. Lines of one client take turns.
 
+That is *thin*. A client may choose otherwise (`terms`). With *drop* no job waits. With *wait* a job waits until all its
+brokers can be paid for, and none is left out; the broker gives the client no more credit while anything of it waits, so
+what waits is bounded by that. When such a client leaves, what waits has LINGER seconds more.
+
 State: for each limited link a purse for each client, for each client its lines. Bounds: LINES_MAX lines of a client
 with BURST_JOBS each; beyond these a job does not wait, and is withheld.
 """
@@ -27,18 +31,22 @@ from penstock.kernel.link import Link
 from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.spanning_tree import Hop
+from penstock.rates.config import WhenFull
 from penstock.rates.purse import SharePurse
 from penstock.rates.rate_table import RateTable
 
 LINES_MAX = 64
+BURST_SECONDS = 4.0  # a line that stands for longer is no burst
 LINE_JOBS = 2  # in a line that was not empty for long: enough to use what comes at any moment
 BURST_JOBS = 500  # in one that was: a burst may wait
+LINGER = 10.0  # seconds
 SPLITS_MAX = 10_000
 UNLIMITED = 1e15  # bytes per second
 HEAD_BYTES, BROKER_BYTES = 20, 3  # of a copy: overlay.packets.Publication
 
 Way = Callable[[BrokerId], tuple[Hop, ...]]
-Withhold = Callable[[Link, Hop, BrokerId, int, float], None]  # client, link, broker, bytes, now
+Payer = Link | str  # a client, or a group of them
+Withhold = Callable[[Link, Hop, BrokerId, Message, float], None]  # client, link, broker, message, now
 
 
 class Copy(NamedTuple):
@@ -68,6 +76,7 @@ class _Job(NamedTuple):
     lane: Lane
     plan: JobPlan
     until: float
+    whole: bool  # whether it leaves for all its brokers or for none
 
 
 class _Line(deque[_Job]):
@@ -83,6 +92,13 @@ class _Line(deque[_Job]):
             self.since = now
         self.last = now
         self.append(job)
+
+    def hurried(self, until: float) -> _Line:
+        """The same jobs, none of which waits longer than that."""
+        line = _Line(self.since)
+        line.last = self.last
+        line.extend(job._replace(until=min(job.until, until)) for job in self)
+        return line
 
 
 class _Client:
@@ -101,8 +117,11 @@ class Sharing:
         self._random = random
         self._wait = wait
         self._withhold = withhold
-        self._purses: dict[Hop, dict[Link, SharePurse]] = {}
+        self._purses: dict[Hop, dict[Payer, SharePurse]] = {}
+        self._payers: dict[Link, str] = {}  # of clients that share a purse with others
         self._clients: dict[Link, _Client] = {}
+        self._terms: dict[Link, WhenFull] = {}  # of clients that do not thin
+        self._gone: dict[Link, None] = {}  # who left while something of theirs waited
         self._splits: dict[tuple[BrokerId, ...], tuple[tuple[BrokerId, ...], tuple[JobPlan, ...]]] = {}
         self._split_at = -1
 
@@ -118,32 +137,72 @@ class Sharing:
         if rate is not None:
             for purse in purses.values():
                 purse.set_share(rate, now)
-        return [client for client in purses if client in self._clients and self._clients[client].jobs]
+        return [client for client, owner in self._clients.items() if owner.jobs and self._payer(client) in purses]
 
     def forget_link(self, hop: Hop) -> None:
         """Nobody limits this link any more."""
         self._purses.pop(hop, None)
 
-    def client_gone(self, client: Link) -> None:
-        """What waited for its share goes with it."""
-        for purses in self._purses.values():
-            purses.pop(client, None)
-        gone = self._clients.pop(client, None)
+    def client_came(self, client: Link) -> None:
+        """A client begins at this link; it thins unless it says otherwise."""
+        self._gone.pop(client, None)
+        self._terms.pop(client, None)
+
+    def pays_as(self, client: Link, group: str) -> None:
+        """The client shares its purses with all others of this group."""
+        self._payers[client] = group
+
+    def _payer(self, client: Link) -> Payer:
+        return self._payers.get(client, client)
+
+    def agree(self, client: Link, when_full: WhenFull) -> None:
+        """The client says what becomes of its messages for which there is no room."""
+        self._terms[client] = when_full
+
+    def terms(self, client: Link) -> WhenFull:
+        """What becomes of them."""
+        return self._terms.get(client, "thin") if client not in self._gone else "thin"
+
+    def client_gone(self, client: Link, now: float) -> None:
+        """What waited for its share goes with it, unless it was promised that it waits: then it may a little longer."""
+        gone = self._clients.get(client)
+        if gone is not None and gone.jobs and self._terms.get(client) == "wait":
+            for hops, line in gone.lines.items():
+                gone.lines[hops] = line.hurried(now + LINGER)
+            self._gone[client] = None
+            return
+        self._forget_client(client)
         for line in gone.lines.values() if gone is not None else ():
             for job in line:
-                self._give_up(client, job, job.until)
+                self._give_up(client, job, now)
 
-    def jobs(self) -> int:
-        """How many wait."""
+    def _forget_client(self, client: Link) -> None:
+        self._clients.pop(client, None)
+        self._terms.pop(client, None)
+        payer = self._payer(client)
+        self._payers.pop(client, None)
+        for purses in self._purses.values() if payer not in self._payers.values() else ():
+            purses.pop(payer, None)
+
+    def jobs(self, client: Link | None = None) -> int:
+        """How many wait, of one client or of all."""
+        if client is not None:
+            return self._clients[client].jobs if client in self._clients else 0
         return sum(owner.jobs for owner in self._clients.values())
 
     def admit(self, client: Link, copy: Copy, way: Way, now: float) -> list[Copy]:
         """A client's message for these brokers: what may leave now, of it and of what waited before it."""
         free, plans = self._split(copy.destinations, way)
         leaving = [Copy(copy.message, copy.lane, free)] if free else []
+        whole = self._terms.get(client) == "wait"
+        until = inf if whole else now + self._wait
         for plan in plans:
-            leaving += self._try_or_wait(client, _Job(copy.message, copy.lane, plan, now + self._wait), now)
+            leaving += self._try_or_wait(client, _Job(copy.message, copy.lane, plan, until, whole), now)
         return leaving
+
+    def limits(self, destinations: tuple[BrokerId, ...], way: Way) -> bool:
+        """Whether any of these brokers is behind a limited link."""
+        return bool(self._split(destinations, way)[1])
 
     def serve(self, client: Link, now: float) -> list[Copy]:
         """What may leave now of what waits; each line has its turn."""
@@ -163,6 +222,9 @@ class Sharing:
                     served = True
                     line.last = now
                     owner.lines[hops] = owner.lines.pop(hops)  # to the end
+        if client in self._gone and (owner is None or not owner.jobs):
+            del self._gone[client]
+            self._forget_client(client)
         return leaving
 
     def ready_at(self, client: Link) -> float | None:
@@ -182,7 +244,7 @@ class Sharing:
             return [self._leave(client, job, now)]
         if owner is None:
             owner = _Client()
-        if self._full(line, owner, now):
+        if self._full(line, owner, self.terms(client), now):
             self._give_up(client, job, now)
             return []
         self._clients[client] = owner
@@ -192,16 +254,20 @@ class Sharing:
         owner.jobs += 1
         return []
 
-    def _full(self, line: _Line | None, owner: _Client, now: float) -> bool:
+    def _full(self, line: _Line | None, owner: _Client, terms: WhenFull, now: float) -> bool:
         """Whether no more may wait: bursts may for a while, but nobody shall stand in line all the time."""
+        if terms != "thin":
+            return terms == "drop"
         if line is None:
             if len(owner.lines) >= LINES_MAX:
                 owner.lines = {hops: waiting for hops, waiting in owner.lines.items() if waiting}
             return self._wait <= 0.0 or len(owner.lines) >= LINES_MAX
-        return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < self._wait else LINE_JOBS)
+        return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < max(self._wait, BURST_SECONDS) else LINE_JOBS)
 
     def _payable(self, client: Link, job: _Job, now: float) -> bool:
-        """Whether at least one broker of it can be paid for."""
+        """Whether at least one broker of it can be paid for, or all if it leaves whole."""
+        if job.whole:
+            return all(self._purse(client, hop, job.message.size_bytes, now).can_pay(now) for hop in job.plan.hops)
         for part in job.plan.parts:
             if all(self._purse(client, hop, job.message.size_bytes, now).can_pay(now) for hop in part.hops):
                 return True
@@ -209,8 +275,9 @@ class Sharing:
 
     def _payable_at(self, client: Link, job: _Job) -> float:
         found = inf
-        for part in job.plan.parts:
-            purses = [self._purses.get(hop, {}).get(client) for hop in part.hops]
+        parts = (JobPart(job.plan.hops, ()),) if job.whole else job.plan.parts
+        for part in parts:
+            purses = [self._purses.get(hop, {}).get(self._payer(client)) for hop in part.hops]
             found = min(found, max(0.0 if purse is None else purse.solvent_at() for purse in purses))
         return found
 
@@ -224,7 +291,7 @@ class Sharing:
             lacking = [hop for hop in unpaid if not self._purse(client, hop, size_bytes, now).can_pay(now)]
             if lacking:
                 for destination in part.destinations:
-                    self._withhold(client, lacking[0], destination, size_bytes, now)
+                    self._withhold(client, lacking[0], destination, job.message, now)
                 continue
             for hop in part.hops:
                 crossing[hop] = crossing.get(hop, 0) + len(part.destinations)
@@ -237,10 +304,10 @@ class Sharing:
         for part in job.plan.parts:
             lacking = [hop for hop in part.hops if not self._can_pay(client, hop, now)]
             for destination in part.destinations:
-                self._withhold(client, (lacking or part.hops)[0], destination, job.message.size_bytes, now)
+                self._withhold(client, (lacking or part.hops)[0], destination, job.message, now)
 
     def _can_pay(self, client: Link, hop: Hop, now: float) -> bool:
-        purse = self._purses.get(hop, {}).get(client)
+        purse = self._purses.get(hop, {}).get(self._payer(client))
         return purse is None or purse.can_pay(now)
 
     def _purse(self, client: Link, hop: Hop, size_bytes: int, now: float) -> SharePurse:
@@ -250,10 +317,11 @@ class Sharing:
         purses = self._purses.get(hop)
         if purses is None:
             purses = self._purses[hop] = {}
-        purse = purses.get(client)
+        payer = self._payer(client)
+        purse = purses.get(payer)
         if purse is None:
             used = rate if self._rates.is_new(hop, now) else 0.0
-            purse = purses[client] = SharePurse(
+            purse = purses[payer] = SharePurse(
                 rate, HEAD_BYTES + size_bytes, now, used=used, chance=self._random.random()
             )
         purse.set_share(rate, now)

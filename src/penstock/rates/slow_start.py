@@ -50,7 +50,7 @@ class SlowStart(Generic[Item]):
         """A message: what leaves now, in order; it waits if it is not among them."""
         self._step(size_bytes, now)
         if not self._waiting and self._purse.can_pay(now):
-            self._pay(size_bytes, now)
+            self.pay(size_bytes, size_bytes, now)
             return [item]
         self._waiting.append((item, size_bytes))
         self._waiting_bytes += size_bytes
@@ -58,6 +58,16 @@ class SlowStart(Generic[Item]):
         while len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
             leaving.append(self._take(now))
         return leaving
+
+    def passes(self, size_bytes: int, last_bytes: int, now: float) -> bool:
+        """Whether messages of so many bytes together, the last one of so many or less, may all leave at once."""
+        self._step(last_bytes, now)
+        return not self._waiting and self._purse.tokens(now) > size_bytes - last_bytes
+
+    def pay(self, size_bytes: int, last_bytes: int, now: float) -> None:
+        """They leave."""
+        self._purse.pay(size_bytes, now, last_bytes)
+        self._sent += size_bytes
 
     def serve(self, now: float) -> list[Item]:
         """What may leave by now."""
@@ -83,12 +93,8 @@ class SlowStart(Generic[Item]):
     def _take(self, now: float) -> Item:
         item, size_bytes = self._waiting.popleft()
         self._waiting_bytes -= size_bytes
-        self._pay(size_bytes, now)
+        self.pay(size_bytes, size_bytes, now)
         return item
-
-    def _pay(self, size_bytes: int, now: float) -> None:
-        self._purse.pay(size_bytes, now)
-        self._sent += size_bytes
 
     def _step(self, size_bytes: int, now: float) -> None:
         """If a step is over, the next one may send twice as much as this one did, or as the most did lately."""

@@ -14,6 +14,7 @@ class RatedLink(Struct, frozen=True):
     other: float
     backlog: float  # seconds
     publishers: int
+    policed: int  # messages dropped because their publisher was over its rate for long
 
 
 class WithheldReport(Struct, frozen=True):
@@ -25,7 +26,16 @@ class WithheldReport(Struct, frozen=True):
     destination: str
     messages: int
     size_bytes: int
-    since: float  # by the broker's clock
+    seconds: float  # since the first of them
+
+
+class SlowReaderReport(Struct, frozen=True):
+    """A client of the broker's own that reads slowly, or did in the last minute."""
+
+    client: str
+    subscription: int
+    rate: float  # messages per second that it takes; 0: any
+    messages: int  # withheld from it in the last minute
 
 
 class RatesStatus(Struct, frozen=True):
@@ -35,4 +45,5 @@ class RatesStatus(Struct, frozen=True):
     withheld: list[WithheldReport]  # in the last minute; of many, the most
     withheld_in_all: int
     waiting: int  # messages that wait for their share
+    slow_readers: list[SlowReaderReport]  # of many, those with most
     withheld_from_readers: int  # in all: deliveries to clients of its own that read slowly

@@ -89,6 +89,10 @@ class BrokerOutlet:
         """Likewise."""
         raise AssertionError("nobody has asked for probes")
 
+    def room(self, interface: Interface) -> int:
+        """What the line to a neighbour still takes; half of it is left for what cannot wait."""
+        return self._recovery.room(interface)
+
     def answer(self, interface: Interface, interest: InterestId, publication: PublishedItem, pending: bool) -> None:
         """One hop back."""
         if not self._whole(publication):

@@ -50,7 +50,7 @@ from penstock.retrieval.config import RetrievalConfig
 from penstock.retrieval.contents import ItemContent, content_of, new_item, public_content
 from penstock.retrieval.interest import LOCAL, LooseInterest, PublicationId, PublishedItem
 from penstock.retrieval.interest_index import EngineIndex, fits, places_of
-from penstock.retrieval.life_cycle import PENDING, USED_PENDING, CachePlace, Selector
+from penstock.retrieval.life_cycle import PENDING, USED_PENDING, CachePlace, Selector, Table
 from penstock.retrieval.link_recovery import LinkRecovery
 from penstock.retrieval.mediation import MediationRouter
 from penstock.retrieval.packets import (
@@ -177,6 +177,7 @@ class RetrievalBroker:
         loading, failed = not store.loaded, bool(store.failed)
         effects = store.completed(ticket, result)
         if store.failed and not failed:
+            self._set_aside()
             told = [self._reply(chain, moved=False) for chain in self._chains]
             effects = [CacheStoreFailed(store.failed), *told, *effects]
         if loading and store.loaded:
@@ -414,6 +415,12 @@ class RetrievalBroker:
         for packet, link in early:
             self._request(packet, link, now)
         self._catch_up(now)
+
+    def _set_aside(self) -> None:
+        """The store fails: what is pending on disk will be so after a restart, so nobody may use it meanwhile."""
+        for entry in [one for one in self.router.cache if one.place.table == Table.PENDING]:
+            self._forget(entry.publication.id)
+            self._out.counts["set aside when the store failed"] += 1
 
     def _distrust_restored(self) -> None:
         """A life of this cache was in memory alone: what is pending on disk may have been used in it."""

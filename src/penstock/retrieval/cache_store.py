@@ -34,6 +34,7 @@ from penstock.overlay.egress import dropped
 from penstock.retrieval.contents import ItemContent, content_of
 from penstock.retrieval.interest import PublicationId, PublishedItem
 from penstock.retrieval.life_cycle import PLACES, CachePlace
+from penstock.retrieval.packets import RetrievedItem
 
 LIFE = "life"
 CONTENT, PLACE = "c/", "p/"
@@ -169,15 +170,21 @@ class CacheStore:
         return gone
 
     def _fail(self, problem: str) -> list[Effect]:
-        """Go on without the disk: what was held goes, for memory still knows the places."""
+        """Go on without the disk: what was held goes, but for items to clients, whose use is not on disk."""
         if self.failed:
             return []
         self.failed = problem
         self.loaded = True
         self._puts.clear()
-        held = [effect for _, effects in self._held for effect in effects]
+        held = [_unless_item(effect) for _, effects in self._held for effect in effects]
         self._held.clear()
         return held
+
+
+def _unless_item(effect: Effect) -> Effect:
+    if isinstance(effect, Send) and isinstance(effect.packet, RetrievedItem):
+        return dropped("egress", "the store failed", "", effect.lane, effect.packet)
+    return effect
 
 
 def _slot(name: str) -> int:

@@ -46,7 +46,7 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     items_max: int = 10_000  # of one lifetime; max="all" asks for so many
     lifetime_min: float = 2.0
     lifetime_max: float = 31 * 86_400.0
-    moved_slack: float = 1.0  # by how much ages of publications may be wrong, where a client moves
+    moved_slack: float = 1.0  # by how much ages of publications may be wrong, where a client moves or copies come late
     resend_after: float = 0.5  # seconds without a receipt
     unreceipted_max: int = 16_384  # packets for one neighbour: whole caches may be asked for
     forget_after: float = 60.0  # a neighbour that is gone, with what it has not received
@@ -80,6 +80,7 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             cursors=self.cursors,
             interests_max=self.interests_max,
             left_max=LEFT_MAX,
+            age_slack=self.moved_slack,
         )
 
 

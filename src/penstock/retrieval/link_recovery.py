@@ -42,7 +42,7 @@ RECEIPT_EVERY = 8  # packets that need one at once
 RECEIPT_EVERY_BYTES = 32 << 10  # likewise
 WINDOW_MIN, WINDOW_MAX = 2, 32  # publications under way
 WINDOW_BYTES = 128 << 10  # and the bytes of all but the last of them
-RESEND_AT_ONCE = 64  # packets
+RESEND_AT_ONCE = 64  # packets, and in RECEIPT_DELAY for what receipts ask for
 RESEND_AFTER_MAX = 8.0  # seconds
 
 Header = tuple[int, int, int, int]  # receiver, sender, number, first
@@ -66,6 +66,7 @@ class NeighbourSession:
         self.next_number = 1
         self.unreceipted: dict[int, Make] = {}  # in the order of numbers
         self.resent_at: dict[int, float] = {}  # those of them that were said to be missing
+        self.told_at, self.resends_left = -inf, 0  # how many more may be sent again since then
         self.under_way: dict[int, int] = {}  # bytes of those that are publications
         self.under_way_bytes = 0
         self.waiting: deque[tuple[Make, PublicationInLine]] = deque()  # publications without a number
@@ -109,8 +110,12 @@ class NeighbourSession:
         self.under_way_bytes -= self.under_way.pop(number, 0)
 
     def lost(self, missing: Sequence[int], now: float) -> list[int]:
-        """Which of these to send again: a receipt may tell of numbers whose next copy is on its way."""
+        """Which of these to send again: a receipt may tell of numbers whose next copy is on its way; few at a time."""
+        if now - self.told_at >= RECEIPT_DELAY:
+            self.told_at, self.resends_left = now, RESEND_AT_ONCE
         due = [n for n in missing if n in self.unreceipted and now - self.resent_at.get(n, -inf) >= RECEIPT_DELAY]
+        due = due[: self.resends_left]
+        self.resends_left -= len(due)
         self.resent_at.update(dict.fromkeys(due, now))
         return due
 
@@ -146,6 +151,12 @@ class LinkRecovery:
     def unreceipted(self) -> int:
         """Packets that may have to be sent again."""
         return sum(session.kept for session in self._sessions.values())
+
+    def room(self, broker: BrokerId) -> int:
+        """How many answers may be added to what is kept for a neighbour: half of all, for others come unasked."""
+        session = self._sessions.get(broker)
+        kept = 0 if session is None else session.kept
+        return max(0, self._config.unreceipted_max // 2 - kept) if broker in self._routing.link_to else 0
 
     def send(self, broker: BrokerId, make: Make, now: float, in_line: PublicationInLine | None = None) -> list[Effect]:
         """To a neighbour, soon and until it has come."""

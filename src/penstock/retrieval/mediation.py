@@ -28,8 +28,9 @@ enough for one receiver and not for each, and one number for each chain is no hi
 
 Late copies (ours): a wave may take more than one way, and a link that was down hands over a copy long after another one
 has been used here, left the cache, and the chain was refreshed. So a router remembers some of what was used and left
-its cache; for its own receivers the pending flag of these is off. Likewise for what was uploaded before it began, if it
-has its cache from a former life. An answer to what a receiver has asked for left its first router just now.
+its cache; for its own receivers the pending flag of these is off. Likewise for what was uploaded before the youngest
+that it has forgotten, or before it began, if it has its cache from a former life: but for an answer to what a receiver
+has asked for, which left its first router just now.
 
 Probes (ours): before an interest is flooded, likely neighbours are asked one after another for what is missing, each
 told what came already. A flood asks every branch for all that is missing, and nearly everything is sent many times;
@@ -45,15 +46,17 @@ Choices where the paper is silent or does not fit together:
 - In-network duplicate dropping looks at answers alone (E9): a multicast copy may be for others.
 - A delayed push that nobody has pulled keeps the pending flag on: it is the first time that it leaves (E7).
 - A time of push that has passed is now (E3). It is computed once, at upload; later interests pull.
+- A delayed push goes to interests that are not yet satisfied (3.3.4), and nobody is notified: a router takes one for
+  satisfied when as many publications as it asked for have gone its way from here (recipients.py).
 - Flushing, which the paper names and does not define: an unsent, unused publication that is evicted is handed to one
   neighbour, which keeps it as its own pending one if it has a free place. It is still in one place only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from itertools import count
-from math import inf
+from math import inf, nextafter
 
 from penstock.retrieval.boxes import Boxes, InterestBox, may_take
 from penstock.retrieval.cache import Cache, CachedItem, Noted, Shelf
@@ -70,21 +73,11 @@ from penstock.retrieval.life_cycle import PENDING, CacheArrival, CachePlace, Sel
 from penstock.retrieval.outlet import Nonce, RouterOutlet
 from penstock.retrieval.pending_interests import InterestIndex, InterestTable, PendingInterests, ShelfIndex
 from penstock.retrieval.probing import LikelyInterfaces
+from penstock.retrieval.recipients import Recipients, WaitingInterests
 from penstock.retrieval.rules import MediationRules
 from penstock.retrieval.selection import configuration
 
 LISTED_FEW = 8  # publications that are looked through one by one
-
-
-class Recipients:
-    """Whom a publication fits, here and elsewhere."""
-
-    __slots__ = ("local", "remote", "satisfied")
-
-    def __init__(self) -> None:
-        self.local: list[LooseInterest] = []
-        self.satisfied = False
-        self.remote: list[Interface] = []
 
 
 class MediationRouter:
@@ -114,10 +107,11 @@ class MediationRouter:
         self._fits = fits
         self._next_nonce = nonces if nonces is not None else count().__next__
         self._nonces: dict[Nonce, None] = {}
-        self._left: dict[PublicationId, None] = {}  # used here, and no longer cached
-        self.began = -inf  # what was uploaded before, and is not cached, a former life of this router may have used
+        self._left: dict[PublicationId, float] = {}  # used here and no longer cached: when it was uploaded
+        self.began = -inf  # what was uploaded before, and is not cached, may have been used here and forgotten
         self._notifies = rules.dissemination != "delayed push"
         self._delays = rules.dissemination != "overload notification"
+        self._waiting = WaitingInterests(table, counting=self._delays and not self._notifies)
         self._drops_answers = rules.duplicates in ("in network", "both")
         self._lists_sent = rules.duplicates in ("proactive", "both")
 
@@ -172,10 +166,11 @@ class MediationRouter:
         if not candidates:
             return []
         sent = []
-        for entry in self.cache.first(candidates, interest.max):
+        for entry in self.cache.first(candidates, min(interest.max, self._outlet.room(came_from))):
             before = self.cache.use(entry, Selector.REMOTE)
             sent.append(entry.publication.id)
             self._outlet.answer(came_from, interest.id, entry.publication, before.table == Table.PENDING)
+        self._waiting.answered(interest.id, len(sent))
         return sent
 
     def overload(self, interest: InterestId, came_from: Interface, now: float) -> None:
@@ -207,7 +202,7 @@ class MediationRouter:
         if publication.id in self.cache:
             self._outlet.drop(publication, "uploaded before")
             return
-        recipients = self._recipients(publication, LOCAL, pending=True, now=now)
+        recipients = self._waiting.for_it(publication, LOCAL, pending=True, now=now)
         waits = bool(recipients.remote) and self._delays
         arrival = CacheArrival(
             uploaded=True,
@@ -231,8 +226,9 @@ class MediationRouter:
         """A publication comes for whoever waits for it."""
         if not self._first(nonce):
             return
-        recipients = self._recipients(publication, came_from, pending=pending, now=now)
+        recipients = self._waiting.for_it(publication, came_from, pending=pending, now=now)
         if self._transit(publication, recipients, pending=pending, now=now):
+            self._waiting.sent(publication, came_from, pending=pending, now=now)
             self._outlet.multicast(recipients.remote, publication, pending, nonce)
 
     def answer(
@@ -243,7 +239,7 @@ class MediationRouter:
         if self._drops_answers and publication.id in self.cache:
             self._outlet.drop(publication, "cached here")
             return
-        recipients = self._receivers(publication, pending=pending, now=now)
+        recipients = self._waiting.here(publication, pending=pending, now=now)
         found = self.pending.get(interest)
         asked = None
         if found is not None:
@@ -253,6 +249,7 @@ class MediationRouter:
             elif way == LOCAL and self._takes_answer(asked, publication, recipients, pending, now):
                 recipients.local.append(asked)
         if self._transit(publication, recipients, pending=pending, now=now, asked=asked):
+            self._waiting.answered(interest, 1)
             self._outlet.answer(recipients.remote[0], interest, publication, pending)
 
     def push(self, publication: PublicationId, now: float) -> None:
@@ -312,42 +309,6 @@ class MediationRouter:
     def _unread(self, entry: CachedItem, cursor: int) -> bool:
         """Whether a chain with this cursor was never given what receivers here have used."""
         return self.rules.cursors and entry.first_hand and entry.number > cursor
-
-    def _recipients(self, publication: PublishedItem, came_from: Interface, *, pending: bool, now: float) -> Recipients:
-        """Whom it fits but those it came from."""
-        recipients = Recipients()
-        remote = recipients.remote
-        for interface, interests in self.pending.matching(publication, pending=pending):
-            if interface < 0:
-                self._count_receivers(recipients, interface, interests, publication, pending, now)
-            elif interface != came_from and interface not in remote:
-                for one in interests:
-                    if may_take(one, publication, pending=pending, now=now):
-                        remote.append(interface)
-                        break
-        remote.sort()
-        return recipients
-
-    def _receivers(self, publication: PublishedItem, *, pending: bool, now: float) -> Recipients:
-        """Whom it fits of the receivers here."""
-        recipients = Recipients()
-        for interface, interests in self.pending.receivers(publication):
-            self._count_receivers(recipients, interface, interests, publication, pending, now)
-        return recipients
-
-    def _count_receivers(
-        self,
-        recipients: Recipients,
-        interface: Interface,
-        interests: Iterable[LooseInterest],
-        publication: PublishedItem,
-        pending: bool,
-        now: float,
-    ) -> None:
-        if interface == LOCAL:
-            recipients.local += [one for one in interests if may_take(one, publication, pending=pending, now=now)]
-        elif not recipients.satisfied:
-            recipients.satisfied = any(one.deadline > now for one in interests)
 
     def _takes_answer(
         self, asked: LooseInterest, publication: PublishedItem, recipients: Recipients, pending: bool, now: float
@@ -424,9 +385,10 @@ class MediationRouter:
     def _evicted(self, entry: CachedItem, now: float) -> None:
         """What was waiting for its time leaves at once; what was never sent or used may go to a neighbour."""
         if entry.place.dispatched and self.rules.left_max:
-            self._left[entry.publication.id] = None
+            self._left[entry.publication.id] = entry.uploaded
             if len(self._left) > self.rules.left_max:
-                del self._left[next(iter(self._left))]
+                youngest = self._left.pop(next(iter(self._left))) + self.rules.age_slack
+                self.began = max(self.began, nextafter(youngest, inf))
         if entry.scheduled_at is not None:
             self._push(entry, now)
         elif self.rules.flushing and entry.place == PENDING:
@@ -459,12 +421,9 @@ class MediationRouter:
         if entry is None:
             self._send(remote, publication, pending=True)
             return
-        nearest = inf
-        for interface, interests in self.pending.matching(publication, pending=True):
-            if interface >= 0:
-                for one in interests:
-                    if one.deadline < nearest and may_take(one, publication, pending=True, now=now):
-                        nearest = one.deadline
+        nearest = self._waiting.nearest_deadline(publication, now)
+        if nearest == inf:
+            return  # what was evicted for it has satisfied them, as far as we have seen
         entry.scheduled_at = max(now, nearest - self.rules.push_margin)
         self._outlet.schedule(publication.id, entry.scheduled_at)
 
@@ -473,10 +432,11 @@ class MediationRouter:
         publication = entry.publication
         entry.scheduled_at = None
         pending = entry.place.table == Table.PENDING
-        recipients = self._recipients(publication, LOCAL, pending=pending, now=now)
+        recipients = self._waiting.for_it(publication, LOCAL, pending=pending, now=now)
         if recipients.remote:
             if publication.id in self.cache:
                 self.cache.use(entry, Selector.REMOTE)
+            self._waiting.sent(publication, LOCAL, pending=pending, now=now)
             self._send(recipients.remote, publication, pending=pending)
 
     def _send(self, interfaces: Sequence[Interface], publication: PublishedItem, *, pending: bool) -> None:

@@ -22,6 +22,9 @@ class RouterOutlet(Protocol):
     def proceed_at(self, interest: InterestId, at: float) -> None:
         """Call proceed() then."""
 
+    def room(self, interface: Interface) -> int:
+        """How many answers it takes now; the others stay where they are."""
+
     def answer(self, interface: Interface, interest: InterestId, publication: PublishedItem, pending: bool) -> None:
         """Send a publication one hop towards the home of an interest."""
 

@@ -61,6 +61,12 @@ class InterestTable(Protocol):
     def receivers(self, publication: PublishedItem) -> Iterable[tuple[Interface, Iterable[LooseInterest]]]:
         """Likewise, but of this router's own receivers alone: LOCAL and SATISFIED."""
 
+    def gave(self, interest: InterestId, count: int) -> None:
+        """So many publications were sent towards it."""
+
+    def owed(self, interest: LooseInterest) -> int:
+        """How many it still misses, as far as this router has seen."""
+
 
 class ShelfIndex:
     """Looks at one shelf; `fits` decides on it, and without it everything on the shelf fits."""
@@ -120,6 +126,7 @@ class PendingInterests:
         self._taken_by: dict[Interface, int] = {}
         self._takes: dict[InterestId, tuple[Interface, int]] = {}  # each that is known
         self._known: dict[InterestId, tuple[LooseInterest, Interface] | None] = {}
+        self._gave: dict[InterestId, int] = {}  # to those of others that are pending
         self._ends: dict[int, dict[InterestId, None]] = {}  # each that is known, in one of them
         self._buckets: list[int] = []  # a heap
 
@@ -176,6 +183,7 @@ class PendingInterests:
             return False
         self._index.remove(*found)
         self._known[interest] = None
+        self._gave.pop(interest, None)
         interface = self._give_back(interest)
         self._take(interest, interface, 1)
         del self._ends[_bucket(found[0].deadline)][interest]
@@ -188,6 +196,7 @@ class PendingInterests:
         while self._buckets and self._buckets[0] <= now:
             for interest in self._ends.pop(heappop(self._buckets)):
                 found = self._known.pop(interest, None)
+                self._gave.pop(interest, None)
                 self._give_back(interest)
                 if found is not None:
                     self._index.remove(*found)
@@ -203,6 +212,15 @@ class PendingInterests:
     def receivers(self, publication: PublishedItem) -> Iterable[tuple[Interface, Iterable[LooseInterest]]]:
         """Those of this router's own receivers."""
         return [pair for pair in self._index.matching(publication) if pair[0] < 0]
+
+    def gave(self, interest: InterestId, count: int) -> None:
+        """So many publications were sent towards it."""
+        if self._known.get(interest) is not None:
+            self._gave[interest] = self._gave.get(interest, 0) + count
+
+    def owed(self, interest: LooseInterest) -> int:
+        """How many it still misses, as far as this router has seen."""
+        return interest.max - self._gave.get(interest.id, 0)
 
     def _take(self, interest: InterestId, interface: Interface, places: int) -> None:
         self._takes[interest] = (interface, places)

@@ -28,6 +28,7 @@ class MediationRules:
     linger: float = 2.0  # seconds an interest that is over is remembered
     nonces_max: int = 4_096  # multicasts that are remembered
     left_max: int = 0  # ours: used publications that are remembered after they left the cache
+    age_slack: float = 0.0  # seconds by which two copies of a publication may differ in their age
 
     def __post_init__(self) -> None:
         if self.cache_size < 0 or self.interests_max < 1 or self.nonces_max < 1:

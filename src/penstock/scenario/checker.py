@@ -17,7 +17,7 @@ from penstock.rates.records import ReaderThinned, Thinned
 from penstock.retrieval.packets import CarriedPublication
 from penstock.scenario.spec import Scenario
 from penstock.scenario.stream_facts import StreamFact
-from penstock.transport.records import LossDetected
+from penstock.transport.records import LossDetected, LossWithheld
 
 PROBLEMS_MAX = 20  # enough to see what is wrong
 
@@ -61,7 +61,7 @@ class Checker:
     def dropped(self, time: float, record: Dropped) -> None:
         """A packet ended somewhere on the way."""
 
-    def declared_lost(self, time: float, client: str, record: LossDetected) -> None:
+    def declared_lost(self, time: float, client: str, record: LossDetected | LossWithheld) -> None:
         """A client's transport has named a message as lost."""
 
     def reported(self, time: float, client: str, subscription: int, service: str, report: Any) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.kernel.randomness import generator
 from penstock.rates.config import RatesClientConfig, RatesConfig
 from penstock.scenario.rates_checkers import RATES_CHECKERS
@@ -28,6 +30,7 @@ from penstock.scenario.spec import (
     SubscriptionSpec,
 )
 from penstock.scenario.storm import ATTRIBUTES, random_filter
+from penstock.scenario.transport_storm import transport_storm
 from penstock.scenario.workload import PublisherSpec
 
 EVENTS_MAX = 200_000
@@ -56,6 +59,14 @@ def rates_storm(seed: int) -> Scenario:
         check=(*DEFAULT_CHECKS, *RATES_CHECKERS),
         services={"rates": _settings(random)},
     )
+
+
+def recovery_storm(seed: int) -> Scenario:
+    """The transport's storm of this seed over narrow links: what is thinned is recovered later, or told as withheld."""
+    storm = transport_storm(seed)
+    random = generator(seed, "recovery storm")
+    links = tuple(replace(link, rate_bits_per_s=random.choice((None, 4e4, 6e4, 1e5))) for link in storm.link)
+    return replace(storm, name=f"recovery-storm-{seed}", link=links, services={"rates": _settings(random)})
 
 
 def _settings(random: Random) -> RatesConfig:

@@ -6,10 +6,10 @@
         metrics/       what the pipeline makes of them
         report.html
 
-The hash covers the scenario and the code that decides what happens in it, so a run is found again exactly when it
-would come out the same. `run.json` is written when the run begins, with `complete` false, and again when it ends: a
-run that crashed or is still going can be read and is known for what it is. A lock keeps two processes from making one
-run at the same time; the second waits, and finds it made.
+The hash covers the scenario, the code that decides what happens in it, and the environment (Python, numba, compiled or
+not), so a run is found again exactly when it would come out the same. `run.json` is written when the run begins, with
+`complete` false, and again when it ends: a run that crashed or is still going can be read and is known for what it is.
+A lock keeps two processes from making one run at the same time; the second waits, and finds it made.
 
 This file does not know the simulator: whoever makes a run passes the function that does it.
 """
@@ -17,6 +17,7 @@ This file does not know the simulator: whoever makes a run passes the function t
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from msgspec import Struct
 
 import penstock
 from penstock.errors import InvalidRun, NotPossibleHere
+from penstock.kernel import queue
 from penstock.kernel.trace import Trace
 from penstock.kernel.trace_files import TRACE_FOLDER, TraceFiles
 from penstock.kernel.trace_marks import read_marks
@@ -74,6 +76,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     scenario: Scenario
     version: str  # of Penstock
     code: str  # hash of the sources that decide what happens
+    environment: str = ""  # what else decides: Python, compiled or not, libraries that compute
     started: str  # UTC
     finished: str | None = None
     complete: bool = False
@@ -90,12 +93,21 @@ class Run(Struct, frozen=True):
 
 
 def open_or_make(
-    scenario: Scenario, seed: int, runs_root: Path, make: Callable[[Trace], RunOutcome], *, again: bool = False
+    scenario: Scenario,
+    seed: int,
+    runs_root: Path,
+    make: Callable[[Trace], RunOutcome],
+    *,
+    also: str = "",
+    again: bool = False,
 ) -> Run:
-    """The complete run of this scenario and seed, made now if it is not there, or if it is wanted `again`."""
-    folder = run_folder(scenario, seed, runs_root)
+    """The complete run of this scenario and seed, made now if it is not there, or if it is wanted `again`.
+
+    `also` is the package of the maker, if it is none of those that decide in every run.
+    """
+    folder = run_folder(scenario, seed, runs_root, also)
     with _locked(folder):
-        run = None if again else _complete(folder)
+        run = None if again else complete_run(folder)
         return run or make_run(folder, scenario, seed, make)
 
 
@@ -109,6 +121,7 @@ def make_run(folder: Path, scenario: Scenario, seed: int, make: Callable[[Trace]
         scenario=scenario,
         version=version("penstock"),
         code=code_hash(),
+        environment=environment(),
         started=_now(),
     )
     _write_info(folder, info)
@@ -139,19 +152,20 @@ def open_run(folder: Path) -> Run:
         raise InvalidRun(str(folder / RUN_FILE), f"was not written by this version of Penstock: {error}") from None
 
 
-def run_folder(scenario: Scenario, seed: int, runs_root: Path) -> Path:
-    """Where the run of this scenario and seed, by this code, belongs."""
+def run_folder(scenario: Scenario, seed: int, runs_root: Path, also: str = "") -> Path:
+    """Where the run of this scenario and seed, by this code in this environment, belongs; see `open_or_make`."""
     digest = blake2b(msgspec.json.encode(scenario, order="sorted"), digest_size=6, person=b"penstock-runs")
-    digest.update(code_hash().encode())
+    digest.update(f"{code_hash(also)}\n{environment()}".encode())
     return runs_root / _as_file_name(scenario.name) / f"{seed}-{digest.hexdigest()}"
 
 
 @cache
-def code_hash() -> str:
+def code_hash(also: str = "") -> str:
     """A hash over all sources that decide what happens in a run; read once, because a process runs what it loaded."""
     digest = blake2b(digest_size=8, person=b"penstock-code")
     root = Path(penstock.__file__).parent
-    sources = [path for package in CODE_THAT_DECIDES for path in (root / package).rglob("*")]
+    packages = (*CODE_THAT_DECIDES, also) if also else CODE_THAT_DECIDES
+    sources = [path for package in packages for path in (root / package).rglob("*")]
     sources.append(root / "services.py")
     for path in sorted(path for path in sources if path.suffix == ".py"):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
@@ -161,7 +175,22 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
-def _complete(folder: Path) -> Run | None:
+@cache
+def environment() -> str:
+    """What decides beside the sources: the interpreter, compiled modules or plain ones, and libraries that compute."""
+    compiled = "plain" if queue.__file__.endswith(".py") else "compiled"
+    libraries = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba", "msgspec"))
+    return f"{platform.python_implementation()} {platform.python_version()}, {compiled}, {libraries}"
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "none"
+
+
+def complete_run(folder: Path) -> Run | None:
     """The run in the folder, if it is there and whole."""
     try:
         run = open_run(folder)

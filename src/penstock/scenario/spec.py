@@ -27,6 +27,8 @@ class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     workers: int = 1
     service_mean: float = 0.0  # seconds a worker spends on a message, exponentially distributed; 0: none
+    slow_share: float = 0.0  # of the messages that take longer: a pause of the machine, a page that is not there
+    slow_mean: float = 0.0  # by so many seconds, exponentially distributed
     delivery_cost: float = 0.0  # seconds more for each copy that the worker hands to a client
     send_cost: float = 0.0  # seconds for each message of a stream that it puts on a link, new or again
     ingress_packets: int = 10_000  # how many messages may wait for a worker

@@ -28,7 +28,7 @@ from penstock.content.predicate import Predicate
 from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
 from penstock.transport.ledgers.publisher import SILENCE_FIRST_MAX, UNTOLD_FOR
-from penstock.transport.records import LossDetected
+from penstock.transport.records import LossDetected, LossWithheld
 
 SLACK = 2.0  # seconds
 TOLD = UNTOLD_FOR + SLACK  # seconds within which everybody is told of a message in any case
@@ -95,7 +95,7 @@ class Accounted(Checker):
     def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
         self._delivered.add((client, subscription, message.identity))
 
-    def declared_lost(self, time: float, client: str, record: LossDetected) -> None:
+    def declared_lost(self, time: float, client: str, record: LossDetected | LossWithheld) -> None:
         self._declared.add((client, (record.publisher, record.incarnation, record.sequence)))
 
     def reported(self, time: float, client: str, subscription: int, service: str, report: Any) -> None:
@@ -157,8 +157,8 @@ class Accounted(Checker):
 
 
 def reported_lost(report: Any) -> int:
-    """What a transport's report has for lost: what it no longer asks for, and what it still does."""
-    lost: int = report.known_lost + report.pending
+    """What a transport's report has for lost: what it no longer asks for, what it still does, and what was withheld."""
+    lost: int = report.known_lost + report.pending + report.withheld
     return lost
 
 

@@ -110,6 +110,8 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _count(f"{where}.workers", broker.workers, 1, 1_000)
     _count(f"{where}.ingress_packets", broker.ingress_packets, 1, 10_000_000)
     _number(f"{where}.service_mean", broker.service_mean, low=0.0, high=60.0)
+    _number(f"{where}.slow_share", broker.slow_share, low=0.0, high=1.0)
+    _number(f"{where}.slow_mean", broker.slow_mean, low=0.0, high=60.0)
     _number(f"{where}.delivery_cost", broker.delivery_cost, low=0.0, high=60.0)
     _number(f"{where}.send_cost", broker.send_cost, low=0.0, high=60.0)
     _number(f"{where}.disk_delay", broker.disk_delay, low=0.0, high=60.0)

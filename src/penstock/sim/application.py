@@ -24,6 +24,7 @@ from penstock.sim.host import Host
 from penstock.sim.stream_application import Notebook, StreamApplication
 from penstock.streams.message import StreamMessage
 
+HELD_LOOK_EVERY = 0.005  # seconds between two looks whether a held client may publish again
 Tell = Callable[[Callable[[Checker], None]], None]
 
 
@@ -216,6 +217,11 @@ class Application:
         """Whether the client is."""
         return self._host.machine is not None
 
+    @property
+    def held(self) -> bool:
+        """Whether its broker holds what it publishes."""
+        return self.alive and self._verbs().is_held()
+
     def later(self, delay: float, call: Callable[[None], None]) -> None:
         """Let this be called after so many seconds."""
         self._engine.at(self._engine.now + delay, call, None)
@@ -241,22 +247,32 @@ class _WaitingFlow:
     def go_on(self) -> None:
         """Publish what is due."""
         while self._unanswered < self._at_once and not self._sleeping:
+            if self._application.held:
+                self._sleep(HELD_LOOK_EVERY)
+                return
             line = next(self._lines, None)
             if line is None:
                 return
             delay = line.time - self._application.now
             if delay > 0.0:
-                self._sleeping = True
                 self._next = line
-                self._application.later(delay, self._due)
+                self._sleep(delay)
                 return
             self._publish(line)
 
+    def _sleep(self, delay: float) -> None:
+        self._sleeping = True
+        self._application.later(delay, self._due)
+
     def _due(self, _: None) -> None:
         self._sleeping = False
-        assert self._next is not None
-        self._publish(self._next)
-        self.go_on()
+        if self._next is not None and not self._application.held:
+            line, self._next = self._next, None
+            self._publish(line)
+        if self._next is not None:
+            self._sleep(HELD_LOOK_EVERY)
+        else:
+            self.go_on()
 
     def _publish(self, line: Line) -> None:
         if self._application.now < self._end and self._application.alive:

@@ -158,6 +158,8 @@ class Host:
         random: Random,
         workers: int = 1,
         service_mean: float = 0.0,
+        slow_share: float = 0.0,
+        slow_mean: float = 0.0,
         delivery_cost: float = 0.0,
         send_cost: float = 0.0,
         ingress_packets: int = 10_000,
@@ -180,7 +182,8 @@ class Host:
         self._free_workers = workers
         self._workers = workers
         self._service_mean = service_mean
-        self._works = service_mean > 0.0 or send_cost > 0.0
+        self._slow_share, self._slow_mean = slow_share, slow_mean
+        self._works = service_mean > 0.0 or send_cost > 0.0 or slow_share > 0.0
         self._delivery_cost = delivery_cost
         self._deliveries = 0  # copies handed to clients so far
         self._send_cost = send_cost
@@ -330,6 +333,8 @@ class Host:
         begins = max(self._engine.now, self._busy_until) if self._send_cost else self._engine.now
         messages = max(1, len(packet.data)) if isinstance(packet, Knowledge) else 1
         ends = begins + sum(self._random.expovariate(1.0) for _ in range(messages)) * self._service_mean
+        if self._slow_share and self._random.random() < self._slow_share:
+            ends += self._random.expovariate(1.0) * self._slow_mean
         if not self._free_workers:
             self._busy_until = max(self._busy_until, ends)
         self._engine.at(ends, self._served, (self.incarnation, link, packet, lane))

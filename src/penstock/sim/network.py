@@ -275,6 +275,8 @@ class SimulatedNetwork:
             random=generator(self._seed, spec.name, "service"),
             workers=spec.workers,
             service_mean=spec.service_mean,
+            slow_share=spec.slow_share,
+            slow_mean=spec.slow_mean,
             delivery_cost=spec.delivery_cost,
             send_cost=spec.send_cost,
             ingress_packets=spec.ingress_packets,

@@ -34,7 +34,7 @@ from penstock.streams.log_codec import GONE, NAME_PREFIX, NameRecord, TickMark, 
 from penstock.streams.message import StreamMessage
 from penstock.streams.packets import Knowledge
 from penstock.streams.records import DurableStopped, GapNoticed, PubendCommitted
-from penstock.transport.records import LossDetected
+from penstock.transport.records import LossDetected, LossWithheld
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Watch:
             self.drops[node, record.peer, record.place, record.cause] += 1
             for listener in self._on_dropped:
                 listener(now, record)
-        elif type(record) is LossDetected:
+        elif type(record) is LossDetected or type(record) is LossWithheld:
             for listener in self._on_declared_lost:
                 listener(now, node, record)
         elif type(record) is MessageBought:

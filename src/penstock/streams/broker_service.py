@@ -490,7 +490,7 @@ class StreamBroker:
                 number,
                 of,
                 storage=context.storage,
-                config=self._config,
+                config=self._config.of(stream),
                 timers=context.timers,
                 random=context.random(f"{stream}/{number}"),
                 outlet=self,

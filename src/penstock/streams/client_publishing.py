@@ -42,7 +42,7 @@ from penstock.kernel.machine import Done, Effect, Outcome, Refused, Reported, Se
 from penstock.kernel.packet import Lane
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused
+from penstock.kernel.trace import InputRefused, TraceSwitch
 from penstock.streams.client_slowdowns import Slowdowns, StreamSlowdown
 from penstock.streams.config import StreamPublicationOptions, StreamsClientConfig
 from penstock.streams.packets import (
@@ -113,7 +113,9 @@ class _Flow:
 class StreamPublisher:
     """The publishing half of a client."""
 
-    def __init__(self, name: str, config: StreamsClientConfig, timers: ServiceTimers, lane: Lane, traced: bool) -> None:
+    def __init__(
+        self, name: str, config: StreamsClientConfig, timers: ServiceTimers, lane: Lane, traced: TraceSwitch | bool
+    ) -> None:
         self._name = name
         self._config = config
         self._timers = timers

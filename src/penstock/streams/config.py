@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from penstock.kernel.choices import check_choices
+from penstock.kernel.trace import TRACE_STREAM
 
 
 class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,6 +22,8 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     history: float = 3_600.0  # acknowledged messages are kept this long, for readers that begin in the past
     retain: float = 7 * 86_400.0  # no message is kept longer, acknowledged or not
     retain_bytes: int = 1 << 30  # nor more of them, for each pubend
+    trace_retain: float = 600.0  # the same of the stream `_trace`, which nobody needs for long
+    trace_bytes: int = 64 << 20
     ids_window: float = 600.0  # a publication_id is known this long, as far as the log reaches
     ids_max: int = 100_000  # and so many, for each pubend
     pending_bytes_max: int = 32 << 20  # of messages that wait for the disk, for each pubend
@@ -71,6 +75,7 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         positive = [
             *("silence_first", "silence_interval", "lease", "history", "retain", "retain_bytes", "ids_window"),
+            *("trace_retain", "trace_bytes"),
             *("ids_max", "pending_bytes_max", "names_max", "session_lease", "cache_bytes", "runs_max", "answer_bytes"),
             "packet_items",
             *("refresh_interval", "expire_after", "reads_max", "receive_window", "nack_window", "nack_retry_min"),
@@ -87,6 +92,15 @@ class StreamsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be between 0 and 1")
         check_choices(self)
+
+    def of(self, stream: str) -> StreamsConfig:
+        """As they are for one stream: records of a trace are kept for a short time, whoever has not read them."""
+        if stream != TRACE_STREAM:
+            return self
+        retain = self.trace_retain
+        return replace(
+            self, history=min(self.history, retain), retain=min(self.retain, retain), retain_bytes=self.trace_bytes
+        )
 
 
 class StreamsClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

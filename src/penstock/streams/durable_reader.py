@@ -36,7 +36,7 @@ from penstock.kernel.machine import Accepted, Deliver, Done, Effect, Refused, Se
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused
+from penstock.kernel.trace import InputRefused, TraceSwitch
 from penstock.streams.config import StreamsClientConfig
 from penstock.streams.durable_options import DurableRequest
 from penstock.streams.message import placed
@@ -101,7 +101,7 @@ class DurableReader:
         config: StreamsClientConfig,
         timers: ServiceTimers,
         *,
-        traced: bool,
+        traced: TraceSwitch | bool,
     ) -> None:
         self.request = request
         self.in_force = False

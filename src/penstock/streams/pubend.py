@@ -29,6 +29,7 @@ from penstock.content.message import Message
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Entries, LogExtent, Put, Read, ServiceStorage, StorageFailed, StorageResult, Ticket
 from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import TraceSwitch
 from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.durable_names import DurableNames
@@ -132,7 +133,7 @@ class Pubend:
         timers: ServiceTimers,
         random: Random,
         outlet: Outlet,
-        traced: bool = True,
+        traced: TraceSwitch | bool = True,
     ) -> None:
         self._outlet = outlet
         self._core = PubendCore(

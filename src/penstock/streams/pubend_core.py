@@ -12,6 +12,7 @@ from random import Random
 from penstock.kernel.machine import Effect
 from penstock.kernel.storage import Operation, ServiceStorage, StorageFailed, StorageResult, Ticket
 from penstock.kernel.timers import ServiceTimers
+from penstock.kernel.trace import TraceSwitch
 from penstock.overlay.packets import BrokerId
 from penstock.streams.config import StreamsConfig
 from penstock.streams.packets import Item, Payload, Tick, pubend_name
@@ -62,7 +63,7 @@ class PubendCore:
         send: Send,
         committed: Committed,
         gone_moved: GoneMoved,
-        traced: bool,  # whether anybody keeps records
+        traced: TraceSwitch | bool,  # whether anybody keeps records
     ) -> None:
         self.stream = stream
         self.number = number

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.kernel.machine import Deliver, Done, Effect, Refused
 from penstock.kernel.storage import Ticket
-from penstock.kernel.trace import InputRefused
+from penstock.kernel.trace import InputRefused, TraceSwitch
 from penstock.streams.durable_reader import DurableReader
 from penstock.streams.message import placed
 from penstock.streams.packets import (
@@ -42,7 +42,7 @@ HELD_EVERY = 2.0  # seconds
 class SharedReader(DurableReader):
     """One member."""
 
-    def __init__(self, *asked: Any, traced: bool) -> None:
+    def __init__(self, *asked: Any, traced: TraceSwitch | bool) -> None:
         super().__init__(*asked, traced=traced)
         self._shares: dict[str, SharePlace] = {}
         self._waiting: deque[tuple[SharePlace, Handout]] = deque()  # for the application to take them

@@ -249,7 +249,7 @@ def _left_behind(publisher: Network, last: int) -> int:
 
 
 def _held_up(publisher: Network, what: str, within: float) -> AssertionError:
-    slow = [f"{flow.limiting_receiver} takes {flow.quota:.3g}/s of {flow.flow}" for flow in publisher.flows()]
+    slow = [flow.reason for flow in publisher.flows()]
     reason = f" ({'; '.join(slow)})" if slow else ""
     advice = "read what slows it down, publish less, or give it more time with within="
     return AssertionError(f"{what} after {within:g} s{reason}, so nothing is proved; {advice}")

@@ -13,14 +13,15 @@ not before KNOWN_AFTER seconds after a new connection, for the same reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from penstock.content.envelope import FLAG
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage, InvalidPredicate
 from penstock.kernel.link import Link
-from penstock.kernel.machine import Done, Effect, Refused, Send
+from penstock.kernel.machine import Deliver, Done, Effect, Refused, Send
+from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
@@ -28,6 +29,8 @@ from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
 from penstock.kernel.trace import InputRefused
 from penstock.overlay.client import NOT_CONNECTED, Client
+from penstock.rates.client_service import RatesClient
+from penstock.rates.packets import Note
 from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.broker_service import Unused, UnusedRequest
 from penstock.transport.config import TransportConfig, TransportOptions
@@ -37,6 +40,7 @@ from penstock.transport.timers import TransportTimer
 from penstock.transport.transport import Transport
 from penstock.transport.wire.control_messages import AHEAD_OF_DATA
 
+COUNTS_MAX = 10_000  # messages in one word of what was withheld
 KNOWN_AFTER = 3.0  # seconds after a new connection, until brokers know who wants what
 USE_ASKED_EVERY = 5.0  # seconds
 
@@ -69,6 +73,9 @@ class TransportClient:
         self._ledger_due = False  # while there is no network
         self._home: Link | None = None
         self._ask_use_at = 0.0
+        rates = context.machines.get("rates")
+        if isinstance(rates, RatesClient):
+            rates.on_withheld = self._withheld
 
     # What the application publishes.
 
@@ -170,6 +177,17 @@ class TransportClient:
             self.transport.reader_takes(number, rate, now=now)
         return []
 
+    @property
+    def lets_thin(self) -> bool:
+        """Whether the broker may thin our subscriptions for a slow reader: unless congestion control slows it down."""
+        return not self.transport.config.congestion
+
+    def _withheld(self, note: Note, now: float) -> list[Effect]:
+        """A full link, or our broker because we read slowly, has withheld something: nobody asks for it for a while."""
+        counts = (count for first, last in read_ranges(note.counts) for count in range(first, last + 1))
+        some = list(islice(counts, COUNTS_MAX))
+        return self.carried_out(self.transport.withheld(note.publisher, note.life, some, now=now))
+
     # The network and time.
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
@@ -210,6 +228,8 @@ class TransportClient:
 
     def carried_out(self, effects: list[TransportEffect]) -> list[Effect]:
         """What the transport wants, with its verbs turned into those of the client below."""
+        if len(effects) == 1 and effects[0].__class__ is Deliver:  # by far the most
+            return effects  # type: ignore[return-value]  # no verb is among them
         done: list[Effect] = []
         for effect in effects:
             if isinstance(effect, BearerPublish):

@@ -199,6 +199,10 @@ class PapersScheme:
         """Repairs for all take the way of the message they repair."""
         return kind == control.REPAIR and control.TO not in inside.attributes
 
+    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """The papers know of no such thing: what does not come is lost."""
+        return []
+
     def control_message(self, kind: str, data: bytes, inside: Message, *, now: float) -> list[TransportEffect] | None:
         """A control message of this scheme; raises InvalidHeader."""
         if kind == control.REQUEST:
@@ -226,7 +230,7 @@ class PapersScheme:
         effects = self._repairs.repair_received(key, now, sender=inside.identity.publisher)
         asked = self._requests.received(key, now)
         session = self._sessions.get((key.publisher, key.incarnation))
-        ordered, unordered = self._subscriptions.split(self._subscriptions.wanting(message.attributes))
+        ordered, unordered = self._subscriptions.split(tuple(self._subscriptions.wanting(message.attributes)))
         wanted = bool(ordered or unordered)
         first_hand = repair.requester == EVERYBODY and inside.identity.publisher == control_name(key.publisher)
         if session is None and wanted and first_hand:

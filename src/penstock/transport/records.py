@@ -13,6 +13,14 @@ class LossDetected(Record, frozen=True):
     sequence: int
 
 
+class LossWithheld(Record, frozen=True):
+    """It was told that a message it wanted is not lost, but was withheld by a full link or because it reads slowly."""
+
+    publisher: str
+    incarnation: int
+    sequence: int
+
+
 class RequestSent(Record, frozen=True):
     """It asked for the message, for the `attempt`-th time."""
 
@@ -92,6 +100,7 @@ class Ordered(Record, frozen=True):
 
 RECORDS: tuple[type[Record], ...] = (
     LossDetected,
+    LossWithheld,
     RequestSent,
     RequestReceived,
     RepairSent,

@@ -25,6 +25,7 @@ class TransportReport:
     lost: int = 0  # losses that were detected
     known_lost: int = 0  # of those, how many have not come and are no longer asked for
     pending: int = 0  # of those, how many are being asked for now
+    withheld: int = 0  # wanted, and withheld by full links or because we read slowly: asked for when there is room
     duplicates: int = 0  # copies that were recognised and left out
     refused: int = 0  # messages whose header made no sense
     without_header: int = 0  # messages of publishers that do not use the transport: neither ordered nor recovered

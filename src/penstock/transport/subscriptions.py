@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from msgspec import Struct
 
 from penstock.content import bloom
 from penstock.content.message import Attributes, Message
 from penstock.content.predicate import Predicate
 from penstock.kernel.machine import Deliver
+
+MEMO_MAX = 1_000  # sets of subscriptions
 
 
 @dataclass(slots=True)
@@ -29,13 +34,13 @@ class TransportSubscription:
     late: int = 0
     recovered: int = 0
     known_lost: int = 0  # for good
+    withheld: int = 0  # for good, by links that were full or because we read slowly
     without_header: int = 0
     assigned: float = 0.0
     held: float = 0.0
 
 
-@dataclass(slots=True)
-class HeldDelivery:
+class HeldDelivery(Struct, gc=False):
     """A message on its way to the application, and the numbers of the subscriptions that still have to get it."""
 
     message: Message
@@ -50,6 +55,8 @@ class TransportSubscriptions:
         self._subscriptions: dict[int, TransportSubscription] = {}
         self._relevant: tuple[int, ...] = ()
         self._recoverable: tuple[int, ...] = ()
+        self._served: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def __contains__(self, number: int) -> bool:
         return number in self._subscriptions
@@ -91,13 +98,22 @@ class TransportSubscriptions:
         """Whether it may be wanted by somebody who wants lost messages back."""
         return any(bloom.matches(wanted, encoding) for wanted in self._recoverable)
 
-    def split(self, numbers: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def served(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of these numbers that are ours."""
+        found = self._served.get(numbers)
+        if found is None:
+            found = tuple([number for number in numbers if number in self._subscriptions])
+            _remember(self._served, numbers, found)
+        return found
+
+    def split(self, numbers: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Those of these subscriptions that want order, and those that do not."""
-        ordered: list[int] = []
-        unordered: list[int] = []
-        for number in numbers:
-            (ordered if self._subscriptions[number].ordered else unordered).append(number)
-        return tuple(ordered), tuple(unordered)
+        found = self._splits.get(numbers)
+        if found is None:
+            ordered = tuple([number for number in numbers if self._subscriptions[number].ordered])
+            found = (ordered, tuple([number for number in numbers if not self._subscriptions[number].ordered]))
+            _remember(self._splits, numbers, found)
+        return found
 
     def wanting(self, attributes: Attributes) -> list[int]:
         """The subscriptions that a message with these attributes belongs to, whether they asked for it back or not."""
@@ -113,15 +129,18 @@ class TransportSubscriptions:
             # The application may have unsubscribed while it was held, and may even have used the number again.
             if subscription is not None and (not held or subscription.predicate.matches(delivery.message.attributes)):
                 subscription.delivered += 1
-                subscription.late += late
-                subscription.recovered += delivery.repaired
-                subscription.assigned += assigned
-                subscription.held += held
+                if late or delivery.repaired or assigned or held:
+                    subscription.late += late
+                    subscription.recovered += delivery.repaired
+                    subscription.assigned += assigned
+                    subscription.held += held
                 effects.append(Deliver(number, delivery.message))
         return effects
 
     def _sum_up(self) -> None:
         subscriptions = self._subscriptions.values()
+        self._served.clear()
+        self._splits.clear()
         self._relevant = _all_different(subscription.encodings for subscription in subscriptions)
         self._recoverable = _all_different(
             subscription.encodings for subscription in subscriptions if subscription.recover
@@ -130,3 +149,10 @@ class TransportSubscriptions:
 
 def _all_different(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(encoding for group in groups for encoding in group))
+
+
+def _remember(memo: dict[tuple[int, ...], Any], numbers: tuple[int, ...], found: Any) -> None:
+    """Which subscriptions a message belongs to is seldom new."""
+    if len(memo) >= MEMO_MAX:
+        memo.clear()
+    memo[numbers] = found

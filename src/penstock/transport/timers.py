@@ -18,3 +18,4 @@ class TransportTimer(IntEnum):
     TICK = 7  # once per interval: caches, sessions that have ended, distances, records
     LEDGER = 8  # see whether a ledger is due
     ASK = 9  # (publisher, incarnation): ask for what is missed, first or again
+    ANSWER = 10  # answer the requests that came lately, together

@@ -15,7 +15,7 @@ and a record when one is hit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -27,7 +27,7 @@ from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import InputRefused
+from penstock.kernel.trace import InputRefused, TraceSwitch
 from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.flow_query import FlowQuery
@@ -58,7 +58,7 @@ class Transport:
         *,
         publishes: bool,
         first_number: int = SERVICE_SUBSCRIPTIONS,  # of the subscriptions that it makes itself
-        traced: bool = True,  # whether anybody keeps the records
+        traced: TraceSwitch | bool = True,  # whether anybody keeps the records
     ) -> None:
         self.name = name
         self.config = config
@@ -176,7 +176,7 @@ class Transport:
     def _data(self, numbers: tuple[int, ...], data: bytes, message: Message, now: float) -> list[TransportEffect]:
         """An application's message: at once for those who want nothing more, by the scheme for the others."""
         subscriptions = self._subscriptions
-        wanted = tuple([number for number in numbers if number in subscriptions])
+        wanted = subscriptions.served(numbers)
         effects: list[TransportEffect] = []
         if len(wanted) < len(numbers):
             plain = [number for number in numbers if number not in subscriptions and number < SERVICE_SUBSCRIPTIONS]
@@ -184,7 +184,8 @@ class Transport:
         if not wanted:
             return effects
         try:
-            return effects + self.scheme.data(wanted, data, message, now=now)
+            served = self.scheme.data(wanted, data, message, now=now)
+            return effects + served if effects else served
         except ForeignScheme as error:  # neither order nor recovery is possible, but it is a good message
             return [*effects, InputRefused(message.identity.publisher, str(error)), *self._plain(wanted, message)]
         except InvalidHeader as error:
@@ -217,6 +218,7 @@ class Transport:
 
     def _echo_reply(self, answer: control.EchoReply, now: float) -> list[TransportEffect]:
         effects = self._distances.echo_reply_received(answer, now)
+        self._send_path.alive(answer.sender)
         for session in self.scheme.sessions():
             if session.rate_controller is not None and session.publisher == answer.sender:
                 self._feedback_scheduler.echoed(session)
@@ -229,6 +231,10 @@ class Transport:
             return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
         self._keep_ticking(now)
         return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
+
+    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """Messages were withheld from us, by a full link or because we read slowly: they are not lost."""
+        return self.scheme.withheld(publisher, incarnation, counts, now=now)
 
     def dropped_here(self, message: Message, *, now: float) -> None:
         """The application was too slow for a message that we handed over: a loss as any other."""

@@ -111,9 +111,17 @@ def test_priced_messages_that_wait_are_shown_where_no_link_has_a_price() -> None
 def test_busy_links_and_what_was_withheld_are_shown_and_nothing_where_there_is_nothing() -> None:
     link = {"rate": 2500.0, "capacity": 25000.0, "offered": 20000.0, "other": 2500.0, "backlog": 0.04, "publishers": 8}
     one = {"publisher": "[p]", "link": ["b", "c"], "rate": 2500.0, "destination": "d", "messages": 1234}
-    withheld = [{**one, "size_bytes": 5678, "since": 1.0}]
-    counts = {"withheld_in_all": 1234, "waiting": 0, "withheld_from_readers": 7}
-    none = {"links": {}, "withheld": [], "withheld_in_all": 0, "waiting": 0, "withheld_from_readers": 0}
+    withheld = [{**one, "size_bytes": 5678, "seconds": 12.0}]
+    reader = {"client": "snail", "subscription": 0, "rate": 12.5, "messages": 7}
+    counts = {"withheld_in_all": 1234, "waiting": 0, "slow_readers": [reader], "withheld_from_readers": 7}
+    none = {
+        "links": {},
+        "withheld": [],
+        "withheld_in_all": 0,
+        "waiting": 0,
+        "slow_readers": [],
+        "withheld_from_readers": 0,
+    }
     file = StringIO()
     with Display(Console(file=file, width=200), redraws=False) as display:
         display.show(a_report(10.0) | {"services": {"rates": {"links": {"c": link}, "withheld": withheld, **counts}}})
@@ -121,5 +129,7 @@ def test_busy_links_and_what_was_withheld_are_shown_and_nothing_where_there_is_n
     said = " ".join(file.getvalue().split())
     assert said.count("busy links") == 1
     assert "c 2.5 kB/s 8 90% 25.0 kB/s 0.04 s" in said
-    assert "[p] d b - c 1,234 5,678" in said
+    assert "[p] b - c 2.5 kB/s d 1,234 12 s" in said
+    assert "snail 0 12.5/s 7" in said
+    assert said.count("nobody slows anybody") == 1, "not beside who does"
     assert "7 deliveries were withheld" in said

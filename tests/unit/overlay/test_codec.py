@@ -13,7 +13,7 @@ from penstock.content.message import INTEGER_MAX, INTEGER_MIN, Identity, Message
 from penstock.errors import InvalidPacket
 from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, DATA_LANES, Lane, Packet
 from penstock.overlay.codec import BATCH_BYTES_MAX, PACKET_BYTES_MAX, Codec, encode, encode_batch
-from penstock.overlay.credit import Credit
+from penstock.overlay.credit import Credit, CreditRequest
 from penstock.overlay.link_reports import NUMBER_MAX, LinkReport
 from penstock.overlay.packets import (
     BROKER_ID_MAX,
@@ -47,9 +47,20 @@ from penstock.pricing.packets import (
     PriceRequest,
     Prices,
 )
-from penstock.rates.packets import VERSION_MAX, LinkRate, RateHeard, ReaderRate
+from penstock.rates.packets import (
+    VERSION_MAX,
+    LinkRate,
+    Note,
+    PublisherTerms,
+    RateHeard,
+    ReaderRate,
+    ReadersWithheld,
+    WithheldFrom,
+    WithheldNotice,
+)
 from penstock.services import SERVICES, codec
 from penstock.testing import a_message
+from penstock.tracing.packets import ONE_IN_MAX, SECONDS_MAX, TraceOrder, TraceRequest, TraceState
 from penstock.transport.broker_service import Unused, UnusedRequest
 from retrieval_packets import retrieval_packets
 from stream_packets import stream_packets
@@ -73,6 +84,18 @@ messages = st.builds(
     attribute_tables,
     st.binary(max_size=100),
 )
+
+
+notes = st.lists(
+    st.builds(
+        Note,
+        *(client_names, st.tuples(client_names, client_names), st.floats(0.0, 1e15), client_names),
+        *(st.integers(0, 2**50), st.integers(0, 2**50), st.floats(0.0, 1e9), st.integers(0, 2**50)),
+        st.lists(st.integers(1, 1_000), max_size=5).map(lambda drawn: tuple(drawn + drawn)),
+        *(st.booleans(), st.integers(-1, 2**40)),
+    ),
+    max_size=5,
+).map(tuple)
 
 
 def increasing(numbers: st.SearchStrategy[int], **size: int) -> st.SearchStrategy[tuple[int, ...]]:
@@ -133,10 +156,20 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
         counts,
     ),
     Credit: st.builds(Credit, lanes, counts),
+    CreditRequest: st.builds(CreditRequest, lanes),
     LinkReport: st.builds(LinkReport, brokers, counts, st.integers(0, NUMBER_MAX - 1), link_values),
     LinkRate: st.builds(LinkRate, brokers, counts, brokers, st.integers(0, VERSION_MAX - 1), st.floats(1e-3, 1e15)),
     RateHeard: st.builds(RateHeard, brokers, brokers, st.integers(0, VERSION_MAX - 1), brokers),
     ReaderRate: st.builds(ReaderRate, counts, st.floats(0.0, 1e15), st.booleans()),
+    PublisherTerms: st.builds(PublisherTerms, st.sampled_from(["thin", "wait", "drop"])),
+    WithheldNotice: st.builds(WithheldNotice, st.sampled_from(["publisher", "reader"]), notes, counts),
+    WithheldFrom: st.builds(WithheldFrom, brokers, brokers, notes),
+    ReadersWithheld: st.builds(ReadersWithheld, brokers, counts, notes),
+    TraceOrder: st.builds(TraceOrder, counts, counts, st.integers(0, SECONDS_MAX * 1_000), st.integers(1, ONE_IN_MAX)),
+    TraceRequest: st.builds(
+        TraceRequest, counts, st.booleans(), st.integers(0, SECONDS_MAX), st.integers(0, ONE_IN_MAX)
+    ),
+    TraceState: st.builds(TraceState, counts, counts, counts, counts),
     ClassesRequest: st.builds(ClassesRequest),
     PricedClasses: st.builds(PricedClasses, st.lists(texts, max_size=3).map(tuple), st.integers(1, 1 << 20)),
     PricedPublish: st.builds(PricedPublish, counts, messages),

@@ -8,7 +8,8 @@ from penstock.rates.purse import Purse
 from penstock.rates.rate_table import LINKS_MAX, RateTable
 from penstock.rates.round_trips import HOMES_MAX, TRIP_MAX, VERSIONS_MAX, RoundTrips
 from penstock.rates.upstream import Upstream
-from penstock.rates.withheld import KEYS_MAX, WithheldBooks
+from penstock.rates.withheld import KEYS_MAX, WithheldBooks, records
+from penstock.testing import a_message
 
 
 def test_a_purse_pays_at_its_rate_whatever_the_size_of_messages() -> None:
@@ -66,10 +67,10 @@ def test_word_of_a_link_goes_to_those_who_send_over_it() -> None:
 def test_everything_withheld_is_told_once() -> None:
     books = WithheldBooks()
     for number in range(KEYS_MAX + 100):
-        books.add(f"p{number % 3}", (number, 1), 9, 10, float(number))
+        books.add(f"p{number % 3}", (number, 1), 9, a_message(), float(number))
     assert books.full
-    told = books.take_records(1e4)
-    told += books.take_records(1e4)
+    told = records(books.take(1e4))
+    told += records(books.take(1e4))
     assert sum(one.messages for one in told) == books.messages == KEYS_MAX + 100
     assert (told[0].since, told[0].origin, told[0].destination) == (0.0, 0, 9)
     assert len(books.lately(float(KEYS_MAX + 100))) <= KEYS_MAX

@@ -13,7 +13,7 @@ from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.rate_table import RateTable
-from penstock.rates.sharing import LINE_JOBS, Copy, Sharing
+from penstock.rates.sharing import LINE_JOBS, LINGER, Copy, Sharing
 
 CLIENT = 3
 
@@ -30,7 +30,7 @@ class Bench:
         self.sharing = Sharing(self.table, wait, self._withhold, Random(0))
         self.sent: list[tuple[float, int, tuple[BrokerId, ...]]] = []
 
-    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, size_bytes: int, now: float) -> None:
+    def _withhold(self, client: Link, hop: Hop, destination: BrokerId, message: Message, now: float) -> None:
         assert client == CLIENT
         assert hop in self.way(destination), "a destination is thinned only for a link on its way"
         self.withheld.append((hop, destination))
@@ -144,6 +144,55 @@ def test_what_waits_for_a_client_that_leaves_is_counted() -> None:
     bench = Bench([0], {(0, 1): 1.0})
     for number in range(5):
         bench.publish(number, (1,), 0.0)
-    bench.sharing.client_gone(CLIENT)
+    bench.sharing.client_gone(CLIENT, 0.0)
     assert (len(bench.sent), len(bench.withheld)) == (1, 4)
+    assert bench.sharing.ready_at(CLIENT) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_waits_is_thinned_for_nobody_and_keeps_to_all_rates(seed: int) -> None:
+    random = Random(seed)
+    brokers = random.randint(1, 8)
+    parents = [random.randrange(number) for number in range(1, brokers + 1)]
+    links = [(parents[broker - 1], broker) for broker in range(1, brokers + 1)]
+    limited = {hop: random.uniform(500.0, 5_000.0) for hop in links if random.random() < 0.5}
+    bench = Bench(parents, limited)
+    bench.sharing.agree(CLIENT, "wait")
+    due: Counter[tuple[int, BrokerId]] = Counter()
+    now = 0.0
+    for number in range(200):
+        now += random.expovariate(40.0)
+        wanted = tuple(b for b in range(1, brokers + 1) if random.random() < 0.5)
+        if wanted:
+            due.update((number, broker) for broker in wanted)
+            bench.publish(number, wanted, now)
+    bench.serve(1e4)
+    assert Counter((number, broker) for _, number, some in bench.sent for broker in some) == due, f"seed {seed}"
+    assert bench.withheld == []
+    for hop, rate in limited.items():
+        crossing = [time for time, _, some in bench.sent if any(hop in bench.way(broker) for broker in some)]
+        span = max(crossing, default=0.0)
+        assert 100 * len(crossing) <= rate * span + max(4 * 150, 0.1 * rate) + 150, f"seed {seed}"
+
+
+def test_who_drops_waits_for_nothing() -> None:
+    bench = Bench([0], {(0, 1): 123.0})
+    bench.sharing.agree(CLIENT, "drop")
+    for number in range(10):
+        bench.publish(number, (1,), 0.0)
+        assert bench.sharing.ready_at(CLIENT) is None
+    assert (len(bench.sent), len(bench.withheld)) == (1, 9)
+
+
+def test_what_waits_as_promised_outlives_its_client_for_a_while() -> None:
+    bench = Bench([0], {(0, 1): 100.0})
+    bench.sharing.agree(CLIENT, "wait")
+    for number in range(50):
+        bench.publish(number, (1,), 0.0)
+    bench.sharing.client_gone(CLIENT, 0.0)
+    assert bench.sharing.terms(CLIENT) == "thin", "nobody is held for it any more"
+    bench.serve(1e4)
+    assert len(bench.sent) + len(bench.withheld) == 50
+    assert 5 < len(bench.sent) < 20
+    assert max(time for time, _, _ in bench.sent) <= LINGER
     assert bench.sharing.ready_at(CLIENT) is None

@@ -72,6 +72,30 @@ def test_a_late_copy_of_what_was_used_and_has_left_the_cache_is_not_new_to_chain
     assert ("new", "p") in delivered(sent)
 
 
+def test_what_is_older_than_the_names_a_router_has_forgotten_is_not_new_unless_it_was_asked_for():
+    router, sent = a_router(cache_size=1, left_max=1, age_slack=0.5)
+    router.register(asks("i1", 9), 0.0)
+    for number, name in enumerate("pqrs"):  # p and q leave the cache, and the names that it remembers
+        router.multicast(says(name, 1.0 + number), False, name, 3, 5.0)
+    router.finish("i1", 6.0)
+    router.register(asks("i2", 9, refreshed=True), 6.0)
+    sent.take()
+    for name, uploaded in (("p", 1.3), ("q", 2.3), ("later", 3.0)):
+        router.multicast(says(name, uploaded), True, f"late {name}", 4, 7.0)
+    router.answer(says("asked", 1.0), True, "i2", 7.0)
+    assert delivered(sent) == [("i2", "later"), ("i2", "asked")]
+
+
+def test_no_more_is_answered_than_an_interface_has_room_for():
+    router, sent = a_router()
+    for name in "pqr":
+        router.upload(says(name), 1.0)
+    sent.takes = 2
+    router.interest(asks("i", 3), 4)
+    assert kinds(sent) == ["answer", "answer", "advertise"]
+    assert len(router.cache.pending[0]) == 1
+
+
 def test_a_late_copy_goes_on_with_its_flag():
     router, sent = a_router(cache_size=1, left_max=10)
     router.register(asks("i", 9), 0.0)
@@ -267,7 +291,7 @@ def test_a_push_that_was_pulled_before_has_the_flag_off():
 
 def test_a_push_whose_time_has_passed_is_now_and_one_that_is_evicted_too():
     router, sent = a_router(dissemination="delayed push", cache_size=1)
-    router.interest(asks("a", deadline=5.5), 1)
+    router.interest(asks("a", 2, deadline=5.5), 1)
     sent.take()
     router.upload(says("p", 5.0), 5.0)
     assert sent.take() == [("schedule", "p", 5.0)]
@@ -492,3 +516,12 @@ class Chain:
                 cursor=self.cursor,
             ),
         )
+
+
+def test_a_push_that_makes_room_for_a_publication_may_satisfy_those_it_was_for():
+    router, sent = a_router(cache_size=1, dissemination="delayed push")
+    router.interest(asks("i", 1, deadline=20.0), 4)
+    router.upload(says("p"), 1.0)
+    router.upload(says("q"), 1.0)  # p leaves the cache, and goes to the interest
+    assert [one[0] for one in sent.take() if one[0] in ("schedule", "multicast")] == ["schedule", "multicast"]
+    assert "q" in router.cache

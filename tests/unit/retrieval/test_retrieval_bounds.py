@@ -6,7 +6,7 @@ from penstock.content.message import Identity, make_message
 from penstock.kernel.machine import Send
 from penstock.retrieval.client_lines import AT_ONCE
 from penstock.retrieval.contents import hash_of
-from penstock.retrieval.link_recovery import WINDOW_MAX
+from penstock.retrieval.link_recovery import RESEND_AT_ONCE, WINDOW_MAX
 from penstock.retrieval.packets import (
     RetrievalAnswer,
     RetrievalInterest,
@@ -81,6 +81,30 @@ def test_receipts_that_say_the_same_at_once_are_answered_once() -> None:
     pump.loses = lambda flight: False
     pump.advance(5.0)
     assert sorted(got(pump)) == [1, 2, 3]
+
+
+def test_receipts_ask_for_few_packets_again_at_a_time() -> None:
+    pump = a_network(2)
+    pump.loses = lambda flight: isinstance(flight.packet, RetrievalInterest)
+    for number in range(1, 91):
+        ask(pump, number, max=1, lifetime="1h", where=f"n = {number}")
+    before = service(pump, "b1").status().resent
+    for missing in (range(1, 61), range(61, 91), range(1, 91)):
+        pump.receive("b1", RetrievalReceipt(1, 1, 0, tuple(missing)), sender=pump.link("b1", "b0"))
+    assert service(pump, "b1").status().resent - before <= RESEND_AT_ONCE
+
+
+def test_an_answer_for_which_a_line_has_no_room_stays_in_the_cache() -> None:
+    pump = a_network(2, unreceipted_max=20)
+    write(pump, *range(1, 31))
+    ask(pump, all_items=True, lifetime="10s")
+    pump.advance(1.0)
+    first = got(pump)
+    assert len(first) == 10
+    assert "neighbour behind" not in drops(pump, "b0")
+    pump.advance(10.0)  # the next lifetime
+    assert len(got(pump)) == 20
+    assert len(set(got(pump))) == 20
 
 
 def test_a_client_gets_more_items_than_its_queue_has_places_in_turns() -> None:

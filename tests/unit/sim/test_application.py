@@ -8,6 +8,7 @@ import pytest
 
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Dropped, Published, Record, Subscribed, Unsubscribed
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import RunResult, simulate
@@ -42,6 +43,7 @@ def a_run(
     scenario = Scenario(
         name="reader",
         duration=END,
+        services=NO_RATES,
         broker=(BrokerSpec(name="a"), BrokerSpec(name="b")),
         link=(LinkSpec(between=("a", "b")),),
         client=(

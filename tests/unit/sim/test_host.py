@@ -238,6 +238,15 @@ def test_several_workers_let_messages_overtake_each_other() -> None:
     assert bench.watch.handled_at[-1][0] == pytest.approx(12.5, rel=0.4)
 
 
+def test_a_share_of_the_messages_takes_longer() -> None:
+    bench = Bench(workers=1, slow_share=0.2, slow_mean=0.5)
+    for number in range(1, 1001):
+        bench.arrive_at(0.0, number)
+    bench.engine.run(1000.0)
+    assert bench.watch.handled_at[-1][0] == pytest.approx(100.0, rel=0.3)
+    assert sum(time == 0.0 for time, _, _ in bench.watch.handled_at) < 30, "one of the first few is slow"
+
+
 def test_control_does_not_wait_for_a_worker() -> None:
     bench = Bench(workers=1, service_mean=5.0)
     bench.arrive_at(0.0, 1)

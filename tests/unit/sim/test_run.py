@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock.errors import InvalidScenario
 from penstock.kernel.trace import Counted, Digest, Dropped, NodeStopped, Published, Record
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.scenario.reader import read_scenario
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec, Recipe
@@ -157,6 +158,7 @@ def test_a_reliable_link_that_is_sent_a_burst_larger_than_its_socket_does_not_st
         duration=20.0,
         settled_after=1.0,
         settle=0.5,
+        services=NO_RATES,
         broker=(BrokerSpec(name="a"), BrokerSpec(name="b")),
         link=(LinkSpec(between=("a", "b"), kind="reliable", rate_bits_per_s=500e3),),
         client=(

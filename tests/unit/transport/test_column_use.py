@@ -68,7 +68,7 @@ def test_filters_that_are_too_long_for_a_request_still_get_their_columns() -> No
 
 def test_a_column_that_is_left_out_cannot_be_told_and_others_that_no_message_has_are_missing() -> None:
     messages = [(make_message(Identity("p", 1, 1), {"n": 5, "s": "a"}), 1.0)]
-    data = make_ledger(("p", 1), 1, messages, last=1, sent_at=2.0, used=lambda name: name == "n")
+    data = make_ledger(1, 1, messages, last=1, sent_at=2.0, used=lambda name: name == "n")
     content = decode_ledger(data)
 
     def verdict(where: str) -> int:

@@ -46,6 +46,7 @@ from penstock.transport.wire.header import encode_header, whole_entry
 CONFIG = papers_config(heartbeat_interval=0.2)
 INBOX = SERVICE_SUBSCRIPTIONS  # the first of the transport's own
 COUNTERS = ("refused", "_refused", "_refusals", "_suspect", "_row", "_heartbeats_received", "duplicates", "_quiet")
+MEMOS = ("_served", "_splits")  # of what has been worked out, and would be again
 
 
 def state(thing: object, seen: dict[int, object] | None = None) -> object:
@@ -68,7 +69,7 @@ def state(thing: object, seen: dict[int, object] | None = None) -> object:
     if isinstance(thing, msgspec.Struct):
         names += list(thing.__struct_fields__)
     # The cache of an encoding scheme is shared, and the heap of a set of timers may be in any order.
-    kept = [name for name in names if name not in COUNTERS and name not in ("config", "_config", "_scheme")]
+    kept = [name for name in names if name not in COUNTERS + MEMOS and name not in ("config", "_config", "_scheme")]
     return type(thing).__name__, {name: state(getattr(thing, name), seen) for name in kept}
 
 

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from foreign_bus import Bus
-from penstock.content.envelope import kind_of, wrap
-from penstock.content.message import Identity, Message, make_message
+from penstock.content.envelope import FLAG, kind_of, wrap
+from penstock.content.message import INBOX, Identity, Message, make_message
 from penstock.errors import InvalidHeader
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS
 from penstock.kernel.trace import Counted, InputRefused
@@ -18,6 +18,7 @@ from penstock.transport.ledgers.answer_budget import ALL_DEPTH, ALL_RATE, ONE_DE
 from penstock.transport.ledgers.ledger import make_ledger
 from penstock.transport.ledgers.messages import (
     Again,
+    Fills,
     MessageRequest,
     Reply,
     Resent,
@@ -35,20 +36,24 @@ from penstock.transport.wire.control_messages import ControlIdentities
 OVERDRAWN = 60_000  # bytes by which the last request overdraws a budget
 
 
-def test_few_small_requests_do_not_make_a_publisher_send_its_ring_to_all():
+@pytest.mark.parametrize("liars", [1, 2])
+def test_few_small_requests_do_not_make_a_publisher_send_its_ring_to_all(liars):
     bus = Bus(seed=1, loss=0.0)
-    for name in ("p", "liar"):
+    names = ("liar", "friend")[:liars]
+    for name in ("p", *names):
         bus.add(name, TransportConfig(), publishes=True)
     for n in range(600):
         bus.publish("p", {"n": n}, bytes(10_000), at=1.0 + n * 0.001)
     bus.run(10.0)
-    identities = ControlIdentities("liar", 1)
     before = len(bus.carried)
-    for _ in range(5):
-        bus.hand("p", (SERVICE_SUBSCRIPTIONS,), ask_message(identities, MessageRequest("p", 1, "liar", 1.0, (1, 600))))
+    for name, asks in [(name, step) for step in range(5) for name in names]:
+        numbers = ((1, 600), ()) if not asks else ((), (1, 600))  # the first time, and again
+        asked = ask_message(ControlIdentities(name, 1), "p", MessageRequest(1, 0, *numbers))
+        bus.hand("p", (SERVICE_SUBSCRIPTIONS,), asked)
+    bus.run(11.0)
     kinds = Counter(carried.kind for carried in bus.carried[before:])
-    assert kinds["reply"] <= 5 * 16
-    assert kinds["again"] <= 5 * 4
+    assert 0 < kinds["reply"] <= liars * 5 * 16
+    assert kinds["again"] == (0 if liars == 1 else 4), "a repair for all takes two who ask"
 
 
 @pytest.mark.parametrize("liars", [1, 12])
@@ -63,8 +68,8 @@ def test_a_flood_of_requests_is_bounded_and_who_asks_for_little_is_answered(liar
     bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] % 10 == 1
 
     def ask(name: str) -> None:
-        asked = MessageRequest("p", 1, name, 1.0, (1, 4_096))
-        bus.hand("p", (SERVICE_SUBSCRIPTIONS,), ask_message(ControlIdentities(name, 1), asked))
+        asked = ask_message(ControlIdentities(name, 1), "p", MessageRequest(1, 0, (1, 4_096)))
+        bus.hand("p", (SERVICE_SUBSCRIPTIONS,), asked)
 
     for n in range(300):
         bus.publish("p", {"n": n}, bytes(500), at=1.0 + n * 0.02)
@@ -84,9 +89,9 @@ def test_a_flood_of_requests_is_bounded_and_who_asks_for_little_is_answered(liar
 
 
 def test_a_request_with_names_that_no_attribute_has_is_refused():
-    asked = MessageRequest("p", 1, "liar", 1.0, (1, 1), texts=("x" * 129,))
+    asked = MessageRequest(1, 0, (), fills=Fills((1, 1), texts=("x" * 129,)))
     with pytest.raises(InvalidHeader):
-        decode_message(ask_message(ControlIdentities("liar", 1), asked).body[2:], MessageRequest)
+        decode_message(ask_message(ControlIdentities("liar", 1), "p", asked).body[2:], MessageRequest)
 
 
 def test_ledgers_of_many_lives_do_not_fill_the_memory():
@@ -106,7 +111,7 @@ def test_ledgers_of_many_lives_do_not_fill_the_memory():
 
 def invented_life(bus: Bus, identities: ControlIdentities, life: int) -> None:
     """A ledger of a client that says it has sent 90,000 messages in this life."""
-    ledger = make_ledger(("liar", life), 90_000, [], last=89_999, sent_at=bus.members["a"].local(bus.now))
+    ledger = make_ledger(life, 90_000, [], last=89_999, sent_at=bus.members["a"].local(bus.now))
     bus.hand("a", (SERVICE_SUBSCRIPTIONS,), ledger_message(identities, ledger))
 
 
@@ -240,6 +245,7 @@ def test_a_number_far_ahead_or_behind_moves_nothing_until_eight_agree(behind):
 
 
 def test_nobody_tells_or_repairs_in_anothers_name():
+    """Whose a control message is says the name that brokers vouch for: a liar's are about the liar itself."""
     bus = Bus(seed=1, loss=0.0)
     for name in ("p", "liar"):
         bus.add(name, TransportConfig(), publishes=True)
@@ -247,17 +253,25 @@ def test_nobody_tells_or_repairs_in_anothers_name():
     bus.subscribe("a", 1, "n < 1000", recover=True)
     bus.publish("p", {"n": 1}, at=1.0)
     lies = ControlIdentities("liar", 1)
-    ledger = make_ledger(("p", 1), 2, [(make_message(Identity("p", 1, 2), {"n": 5}), 1.5)], last=2, sent_at=2.0)
-    again = again_message(lies, Again("p", 1, 2, 2, 1.5), make_message(Identity("p", 1, 2), {"n": 5}))
+    ledger = make_ledger(1, 2, [(make_message(Identity("p", 1, 2), {"n": 5}), 1.5)], last=2, sent_at=2.0)
+    again = again_message(lies, Again(1, 2, 2), make_message(Identity("p", 1, 2), {"n": 5}))
     bus.at(2.0, lambda: bus.hand("a", (1 << 40,), ledger_message(lies, ledger)))
     bus.at(2.1, lambda: bus.hand("a", (1,), again))
     bus.run(5.0)
-    reply = Reply("p", 1, 1.0, (), (), (Resent(2, 2, 1.5, {"n": 5}, 0),))
+    reply = Reply(1, 0, (), (), (Resent(2, 2, {"n": 5}, 0),))
     bus.hand("a", (SERVICE_SUBSCRIPTIONS,), reply_message(lies, "a", reply, []))
-    asked = ask_message(lies, MessageRequest("p", 1, "a", 1.0, (1, 1)))
-    before = len(bus.carried)
-    bus.hand("p", (SERVICE_SUBSCRIPTIONS,), asked)
-    assert [message.attributes["n"] for message in bus.got("a", 1)] == [1]
-    assert (bus.report("a", 1).refused, bus.report("a", 1).lost) == (3, 0)
-    assert len(bus.carried) == before, "nobody asks in another's name either"
+    came = bus.got("a", 1)
+    assert {message.identity.publisher: message.attributes["n"] for message in came} == {"p": 1, "liar": 5}
+    session = bus.members["a"].transport.scheme.session("p", 1)
+    assert (session.window.top, session.missed) == (1, {}), "of another's messages they say nothing"
+
+
+@pytest.mark.parametrize("kind", ["ask", "reply", "again", "ledger"])
+def test_a_control_message_under_an_ordinary_name_is_refused(kind):
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.subscribe("p", 1, "n < 1000", recover=True)
+    bare = make_message(Identity("liar", 1, 1), {FLAG: kind, INBOX: "p"}, b"\0\0", reserved=True)
+    bus.hand("p", (SERVICE_SUBSCRIPTIONS,), bare)
     assert len(bus.records_of("p", InputRefused)) == 1
+    assert not bus.members["p"].transport.scheme.sessions()

@@ -144,7 +144,7 @@ def test_a_ledger_with_texts_can_tell():
         (make_message(Identity("p", 1, count), {"t": text, "n": count}), 10.0 + count)
         for count, text in enumerate(["ab", "b"], 1)
     ]
-    content = decode_ledger(make_ledger(("p", 1), 1, messages, texts={"t"}, last=2, sent_at=13.0))
+    content = decode_ledger(make_ledger(1, 1, messages, texts={"t"}, last=2, sent_at=13.0))
     form = SketchPredicate(parse_predicate("t LIKE 'a%'").filters).form(content.columns, LEDGER_BITS, complete=True)
     assert form.verdicts(content, [0, 1]) == [(0, YES)]
     assert content.departures[0] == 11.0
@@ -157,7 +157,7 @@ def test_a_ledger_of_many_long_texts_can_be_read():
         for number in range(512)
     ]
     messages = [(make_message(Identity("p", 1, at + 1), content), 1.0) for at, content in enumerate(contents)]
-    ledger = make_ledger(("p", 1), 1, messages, texts=set(contents[0]), last=512, sent_at=2.0)
+    ledger = make_ledger(1, 1, messages, texts=set(contents[0]), last=512, sent_at=2.0)
     content = decode_ledger(ledger)
     assert content[0][7] == contents[7]["c00"]
     assert isinstance(content[31][7], int), "for this one there was no room"
@@ -168,9 +168,9 @@ def test_a_ledger_of_too_many_columns_is_refused(columns):
     packed = msgspec.msgpack.encode((1, (0, 0, b""), [((5,), (0, 0, b""))] * columns))
     names = [f"n{column}" for column in range(columns)]
     with pytest.raises(InvalidHeader, match="length"):
-        decode_ledger(msgspec.msgpack.encode(("p", 1, 1, 1, 1.0, 1.0, 0, names, True, packed)))
+        decode_ledger(msgspec.msgpack.encode((1, 1, 1, 1.0, 0, 0, names, True, packed)))
     with pytest.raises(InvalidHeader, match="length"):
-        decode_ledger(msgspec.msgpack.encode(("p", 1, 1, 1, 1.0, 1.0, 0, names[:1], True, packed)))
+        decode_ledger(msgspec.msgpack.encode((1, 1, 1, 1.0, 0, 0, names[:1], True, packed)))
 
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), min_size=1, max_size=50))

@@ -4,19 +4,28 @@ An experiment is data plus three functions. `plans` names the runs it needs at a
 that share a set-up share them; one that draws everything from its seed names none. Where each seed has networks of its
 own, `drawn` names the runs of a seed, and `plans` those of the first. `tasks` names simulations that return numbers and
 leave no trace; seeds after the first may leave points of a sweep out. `measure` turns the runs of one seed into named
-numbers; the verdict is on their mean over all seeds that have them. `draw` makes the figures from the first seed's.
+numbers; the verdict is on their mean over all seeds that have them, or on the worst of them where a mean says nothing
+(a p-value, a distance of distributions). `draw` makes the figures from the first seed's.
 
-A criterion says what the document implies (`paper`) or what we aim for beyond it (`goal`). It is gated at the scales
-it names; elsewhere it is reported and decides nothing. Bounds come from the experiments page and are not loosened; a
-live run, which is short and shares its machine, may have wider ones of its own.
+A criterion says what the document implies (`paper`) or what we aim for beyond it (`goal`). An `illustration` follows
+from the set-up, or the set-up was fitted to it: it is shown beside the paper's number and not counted. A criterion is
+gated at the scales it names; elsewhere it is reported and decides nothing. Bounds come from the experiments page and
+are not loosened; a live run, which is short and shares its machine, may have wider ones of its own.
+
+Any experiment can be run once more with the product's own settings in the place of the paper's
+(`lab/setups/product.py`); `product` says why, where that has no meaning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import inf, isfinite, nan
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.scenario.runs import code_hash, environment
 from penstock.scenario.spec import Scenario
 
 if TYPE_CHECKING:
@@ -35,7 +44,8 @@ class Criterion:
     paper: str  # what the document reports, in its own units
     low: float | None = None
     high: float | None = None
-    kind: Literal["paper", "goal"] = "paper"
+    kind: Literal["paper", "goal", "illustration"] = "paper"
+    judged: Literal["mean", "every seed"] = "mean"
     scales: tuple[Scale, ...] = SCALES
     live: tuple[float | None, float | None] | None = None  # wider bounds for real sockets, gated there
     note: str = ""
@@ -46,6 +56,19 @@ class Criterion:
             return self
         note = f"{self.note}; " if self.note else ""
         return replace(self, low=self.live[0], high=self.live[1], scales=SCALES, note=f"{note}wider on real sockets")
+
+    def judge(self, values: Sequence[float]) -> float:
+        """The number that is judged, of one for each seed: their mean, or the one that is furthest out of the bound."""
+        if self.judged == "mean" or not values:
+            return fmean(values) if values else nan
+        return max(values, key=self._excess)
+
+    def _excess(self, value: float) -> float:
+        """How far a value is above its bound, or below it; what could not be measured is furthest out."""
+        if value != value:
+            return inf
+        below = self.low - value if self.low is not None else -inf
+        return max(below, value - self.high if self.high is not None else -inf)
 
     def holds(self, value: float) -> bool:
         """Whether the value is within the bound; a value that could not be measured is not."""
@@ -102,6 +125,11 @@ class Experiment:
     live: Callable[[], Mapping[str, Plan]] | None = None  # the same on real sockets, at a small scale
     tasks: Callable[[Scale, int], Mapping[str, CountedTask]] | None = None  # simulations that count, of a seed
     drawn: Callable[[Scale, int], Mapping[str, Plan]] | None = None  # the runs of a seed, if they are drawn from it
+    product: str = ""  # why it says nothing of the product's settings; empty: it does, if there is a transport in it
+
+    def plans_of(self, scale: Scale, seed: int) -> Mapping[str, Plan]:
+        """The runs of this seed."""
+        return self.plans(scale) if self.drawn is None else self.drawn(scale, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +140,7 @@ class Finding:
     value: float
     passed: bool
     gated: bool
+    values: tuple[float, ...] = ()  # one for each seed that has it
 
     def as_json(self) -> dict[str, Any]:
         """As in the architecture's page on the lab."""
@@ -119,7 +148,8 @@ class Finding:
             "name": self.criterion.name,
             "kind": self.criterion.kind,
             "paper": self.criterion.paper,
-            "value": self.value if self.value == self.value else None,
+            "value": _number(self.value),
+            "values": [_number(value) for value in self.values],
             "bound": [self.criterion.low, self.criterion.high],
             "pass": self.passed,
             "note": self.criterion.note,
@@ -138,6 +168,9 @@ class Result:
     findings: tuple[Finding, ...]
     figures: tuple[Figure, ...]
     command: str
+    product: bool = False  # with the product's own settings in the place of the paper's
+    no_product: str = ""  # why there can be no such run
+    took: Mapping[str, float] = field(default_factory=dict)  # seconds that the runs of a scenario took, by its name
 
     def holds(self) -> bool:
         """Whether every gated criterion of kind paper holds."""
@@ -149,7 +182,18 @@ class Result:
             "experiment": self.experiment.name,
             "scale": self.scale,
             "seeds": list(self.seeds),
+            "settings": "product" if self.product else "paper",
+            "no_product": self.no_product,
+            "date": datetime.now(UTC).date().isoformat(),
+            "code": code_hash(),
+            "environment": environment(),
+            "took": {name: round(seconds, 1) for name, seconds in sorted(self.took.items())},
             "run": list(self.runs),
             "criteria": [f.as_json() for f in self.findings if f.gated],
             "not_gated": [f.as_json() for f in self.findings if not f.gated],
         }
+
+
+def _number(value: float) -> float | None:
+    """As JSON has it: what could not be measured is nothing, and so is what has no end."""
+    return value if isfinite(value) else None

@@ -10,15 +10,16 @@ from penstock.lab.engine.experiment import Experiment
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment there is, in the order of the papers. Imported here because they need numpy and the pipeline."""
-    return {experiment.name: experiment for family in _families().values() for experiment in family}
+    return {experiment.name: experiment for family in experiments_by_family().values() for experiment in family}
 
 
 def families() -> dict[str, list[str]]:
     """The names of the experiments of each family of figures."""
-    return {family: [experiment.name for experiment in those] for family, those in _families().items()}
+    return {family: [experiment.name for experiment in those] for family, those in experiments_by_family().items()}
 
 
-def _families() -> dict[str, Sequence[Experiment]]:
+def experiments_by_family() -> dict[str, Sequence[Experiment]]:
+    """The experiments of each family of figures."""
     from penstock.lab.papers import (
         any_content,
         compared,

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from math import nan
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotPossibleHere
@@ -20,7 +18,8 @@ from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
 from penstock.lab.engine.simulated_runs import simulate_run
 from penstock.lab.engine.tasks import CountedTask, task_numbers
-from penstock.scenario.runs import RunOutcome, open_or_make, run_folder
+from penstock.lab.setups.product import has_transport, with_product_defaults
+from penstock.scenario.runs import RunOutcome, open_or_make, open_run, run_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 Key = tuple[str, Path, int]  # simulator, where the run belongs, seed
+NO_TRANSPORT = "only settings of the transport are replaced, and there is none in it"
+CODE_OF = {"store and forward": "lab/baselines"}  # the package that makes such runs, beside what decides in every run
 
 
 def run_experiments(
@@ -41,9 +42,15 @@ def run_experiments(
     processes: int,
     progress: Progress,
     live: bool = False,
+    product: bool = False,
+    done: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time."""
-    plans = {one.name: {seed: _plans(one, scale, seed, live) for seed in seeds} for one in chosen}
+    """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time.
+
+    With `product` they have the product's own settings in the place of the paper's. `done` is called with each result
+    as soon as it is there, so that a lab that is interrupted has kept what it had.
+    """
+    plans = {one.name: {seed: planned(one, scale, seed, live, product) for seed in seeds} for one in chosen}
     processes = 1 if live else processes
     runs = [(plan, seed) for by_seed in plans.values() for seed, those in by_seed.items() for plan in those.values()]
     folders = _make_runs(runs, runs_root, processes, progress)
@@ -54,8 +61,7 @@ def run_experiments(
         spark=spark if scale == "paper" else None,
         progress=progress,
     )
-    session = spark()
-    views = _Views(session, folders)
+    views = _Views(spark, folders)
     results = []
     for number, experiment in enumerate(chosen):
         progress(f"measuring {experiment.name}", number / len(chosen))
@@ -65,18 +71,38 @@ def run_experiments(
             for seed in seeds
         }
         found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
-        results.append(replace(found, command=f"{found.command} --live") if live else found)
+        option = " --live" if live else " --product" if product else ""
+        why = no_product(experiment, scale)
+        results.append(replace(found, command=f"{found.command}{option}", product=product, no_product=why))
+        done(results[-1])
     views.close()
     progress("done", 1.0)
     return results
 
 
-def _plans(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, Plan]:
+def planned(
+    experiment: Experiment, scale: Scale, seed: int, live: bool = False, product: bool = False
+) -> Mapping[str, Plan]:
+    """The runs that it needs of this seed; raises NotPossibleHere."""
+    if product:
+        why = no_product(experiment, scale)
+        if why:
+            raise NotPossibleHere(f"{experiment.name} says nothing of the product's settings: {why}", "leave it out")
+        plans = experiment.plans_of(scale, seed).items()
+        return {name: replace(plan, scenario=with_product_defaults(plan.scenario)) for name, plan in plans}
     if not live:
-        return experiment.plans(scale) if experiment.drawn is None else experiment.drawn(scale, seed)
+        return experiment.plans_of(scale, seed)
     if experiment.live is None:
         raise NotPossibleHere(f"{experiment.name} has no live version yet", "run it in the simulator, without --live")
     return experiment.live()
+
+
+def no_product(experiment: Experiment, scale: Scale) -> str:
+    """Why it cannot be run with the product's settings; empty if it can."""
+    if experiment.product:
+        return experiment.product
+    plans = experiment.plans_of(scale, 1).values()
+    return "" if any(has_transport(plan.scenario) for plan in plans) else NO_TRANSPORT
 
 
 def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
@@ -84,21 +110,20 @@ def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mappi
 
 
 class _Views:
-    """The runs of all experiments, each opened once."""
+    """The runs of all experiments, each opened once. Spark is asked for with the first of them."""
 
-    def __init__(self, session: SparkSession, folders: Mapping[Key, Path]) -> None:
-        from penstock.lab.engine.view import View
-
-        self._make = View
-        self._session = session
+    def __init__(self, spark: Callable[[], SparkSession], folders: Mapping[Key, Path]) -> None:
+        self._spark = spark
         self._folders = folders
         self._open: dict[Key, View] = {}
 
     def of(self, plan: Plan, seed: int) -> View:
         """The view of one run."""
+        from penstock.lab.engine.view import View
+
         key = _key(plan, seed)
         if key not in self._open:
-            self._open[key] = self._make(self._session, self._folders[key], plan.scenario)
+            self._open[key] = View(self._spark(), self._folders[key], plan.scenario)
         return self._open[key]
 
     def close(self) -> None:
@@ -118,6 +143,7 @@ def _judge(
     measured: dict[str, list[float]] = {}
     figures: tuple[Figure, ...] = ()
     names: list[str] = []
+    took: dict[str, float] = {}  # of runs of one name, the longest
     for seed in seeds:
         these = Views(
             {name: views.of(plan, seed) for name, plan in plans[seed].items()},
@@ -128,13 +154,10 @@ def _judge(
         for name, value in experiment.measure(these).items():
             measured.setdefault(name, []).append(value)
         figures = figures or tuple(experiment.draw(these))
-        names += ["/".join(view.folder.parts[-2:]) for view in these.values()]
-    findings = []
-    for criterion in criteria:
-        value = fmean(measured.get(criterion.name, [nan]))
-        findings.append(
-            Finding(criterion=criterion, value=value, passed=criterion.holds(value), gated=scale in criterion.scales)
-        )
+        for view in these.values():
+            names.append("/".join(view.folder.parts[-2:]))
+            took[view.scenario.name] = max(took.get(view.scenario.name, 0.0), _seconds(view.folder))
+    findings = [_found(criterion, measured.get(criterion.name, []), scale) for criterion in criteria]
     seed_option = f" --seeds {len(seeds)}"
     return Result(
         experiment=experiment,
@@ -145,7 +168,25 @@ def _judge(
         findings=tuple(findings),
         figures=figures,
         command=f"penstock lab run {experiment.name} --scale {scale}{seed_option}",
+        took=took,
     )
+
+
+def _found(criterion: Criterion, values: Sequence[float], scale: Scale) -> Finding:
+    value = criterion.judge(values)
+    return Finding(
+        criterion=criterion,
+        value=value,
+        passed=criterion.holds(value),
+        gated=scale in criterion.scales,
+        values=tuple(values),
+    )
+
+
+def _seconds(folder: Path) -> float:
+    """How long the run in this folder took; 0 if it does not say."""
+    outcome = open_run(folder).info.outcome
+    return float(outcome.summary.get("wall_seconds", 0.0)) if outcome is not None else 0.0
 
 
 def _key(plan: Plan, seed: int) -> Key:
@@ -189,7 +230,7 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
         end = plan.scenario.duration + plan.scenario.drain
         return RunOutcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
 
-    return open_or_make(plan.scenario, seed, runs_root, store_and_forward).folder
+    return open_or_make(plan.scenario, seed, runs_root, store_and_forward, also=CODE_OF[plan.simulator]).folder
 
 
 class _Both(Digest):

@@ -9,15 +9,14 @@ where it was. Few and small ones, as at smoke scale, are done here and now: a Sp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-import penstock
-from penstock.scenario.runs import code_hash
+from penstock.scenario.runs import code_hash, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,16 +84,7 @@ def make_numbers(runs_root: Path, task: CountedTask) -> None:
 
 
 def numbers_file(runs_root: Path, text: str) -> Path:
-    """Where the numbers of a task belong."""
+    """Where the numbers of a task belong, by this code (the lab's own simulators too) in this environment."""
     digest = blake2b(text.encode(), digest_size=10, person=b"penstock-tasks")
-    digest.update(_code().encode())
+    digest.update(f"{code_hash('lab/fast')}\n{environment()}".encode())
     return runs_root / FOLDER / f"{digest.hexdigest()}.json"
-
-
-@cache
-def _code() -> str:
-    """Of the protocols, and of the simulators in the lab."""
-    digest = blake2b(code_hash().encode(), digest_size=8)
-    for path in sorted((Path(penstock.__file__).parent / "lab" / "fast").glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

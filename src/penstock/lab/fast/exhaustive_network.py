@@ -2,8 +2,8 @@
 
 The baseline of 004 section 4. Interests are flooded to every router and publications multicast when they are uploaded.
 What a receiver got is what came to its router on its topic during its lifetime; it is satisfied if that is as much as
-it wanted. Interests of one router on one topic travel the same ways, so they travel together (exhaustive.py); messages
-are counted as if each had travelled alone.
+it wanted. All interests of a router travel the same ways (HomeTree), a hop in each tick; one that lives no longer than
+another of its router and topic changes nothing on them. Messages are counted as if each had travelled alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from penstock.lab.fast.floods import HomeTree
 from penstock.lab.fast.news_workload import NewsRequest, NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
-from penstock.retrieval.exhaustive import Crowd, ExhaustiveRouter
+from penstock.retrieval.exhaustive import ExhaustiveRouter
 from penstock.retrieval.interest import EVERYTHING, LOCAL
 
 
@@ -23,10 +23,6 @@ class CrowdOutlet:
     def __init__(self, network: ExhaustiveNetwork, router: int) -> None:
         self._network = network
         self._router = router
-
-    def advertise(self, crowd: Crowd, deadline: float, came_from: int) -> None:
-        network, router = self._network, self._router
-        network.asking += [(to, crowd, deadline, router) for to in network.neighbours[router] if to != came_from]
 
     def multicast(self, interfaces: Sequence[int], shelf: Hashable, nonce: Hashable) -> None:
         network, router = self._network, self._router
@@ -45,7 +41,6 @@ class ExhaustiveNetwork:
         self.setting = setting
         self.workload = NewsWorkload(setting, seed)
         self.neighbours = self.workload.neighbours
-        self.asking: list[tuple[int, Crowd, float, int]] = []
         self.sent: list[tuple[int, Hashable, Hashable, int]] = []
         self.arrived: dict[tuple[int, Hashable], int] = {}
         self.publication_messages = 0
@@ -53,7 +48,9 @@ class ExhaustiveNetwork:
         self.lifetimes = self.satisfied = self.interests = 0
         self.new = self.new_satisfied = self.deliveries = 0
         self._routers = [ExhaustiveRouter(CrowdOutlet(self, router)) for router in range(setting.routers)]
-        self._flood = [HomeTree(self.neighbours, home).messages for home in range(setting.routers)]
+        self._trees = [HomeTree(self.neighbours, home) for home in range(setting.routers)]
+        self._until: dict[tuple[int, int], int] = {}  # somebody at a router waits for a topic
+        self._asking: dict[int, list[tuple[int, int, int, float]]] = {}  # home, hop, topic, deadline, by tick
         self._lifetimes: dict[int, list[tuple[NewsRequest, int]]] = {}
         self._published = 0
 
@@ -64,7 +61,6 @@ class ExhaustiveNetwork:
         return {
             "satisfaction": 100.0 * self.satisfied / (self.lifetimes or 1),
             "satisfaction of new interests": 100.0 * self.new_satisfied / (self.new or 1),
-            "interests in a table": sum(map(len, self._routers)) / len(self._routers),
             "publication messages": self.publication_messages,
             "control messages": self.interest_messages,
             "interests": self.interests,
@@ -74,9 +70,10 @@ class ExhaustiveNetwork:
 
     def _step(self, tick: int) -> None:
         now = tick / TICKS
-        asking, self.asking = self.asking, []
-        for to, crowd, deadline, came_from in asking:
-            self._routers[to].interest(crowd, deadline, came_from)
+        for home, hop, topic, deadline in self._asking.pop(tick, ()):
+            tree = self._trees[home]
+            for router in tree.rings[hop]:
+                self._routers[router].interest(topic, deadline, tree.way[router])
         sent, self.sent = self.sent, []
         for to, shelf, nonce, came_from in sent:
             self._routers[to].publication(shelf, nonce, came_from, now)
@@ -94,11 +91,17 @@ class ExhaustiveNetwork:
 
     def _ask(self, request: NewsRequest, tick: int) -> None:
         self.interests += 1
-        self.interest_messages += self._flood[request.router]
+        home, topic = request.router, request.topic
+        tree = self._trees[home]
+        self.interest_messages += tree.messages
         ends = tick + max(request.lifetime, 1) * TICKS
-        had = self.arrived.get((request.router, request.topic), 0)
-        self._lifetimes.setdefault(ends, []).append((request, had))
-        self._routers[request.router].interest((request.router, request.topic), ends / TICKS, LOCAL)
+        self._lifetimes.setdefault(ends, []).append((request, self.arrived.get((home, topic), 0)))
+        if ends <= self._until.get((home, topic), 0):
+            return
+        self._until[home, topic] = ends
+        self._routers[home].interest(topic, ends / TICKS, LOCAL)
+        for hop in range(1, len(tree.rings)):
+            self._asking.setdefault(tick + hop, []).append((home, hop, topic, ends / TICKS))
 
     def _expired(self, request: NewsRequest, had: int) -> None:
         got = self.arrived.get((request.router, request.topic), 0) - had

@@ -16,12 +16,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 
-from penstock.lab.fast.floods import FAR, NEVER, Flood, FloodIndex, HomeTree, SharedTable, Ways, distances_within
+from penstock.lab.fast.floods import FAR, NEVER, Flood, FloodIndex, HomeTree, SharedTable, Ways
 from penstock.lab.fast.news_outcome import NewsTally
 from penstock.lab.fast.news_workload import NewsRequest, NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.retrieval.forwarding import FifoQueue, ForwardingQueue, ScoreQueue, score
-from penstock.retrieval.interest import LOCAL, InterestId, LooseInterest, PublicationId, PublishedItem, oldest_upload
+from penstock.retrieval.interest import (
+    EVERYTHING,
+    LOCAL,
+    InterestId,
+    LooseInterest,
+    PublicationId,
+    PublishedItem,
+    oldest_upload,
+)
 from penstock.retrieval.life_cycle import Table
 from penstock.retrieval.mediation import MediationRouter
 
@@ -50,6 +58,9 @@ class FastOutlet:
 
     def proceed_at(self, interest: InterestId, at: float) -> None:
         self._network.proceed_at(round(at * TICKS), self._router, interest)
+
+    def room(self, interface: int) -> int:
+        return EVERYTHING
 
     def answer(self, interface: int, interest: InterestId, publication: PublishedItem, pending: bool) -> None:
         network = self._network
@@ -213,9 +224,7 @@ class FastNetwork:
         """A home advertises an interest."""
         tree = self._trees[home]
         refreshed = interest.refreshed
-        ways = self._index.shared(
-            interest.shelf, (home, refreshed), lambda: Ways(tree.way, tree.hops, tree.hops, refreshed)
-        )
+        ways = self._index.shared(interest.shelf, (home, refreshed), lambda: Ways(tree.way, tree.hops, refreshed))
         flood = Flood(interest, home, self._index.tick, ways)
         box = self.routers[home].boxes.get(interest.id)
         if box is not None:
@@ -264,18 +273,12 @@ class FastNetwork:
 
     def _visit(self, flood: Flood, router: int) -> bool:
         """The router's rules decide; False if it sends the interest no further."""
-        way, copies = flood.ways.way, flood.copies
-        copy = flood.interest
-        if copies:
-            before = way[router]
-            while before != LOCAL and before not in copies:
-                before = way[before]
-            copy = copies.get(before, copy)
+        copy = flood.copy_at(router) if flood.copies else flood.interest
         sent = self._ask_router(flood, router, copy)
         if sent is None:
             return False
         if sent is not copy:
-            copies[router] = sent
+            flood.copies[router] = sent
         return True
 
     def _ask_router(self, flood: Flood, router: int, copy: LooseInterest) -> LooseInterest | None:
@@ -307,20 +310,14 @@ class FastNetwork:
         for ring in tree.rings[hop + 1 :]:
             for router in ring:
                 way[router], hops[router] = LOCAL, FAR
-        copies, interest = flood.copies, flood.interest
         for router in tree.rings[hop]:
-            if router in stopped:
-                continue
-            before = router
-            while before != LOCAL and before not in copies:
-                before = way[before]
-            flood.front.append((router, copies.get(before, interest)))
+            if router not in stopped:
+                flood.front.append((router, flood.copies.get(router) or flood.copy_at(router)))
         sent = sum(len(self.neighbours[router]) - 1 for ring in tree.rings[1 : hop + 1] for router in ring)
         sent -= sum(len(self.neighbours[router]) - 1 for router in stopped)
         self.tally.interest_messages += len(self.neighbours[flood.home]) + sent
         flood.walks = True
-        flood.copies = {}
-        self._index.move(flood, (flood.interest.id,), lambda: Ways(way, hops, hops, flood.interest.refreshed))
+        self._index.move(flood, (flood.interest.id,), lambda: Ways(way, hops, flood.interest.refreshed))
 
     def _walk(self, flood: Flood, hop: int) -> None:
         """One hop on its own ways."""
@@ -335,6 +332,8 @@ class FastNetwork:
                 if able >> other & 1:
                     sent = self._ask_router(flood, other, copy)
                 if sent is not None:
+                    if sent is not copy:
+                        flood.copies[other] = sent
                     front.append((other, sent))
                     self.tally.interest_messages += len(self.neighbours[other]) - 1
         flood.front = front
@@ -346,15 +345,10 @@ class FastNetwork:
             self._count_end(flood)
         if not flood.walks:
             self.tally.interest_messages += self._trees[flood.home].messages
-            flood.copies = {}
         elif flood.interest.id in self._index.floods:
             way, hops = flood.ways.way, flood.ways.hops
             refreshed = flood.interest.refreshed
-            self._index.move(
-                flood,
-                (refreshed, *way, *hops),
-                lambda: Ways(way, hops, distances_within(self.neighbours, flood.home, hops), refreshed),
-            )
+            self._index.move(flood, (refreshed, *way), lambda: Ways(way, hops, refreshed))
 
     def end(self, interest: InterestId) -> None:
         """Its home tells everybody that it is satisfied."""

@@ -7,7 +7,7 @@ has something on the interest's shelf, that router is visited and its rules deci
 further, the flood walks on by itself, hop by hop, and has ways of its own.
 
 The table of pending interests of a router is a view on this (`SharedTable`): a flood is in it from the tick that it
-arrived to the tick that the overload notification did, which travels as many hops.
+arrived to the tick that the overload notification did, which counts on the way of the interest: as many hops.
 """
 
 from __future__ import annotations
@@ -21,29 +21,28 @@ FAR = 1 << 40  # hops to a router that is not reached
 
 
 class Ways:
-    """From which neighbour each router got an interest, and how many hops it and its end take."""
+    """From which neighbour each router got an interest, and how many hops it took, as will its end."""
 
-    __slots__ = ("back", "floods", "hops", "refreshed", "way")
+    __slots__ = ("floods", "hops", "refreshed", "way")
 
-    def __init__(self, way: list[int], hops: list[int], back: list[int], refreshed: bool) -> None:
+    def __init__(self, way: list[int], hops: list[int], refreshed: bool) -> None:
         self.refreshed = refreshed  # all floods on it are, or none
         self.way = way
         self.hops = hops
-        self.back = back  # an overload notification goes through routers that sent the interest no further
         self.floods: dict[InterestId, Flood] = {}
 
     def present(self, router: int, tick: int) -> Iterator[LooseInterest]:
         """The interests that have arrived at a router, and not ended."""
-        began, ended = tick - self.hops[router], tick - self.back[router]
+        sent = tick - self.hops[router]  # when what arrives now left the home
         for flood in self.floods.values():
-            if flood.start <= began and flood.over > ended:
+            if flood.start <= sent < flood.over:
                 yield flood.interest
 
 
 class Flood:
     """One advertised interest."""
 
-    __slots__ = ("answered", "copies", "front", "home", "interest", "over", "settled", "start", "walks", "ways")
+    __slots__ = ("answered", "copies", "front", "gave", "home", "interest", "over", "settled", "start", "walks", "ways")
 
     def __init__(self, interest: LooseInterest, home: int, start: int, ways: Ways) -> None:
         self.interest = interest
@@ -53,9 +52,18 @@ class Flood:
         self.ways = ways
         self.copies: dict[int, LooseInterest] = {}  # what routers that answered sent on
         self.answered: dict[object, list[int]] = {}  # the routers that answered with each publication
+        self.gave: dict[int, int] = {}  # how many publications a router sent towards it (delayed pushes)
         self.settled = False  # it has reached all that it will
         self.walks = False  # it has ways of its own
         self.front: list[tuple[int, LooseInterest]] = []
+
+    def copy_at(self, router: int) -> LooseInterest:
+        """As it came to a router."""
+        way, copies = self.ways.way, self.copies
+        before = way[router]
+        while before != LOCAL and before not in copies:
+            before = way[before]
+        return copies.get(before, self.interest)
 
 
 class HomeTree:
@@ -78,22 +86,6 @@ class HomeTree:
         self.way, self.hops = way, hops
         self.masks = [sum(1 << router for router in ring) for ring in self.rings]
         self.messages = 1 + sum(len(neighbours[router]) - 1 for router in range(len(neighbours)))
-
-
-def distances_within(neighbours: list[list[int]], home: int, hops: list[int]) -> list[int]:
-    """Hops from the home to each router through those that were reached."""
-    found = [FAR] * len(neighbours)
-    found[home] = 0
-    ring = [home]
-    while ring:
-        following = []
-        for router in ring:
-            for other in neighbours[router]:
-                if found[other] == FAR and hops[other] != FAR:
-                    found[other] = found[router] + 1
-                    following.append(other)
-        ring = following
-    return found
 
 
 class FloodIndex:
@@ -177,8 +169,9 @@ class SharedTable:
         flood = self._index.floods.get(interest)
         if flood is None:
             return None
-        ways, router, tick = flood.ways, self._router, self._index.tick
-        if tick < flood.start + ways.hops[router] or tick >= flood.over + ways.back[router] or router == flood.home:
+        ways, router = flood.ways, self._router
+        sent = self._index.tick - ways.hops[router]
+        if not flood.start <= sent < flood.over or router == flood.home:
             return None
         return flood.interest, ways.way[router]
 
@@ -212,6 +205,17 @@ class SharedTable:
         if full:
             found.append((SATISFIED, full.values()))
         return found
+
+    def gave(self, interest: InterestId, count: int) -> None:
+        """So many publications were sent towards it."""
+        flood = self._index.floods.get(interest)
+        if flood is not None:
+            flood.gave[self._router] = flood.gave.get(self._router, 0) + count
+
+    def owed(self, interest: LooseInterest) -> int:
+        """How many it still misses, as far as this router has seen."""
+        flood = self._index.floods[interest.id]
+        return flood.copy_at(self._router).max - flood.gave.get(self._router, 0)
 
     def matching(
         self, publication: PublishedItem, *, pending: bool

@@ -1,8 +1,8 @@
 """Who publishes and who asks, when and where (004 section 4.2).
 
 In every time unit the publications of that unit are uploaded and then, INTERESTS_AT later, new interests come; or both
-come evenly over the unit. A publication or an interest belongs to an event, drawn from those that are left of the
-event's volume, and comes from one of the routers of the event: all of them (random locality), or the ceil(p N) nearest
+come evenly over the unit. A publication or an interest belongs to an event, any of those that have not yet had all
+their volume, and comes from one of the routers of the event: all of them (random locality), or the ceil(p N) nearest
 around a root (realistic). An interest whose lifetime ends is refreshed, or followed by a new one on the same event.
 """
 
@@ -44,8 +44,9 @@ class NewsWorkload:
         self.neighbours = power_law_network(setting.routers, setting.degree, layout)
         self.places = self._places(layout)
         volumes = generator(seed, "news", "volumes")
-        self._asked = _shuffled(setting.shares(), setting.interests, volumes)
-        self._said = _shuffled(setting.shares(), setting.publications, volumes)
+        shares, evenly = setting.shares(), setting.drawn == "evenly"
+        self._asked = _in_order(_volumes(shares, setting.interests), evenly, volumes)
+        self._said = _in_order(_volumes(shares, setting.publications), evenly, volumes)
         self._publications = generator(seed, "news", "publications")
         extra = round(setting.publications * setting.background / (1.0 - setting.background))
         self._extra = extra
@@ -121,14 +122,29 @@ class NewsWorkload:
         return self.request(request.event)
 
 
-def _shuffled(shares: list[float], total: int, random: Random) -> list[int]:
-    """Each event as often as its volume says, in any order."""
+def _volumes(shares: list[float], total: int) -> list[int]:
+    """How often each event comes."""
     counts = [int(share * total) for share in shares]
     rest = sorted(range(len(shares)), key=lambda event: counts[event] - shares[event] * total)
     for event in rest[: total - sum(counts)]:
         counts[event] += 1
-    found = [event for event, count in enumerate(counts) for _ in range(count)]
-    random.shuffle(found)
+    return counts
+
+
+def _in_order(counts: list[int], evenly: bool, random: Random) -> list[int]:
+    """Each event as often as its volume says: by equal chances until that is reached, or in any order."""
+    if not evenly:
+        found = [event for event, count in enumerate(counts) for _ in range(count)]
+        random.shuffle(found)
+        return found
+    found, counts = [], counts.copy()
+    left = [event for event, count in enumerate(counts) if count]
+    while left:
+        event = random.choice(left)
+        found.append(event)
+        counts[event] -= 1
+        if not counts[event]:
+            left.remove(event)
     return found
 
 

@@ -1,9 +1,15 @@
 """SETUP-ECBN (004 section 4.2, Table 4): what a run of the news network is made from.
 
+Which event the next publication or interest belongs to is drawn from those that are left, each by the same chance; one
+that has its whole volume is left no more (4.2). So all events are equally busy at first, small ones end early, and at
+last only the largest goes on. The number of interests counts each lifetime, for each has an identifier of its own
+(3.3.3) and interests arrive at a constant rate (4.2): refreshed ones are some of the 1,000 of a unit, and new ones the
+rest. The paper's "1,000 new interests" can be read otherwise; `ecbn-readings` shows what follows from that.
+
 What the paper leaves open: an event has 12 equal sub-topics, and an interest asks for one of them; the two largest
 events have 30 % and 10 % and the others share the rest by 1/i (plain Zipf would give 22 % and 11 %, erratum E8); a hop
-takes a tenth of a time unit; refreshed interests do not count towards the number of interests; Poisson values of 0
-are drawn again; routers have room and time for everything unless a service rate is given.
+takes a tenth of a time unit; Poisson values of 0 are drawn again; routers have room and time for everything unless a
+service rate is given.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from penstock.retrieval.config import LEFT_MAX
 from penstock.retrieval.interest import FreshnessRule
 from penstock.retrieval.rules import Dissemination, Duplicates, MediationRules
 
@@ -30,8 +37,9 @@ class NewsSetting:
     events: int = 50
     exponent: float = 1.0
     topics: int = 12  # of an event
+    drawn: Literal["evenly", "by volume"] = "evenly"  # which event is next: any that is left, or by what is left of it
     batched: bool = True  # uploads at the beginning of a time unit and interests after them; else evenly over it
-    counts_refreshed: bool = False  # refreshed interests are some of the number of interests
+    counts_refreshed: bool = True  # refreshed interests are some of the number of interests
     locality: Literal["realistic", "random"] = "realistic"
     selectivity: float = 10.0  # mean; 0: everything
     lifetime: float = 20.0  # mean; 0: one-shot requests
@@ -68,6 +76,7 @@ class NewsSetting:
             budgeted=self.budgeted,
             probe_wait=2 / TICKS,
             interests_max=1 << 40,
+            left_max=LEFT_MAX if self.service else 0,  # where copies queue, some come late
         )
 
     def shares(self) -> list[float]:
@@ -81,7 +90,7 @@ class NewsSetting:
 
     def workload(self) -> tuple[object, ...]:
         """What exhaustive filtering depends on: runs that share it share its baseline."""
-        names = ("routers", "degree", "units", "interests", "publications", "events", "exponent", "topics")
+        names = ("routers", "degree", "units", "interests", "publications", "events", "exponent", "topics", "drawn")
         more = ("locality", "selectivity", "lifetime", "freshness", "freshness_rule", "refresh_probability")
         given = asdict(self)
         return tuple(given[name] for name in (*names, *more, "background", "batched", "counts_refreshed"))

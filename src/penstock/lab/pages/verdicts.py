@@ -6,19 +6,20 @@ from penstock.lab.engine.experiment import Finding
 
 
 def verdict(finding: Finding) -> str:
-    """One word: holds or fails; a goal says that it is one. What has no bound is only reported: nothing was tested."""
+    """One word: holds or fails; a goal says that it is one. What has no bound, or cannot fail, tested nothing."""
     if not finding.gated:
         return f"only at {' and '.join(finding.criterion.scales)} scale"
     if finding.passed and not bounded(finding.criterion.low, finding.criterion.high):
         return "reported"
     word = "holds" if finding.passed else "fails"
-    return word if finding.criterion.kind == "paper" else f"{word} (goal)"
+    return word if finding.criterion.kind == "paper" else f"{word} ({finding.criterion.kind})"
 
 
 def verdict_style(finding: Finding) -> str:
     """Which of the three colours a verdict has."""
-    tested = finding.gated and bounded(finding.criterion.low, finding.criterion.high)
-    return "fails" if finding.gated and not finding.passed else "holds" if tested else "note"
+    counted = finding.gated and finding.criterion.kind != "illustration"
+    tested = counted and bounded(finding.criterion.low, finding.criterion.high)
+    return "fails" if counted and not finding.passed else "holds" if tested else "note"
 
 
 def bounded(low: float | None, high: float | None) -> bool:

@@ -2,23 +2,26 @@
 
 `large_network`: 760 clients at 8 brokers, seven in a row and one beside the fourth (diameter 6, erratum C11). Both
 publishers stand at the first broker, behind the one link of 1 Mbit/s. A message has ten attributes with Zipf(1.0)
-values; a filter has one to five equalities. The r-th subscriber wants about TOP_MATCH / r**STEEPNESS of all messages: a
-few want much, most hardly anything, as the paper says. How steep, it does not say; with r alone the many thin flows,
-each below one message per round trip and so below what control can limit, fill the link by themselves. The bottleneck
-has the dumbbell's 20 ms, all other links half a millisecond: the paper's machines stood in one room, and its 102 ms
-without control are little more than what a full queue of 50 messages takes (112 ms).
+values; a filter has one to five equalities, on values drawn by the same popularity, which is what the paper says
+("zipf"). Beside that there are filters chosen so that the r-th subscriber wants about TOP_MATCH / r of all messages, or
+TOP_MATCH / r**1.7: a few want much, most hardly anything. The bottleneck has the dumbbell's 20 ms, all other links half
+a millisecond: the paper's machines stood in one room, and its 102 ms without control are little more than what a full
+queue of 50 messages takes (112 ms).
 
 `recovering_star`: five publishers at a hub and five subscribers at each of three brokers around it, two of them behind
 1.5 Mbit/s. The i-th subscriber of each broker wants the messages with flag i, which two in three have, independently of
 the other flags: so nearly all cross each link, and those behind the fast link want the same as the others.
 
 `fork`: one publisher, a slow way and a fast one. `covered`: two subscribers of which one wants part of what the other
-wants. `nested`: many subscribers with filters inside each other behind one slow link.
+wants. `nested`: many subscribers behind one slow link, each with a filter of its own, many of them inside others.
 """
 
 from __future__ import annotations
 
+from itertools import product
+from math import prod
 from random import Random
+from typing import Literal
 
 from penstock.content.message import Value
 from penstock.kernel.randomness import generator
@@ -40,9 +43,14 @@ CLIENTS_PER_BROKER = 95
 NAMES = tuple(f"a{number}" for number in range(10))
 VALUES = tuple(chr(ord("A") + number) for number in range(20))
 TOP_MATCH = 0.2
-STEEPNESS = 1.7
+STEEPNESS = {"1/r": 1.0, "r^-1.7": 1.7}
+LargeFilters = Literal["zipf", "1/r", "r^-1.7"]
 CONSTRAINTS_MAX = 5
 _HARMONIC = sum(1.0 / rank for rank in range(1, len(VALUES) + 1))
+
+# Nested filters: enough of them that 1,600 subscribers have one each.
+LEVELS = {"topic": 200, "place": 5, "leaf": 4}
+NESTED_RATE = 400.0  # messages/s that are wanted, whoever wants them
 
 # The star.
 STAR_BITS = 1.5e6
@@ -50,7 +58,9 @@ FLAG_MATCH = 0.66
 FLAGS = tuple(f"f{number}" for number in range(1, 6))
 
 
-def large_network(*, duration: float, rate: float, subscribers: int, controlled: bool, name: str) -> Scenario:
+def large_network(
+    *, duration: float, rate: float, subscribers: int, controlled: bool, name: str, filters: LargeFilters = "zipf"
+) -> Scenario:
     """Two publishers with `rate` messages/s each, and so many subscribers; with 758 every broker has 95 clients."""
     brokers, links = large_brokers()
     attributes: Attributes = {attribute: Recipe(choose=VALUES, zipf=1.0) for attribute in NAMES}
@@ -60,7 +70,7 @@ def large_network(*, duration: float, rate: float, subscribers: int, controlled:
         for number in (1, 2)
     ]
     homes = [f"b{number % 8}" for number in range(16, 8 * CLIENTS_PER_BROKER)] + [f"b{n}" for n in range(1, 8)] * 2
-    for number, (home, where) in enumerate(zip(homes, large_subscriptions(subscribers), strict=False)):
+    for number, (home, where) in enumerate(zip(homes, large_subscriptions(subscribers, filters), strict=False)):
         clients.append(_subscriber(f"s{number}", home, where, CONTROL if controlled else None))
     return _scenario(name, controlled, brokers, links, clients, duration)
 
@@ -75,12 +85,21 @@ def large_brokers() -> tuple[list[str], list[LinkSpec]]:
     return [f"b{number}" for number in range(8)], links
 
 
-def large_subscriptions(subscribers: int) -> list[str]:
+def large_subscriptions(subscribers: int, filters: LargeFilters = "zipf") -> list[str]:
     """A filter for each, in random order."""
     random = generator(0, "congestion", "large", subscribers)
-    filters = [_filter(TOP_MATCH / rank**STEEPNESS, random) for rank in range(1, subscribers + 1)]
-    random.shuffle(filters)
-    return filters
+    if filters == "zipf":
+        return [zipf_filter(random, NAMES, CONSTRAINTS_MAX) for _ in range(subscribers)]
+    found = [_filter(TOP_MATCH / rank ** STEEPNESS[filters], random) for rank in range(1, subscribers + 1)]
+    random.shuffle(found)
+    return found
+
+
+def zipf_filter(random: Random, names: tuple[str, ...], most: int) -> str:
+    """One to `most` equalities on values drawn by their popularity."""
+    weights = [1.0 / rank for rank in range(1, len(VALUES) + 1)]
+    chosen = random.sample(names, random.randint(1, most))
+    return " AND ".join(f"{name} = '{random.choices(VALUES, weights)[0]}'" for name in chosen)
 
 
 def _filter(probability: float, random: Random) -> str:
@@ -106,18 +125,15 @@ def recovering_star(*, duration: float, rate: float, transport: TransportConfig 
     return _scenario(name, transport is not None, ["b1", "b2", "b3", "b4"], links, clients, duration)
 
 
-def fork(*, duration: float, rate: float, slow_wants: str, controlled: bool, name: str) -> Scenario:
-    """Half of the messages have the flag `slow`, half have `fast`, independently of each other.
-
-    `slow_wants` is the predicate of the subscriber behind the slow link.
-    """
+def fork(*, duration: float, rate: float, controlled: bool, name: str) -> Scenario:
+    """Half of the messages have the flag `slow`, half have `fast`, independently of each other."""
     links = [_link("hub", "slow", 500e3), _link("hub", "fast", FAST_BITS)]
     transport = CONTROL if controlled else None
     attributes: Attributes = {"source": "p", "slow": Recipe(chance=0.5), "fast": Recipe(chance=0.5)}
     sample: dict[str, Value] = {"source": "p", "slow": True, "fast": True}
     clients = [
         _publisher("p", "hub", attributes, sample, rate, duration, transport),
-        _subscriber("b", "slow", slow_wants, transport),
+        _subscriber("b", "slow", "slow", transport),
         _subscriber("c", "fast", "fast", transport),
     ]
     return _scenario(name, controlled, ["hub", "slow", "fast"], links, clients, duration)
@@ -138,16 +154,36 @@ def covered(*, duration: float, controlled: bool, name: str) -> Scenario:
 
 
 def nested(subscribers: int, *, duration: float, name: str) -> Scenario:
-    """One publisher with 400 messages/s; filters of one to three levels, the deeper the more of them."""
-    random = generator(0, "congestion", "nested", subscribers)
-    levels = {"topic": 20, "place": 5, "leaf": 4}
-    attributes: Attributes = {k: Recipe(choose=tuple(f"v{i:02}" for i in range(n))) for k, n in levels.items()}
-    clients = [_publisher("p", "left", attributes, dict.fromkeys(levels, "v00"), 400.0, duration, CONTROL)]
-    for number in range(subscribers):
-        depth = random.choices((1, 2, 3), weights=(1, 3, 6))[0]
-        parts = [f"{k} = 'v{random.randrange(n):02}'" for k, n in list(levels.items())[:depth]]
-        clients.append(_subscriber(f"s{number}", "right", " AND ".join(parts), CONTROL))
+    """Filters of one to three levels, no two alike, the deeper the more of them; 400 messages/s are wanted."""
+    filters = nested_filters(subscribers)
+    attributes: Attributes = {k: Recipe(choose=tuple(map(_level, range(n)))) for k, n in LEVELS.items()}
+    rate = NESTED_RATE / _wanted(filters)
+    clients = [_publisher("p", "left", attributes, dict.fromkeys(LEVELS, _level(0)), rate, duration, CONTROL)]
+    for number, path in enumerate(filters):
+        where = " AND ".join(f"{k} = '{_level(value)}'" for k, value in zip(LEVELS, path, strict=False))
+        clients.append(_subscriber(f"s{number}", "right", where, CONTROL))
     return _scenario(name, True, ["left", "right"], [_link("left", "right", 500e3)], clients, duration)
+
+
+def nested_filters(subscribers: int) -> list[tuple[int, ...]]:
+    """As many different filters as subscribers, as values of the first one, two or three levels."""
+    random = generator(0, "congestion", "nested", subscribers)
+    chosen: dict[tuple[int, ...], None] = {}
+    while len(chosen) < subscribers:
+        depth = random.choices((1, 2, 3), weights=(1, 3, 6))[0]
+        chosen[tuple(random.randrange(n) for n in list(LEVELS.values())[:depth])] = None
+    return list(chosen)
+
+
+def _wanted(filters: list[tuple[int, ...]]) -> float:
+    """The share of all messages that anybody wants."""
+    chosen = set(filters)
+    paths = product(*map(range, LEVELS.values()))
+    return sum(any(path[:depth] in chosen for depth in (1, 2, 3)) for path in paths) / prod(LEVELS.values())
+
+
+def _level(value: int) -> str:
+    return f"v{value:03}"
 
 
 # Parts.

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from penstock.content.message import Identity, make_message
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.scenario.spec import (
     BrokerSpec,
     ClientSpec,
@@ -198,7 +199,7 @@ def stream_network(
         duration=duration,
         drain=drain,
         lanes={"stream": LaneSpec(bytes_max=QUEUE_BYTES, overflow="drop")},
-        services={"streams": control},
+        services={**NO_RATES, "streams": control},
         broker=tuple(BrokerSpec(name=broker) for broker in brokers),
         link=links,
         stream=(StreamSpec(name=STREAM, at=tuple(homes)),),

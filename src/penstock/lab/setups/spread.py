@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from penstock.content.message import Identity, make_message
+from penstock.lab.setups.paper_network import NO_RATES
 from penstock.overlay.link_reports import ReportsConfig
 from penstock.pricing.config import PricedClass, PricingConfig
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec, TcpSpec
@@ -95,7 +96,7 @@ def spread_network(
         name=name,
         duration=duration,
         drain=2.0,
-        services={"pricing": pricing, "reports": reports},
+        services={**NO_RATES, "pricing": pricing, "reports": reports},
         broker=tuple(BrokerSpec(name=broker) for broker in brokers),
         link=tuple(_link(pair, rate, delay, send_buffer) for pair, rate in links.items()),
         classes=(PricedClass(where="group IS NOT NULL"),) if priced else (),

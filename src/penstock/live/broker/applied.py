@@ -82,7 +82,8 @@ def _links(scenario: Scenario, emulated: bool) -> list[Row]:
 
 def _brokers(scenario: Scenario, emulated: bool) -> list[Row]:
     brokers = scenario.broker
-    crowded = _any(brokers, _BROKER, "workers", "service_mean", "delivery_cost", "send_cost", "ingress_packets")
+    costs = ("service_mean", "slow_share", "slow_mean", "delivery_cost", "send_cost")
+    crowded = _any(brokers, _BROKER, "workers", "ingress_packets", *costs)
     fields = ("clock_offset", "clock_drift")
     clock = _any(brokers, _BROKER, *fields) or _any(scenario.client, _CLIENT, *fields)
     crashes = any(fault.kind in BROKER_FAULTS_APPLIED for fault in scenario.fault)

@@ -32,11 +32,13 @@ from penstock.live.broker.passed_on import ROUND_EVERY, PassedOn
 from penstock.live.broker.plan import BrokerPlan, Neighbour
 from penstock.live.broker.repair_offers import RepairOffers
 from penstock.live.broker.status import broker_status
+from penstock.live.client.network import Network, connect
 from penstock.live.host import LiveHost
 from penstock.live.quiet_log import QuietLog, left_out_text
 from penstock.live.store.group_commit import GroupCommit
 from penstock.live.store.place import Place, open_store
 from penstock.live.trace import LiveTrace
+from penstock.live.trace_feed import TraceFeed
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import Connection, ConnectionConfig
 from penstock.live.wire.datagram_port import DatagramPort
@@ -110,13 +112,14 @@ class BrokerServer:
         self._newcomers = Newcomers(self.config.takeover_after, self._join_broker, self._refuse)
         self.host = LiveHost(self.plan.name, "broker", self.incarnation, trace=self.trace)
         self.host.on_record = self._recorded
+        self.feed = TraceFeed(self.host, self._client_of_itself)
         self.endpoint = DatagramEndpoint(self.host.note)
         life = Life(
             name=self.plan.name,
             incarnation=self.incarnation,
             seed=int.from_bytes(os.urandom(8), "big"),
             number=self.plan.broker,
-            traced=self.trace is not None,
+            traced=self.host.traced,
             storage=self._data is not None,
             host_view=lambda: broker_status(self),
             host_load=self.host.link_load,
@@ -141,6 +144,7 @@ class BrokerServer:
 
     async def stop(self) -> None:
         """Take in nothing more, drain, close."""
+        await self.feed.stop("leave")  # it is a client of ours
         self._stopping = True
         for task in self._tasks:
             task.cancel()
@@ -385,7 +389,8 @@ class BrokerServer:
         return Dialer(names, address, connect, self.config.connection.handshake_within, random)
 
     def _recorded(self, record: Record) -> None:
-        """A neighbour that has fallen silent is dialled anew."""
+        """A neighbour that has fallen silent is dialled anew; an order to trace is followed."""
+        self.feed.recorded(record)
         if type(record) is NeighbourChanged and not record.up and record.cause == "silent":
             for link, neighbour in self.neighbours.items():
                 port = self.host.ports.get(link)
@@ -407,12 +412,18 @@ class BrokerServer:
             now = self._loop.time()
             for connection in list(self.connections):
                 connection.check_liveness(now)
-            if self.trace is not None:
+            if self.host.trace is not None:
                 self.host.count()
                 for port in self.host.ports.values():
                     if isinstance(port, DatagramPort):
                         port.count()
+            if self.trace is not None:
                 self.trace.tick()
+
+    def _client_of_itself(self, name: str) -> Network:
+        """For our records: they travel as any client's messages do."""
+        host, port = self.address
+        return connect(f"penstock://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}", name=name)
 
 
 def _cannot_listen(address: Address, error: OSError) -> NotPossibleHere:

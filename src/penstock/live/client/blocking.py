@@ -29,6 +29,7 @@ from penstock.live.loop_thread import LoopThread
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import ConnectionConfig
 from penstock.pricing.status import PriceReport
+from penstock.rates.told import WithheldFlow
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.sender.rate_limiter import FlowReport
 
@@ -132,7 +133,13 @@ class BlockingNetwork:
         """Make a stream with a pubend at each of these brokers; returns when it is on their disks."""
         return self._do(self._network.add_stream(name, at=at))
 
-    def flows(self) -> list[FlowReport]:
+    def trace(
+        self, seconds: float | None = None, *, one_in: int = 0, at: Sequence[str] = (), within: float = 5.0
+    ) -> dict[str, Any]:
+        """Whether brokers and clients send their records to `_trace`; with `seconds`, let them for so long."""
+        return self._do(self._network.trace(seconds, one_in=one_in, at=at, within=within))
+
+    def flows(self) -> list[FlowReport | WithheldFlow]:
         """The content that subscribers have asked us to send more slowly."""
         return self._look(self._network.flows)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from penstock.content.message import Message
 from penstock.kernel.packet import Packet
 from penstock.kernel.randomness import generator
+from penstock.kernel.trace import TRACE_CLIENT
 from penstock.live.client.connect_errors import reason
 from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address
@@ -36,6 +37,7 @@ log = logging.getLogger("penstock.client")
 HOME = 0  # the number of the link
 SECRET_BYTES = 16
 CHECK_INTERVAL = 1.0  # seconds between two looks at the connection
+OUTBOX_BYTES = 1 << 16  # published in one turn of the loop
 CLOSE_WITHIN = 3.0  # seconds for the connection to close
 DRAIN_WITHIN = 5.0  # seconds for what was published to leave before that
 LAST_WORDS_AGAIN = (0.05, 0.15)  # seconds before each further copy of what services say last: datagrams may be lost
@@ -69,6 +71,8 @@ class HomeLink:
         self.outbox_bytes = 0
         self.tasks: list[asyncio.Task[None]] = []
         self._addresses = addresses
+        of_trace = host.name.startswith(TRACE_CLIENT)  # of no application, so none need hear of it
+        self._level = logging.INFO if of_trace else logging.WARNING
         self._config = config
         self._on_check = on_check
         self._secret = os.urandom(SECRET_BYTES)  # by which a broker knows us again under our name
@@ -88,6 +92,11 @@ class HomeLink:
     async def wait_up(self) -> None:
         """Return as soon as the link is up, and the broker has said what is priced."""
         await self._up.wait()
+
+    @property
+    def home_broker(self) -> str:
+        """The name of the broker that we are connected to; empty while there is none."""
+        return self.port.peer if self.port is not None else ""
 
     async def close(self) -> None:
         """Dial no more, drain, close the connection."""
@@ -150,7 +159,7 @@ class HomeLink:
         self.reconnects += again
         self.address = next((a for a in self._addresses if str(a) == connection.dialled), self._addresses[0])
         if again:
-            log.warning("%s: connected again, to %s at %s", self.host.name, handshake.name, self.address)
+            log.log(self._level, "%s: connected again, to %s at %s", self.host.name, handshake.name, self.address)
         port = TcpPort(self.host, HOME, handshake.name, connection, room_bytes=CLIENT_ROOM_BYTES)
         self.port = port
         self.host.link_up(port)
@@ -160,6 +169,7 @@ class HomeLink:
     def received(self, connection: Connection, packets: list[Packet]) -> None:
         if self.port is not None and self.port.connection is connection:
             self.host.receive(HOME, packets)
+            self._writable.set()  # there may be credit
             if self._pricing.knows_classes:
                 self._up.set()
 
@@ -182,7 +192,8 @@ class HomeLink:
         if unknown:
             problem += f" ({unknown} messages are not known to have arrived)"
         if not self.tasks[0].cancelled() and not self.tasks[0].cancelling():
-            log.warning("%s: lost the connection to %s: %s; dialling again", self.host.name, self.address, problem)
+            text = "%s: lost the connection to %s: %s; dialling again"
+            log.log(self._level, text, self.host.name, self.address, problem)
 
     # What is published.
 
@@ -191,6 +202,10 @@ class HomeLink:
         content = self.verbs.claims_content()
         carrier = self.verbs.carrier(None, message) if content else self._carrier
         return carrier is not None and carrier.may_wait()
+
+    def must_wait(self) -> bool:
+        """Whether whoever publishes is to wait: the socket is full, or the broker holds us."""
+        return self.outbox_bytes > OUTBOX_BYTES or self.node.egress.waits_for_room(HOME) or self.node.is_held(HOME)
 
     def put(self, message: Message, began: Sequence[float]) -> None:
         """Gather a message for the end of this turn; `began` says when it was published, or nothing."""
@@ -205,18 +220,20 @@ class HomeLink:
         if self._outbox:
             messages, self._outbox, self.outbox_bytes = self._outbox, [], 0
             began, self._began = self._began, []
+            if len(began) != len(messages):  # a trace began, or ended, between them
+                began = []
             self.host.apply(self.verbs.publish(messages, now=self.host.now(), began=began))
 
     async def let_out(self) -> None:
         """Write what was published and give the loop its turn, until nothing waits for the socket any more.
 
-        A lane that the broker holds is not waited for: the others go on.
+        A lane that the broker holds is waited for if we asked for it (`when_full="wait"`); else the others go on.
         """
         self.post()
         self.host.flush()
         await asyncio.sleep(0)
         while (port := self.port) is not None:
-            if port.connection.paused:
+            if port.connection.paused or self.node.is_held(HOME):
                 self._writable.clear()
                 await self._writable.wait()
             elif self.node.egress.waits_for_room(HOME):

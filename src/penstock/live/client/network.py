@@ -32,6 +32,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from math import ceil
 from types import TracebackType
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ from penstock.errors import InvalidOption, NotConnected, PenstockError, Unreacha
 from penstock.kernel.link import LinkInfo, LinkKind
 from penstock.kernel.machine import Effect
 from penstock.kernel.packet import CLIENT
-from penstock.kernel.trace import Record, Trace
+from penstock.kernel.trace import TRACE_STREAM, Record, Trace
 from penstock.live.client.ask_flows import ask_slowed
 from penstock.live.client.connect_errors import places, unreachable_text
 from penstock.live.client.flow_log import FlowWatch
@@ -53,6 +54,7 @@ from penstock.live.client.subscription import Subscription
 from penstock.live.client.subscription_holder import SubscriptionHolder
 from penstock.live.client.tickets import Tickets
 from penstock.live.host import LiveHost
+from penstock.live.trace_feed import TraceFeed
 from penstock.live.wire.addresses import Address, default_url, parse_url
 from penstock.live.wire.connection import ConnectionConfig
 from penstock.overlay.assembly import Life, NodeConfig, client_node
@@ -60,10 +62,14 @@ from penstock.overlay.packets import READY_WITHIN_MAX
 from penstock.overlay.status import StatusRequester
 from penstock.pricing.client_service import PricedClient
 from penstock.pricing.status import PriceReport
+from penstock.rates.client_service import RatesClient
+from penstock.rates.told import WithheldFlow
 from penstock.retrieval.config import terms_of
 from penstock.retrieval.service import RETRIEVAL
 from penstock.services import options as service_options
 from penstock.services import publication_options, services, settings_types
+from penstock.tracing.client_service import TracingClient
+from penstock.tracing.packets import ONE_IN_MAX, SECONDS_MAX
 from penstock.transport.client_service import TransportClient
 from penstock.transport.flow_query import Slowdown
 from penstock.transport.sender.rate_limiter import FlowReport
@@ -72,7 +78,6 @@ from penstock.transport.service import TRANSPORT
 log = logging.getLogger("penstock.client")
 
 YIELD_EVERY = 256  # publications in a row before the event loop gets its turn
-OUTBOX_BYTES = 1 << 16  # and so many bytes of them
 QUEUE_MAX = 10_000
 READY_WITHIN = 5.0  # seconds: more than it takes to notice that a neighbour is dead
 
@@ -157,6 +162,7 @@ class Network:
         self._holder = SubscriptionHolder(name, self._tickets)
         self._streams = StreamVerbs(self._tickets, self._holder, self._next_identity)
         self._link: HomeLink | None = None  # None until it is opened
+        self._feed: TraceFeed | None = None
         self._closed = False
 
     # Life.
@@ -170,7 +176,7 @@ class Network:
             name=self.name,
             incarnation=self.incarnation,
             seed=int.from_bytes(os.urandom(8), "big"),
-            traced=self._trace is not None,
+            traced=host.traced,
         )
         links = {HOME: LinkInfo("broker", LinkKind.RELIABLE, 1, QUEUE_MAX)}
         node, verbs = client_node(services(), life, links, NodeConfig(services=self._settings))
@@ -181,6 +187,7 @@ class Network:
         host.on_deliver = self._holder.deliver
         host.on_done = lambda ticket, outcome: self._tickets.done(ticket, outcome, connected=self.connected)
         host.on_record = self._recorded
+        self._feed = TraceFeed(host, self._another)
         host.start(node)
         link.open()
         try:
@@ -201,6 +208,8 @@ class Network:
         self._closed = True
         self._streams.close()
         await self._holder.settle()
+        if self._feed is not None:
+            await self._feed.stop("leave")
         await self._link.close()
         self._holder.end_all()
         self._tickets.fail("the network was closed")
@@ -233,10 +242,10 @@ class Network:
         link = self._link
         if link is None or link.port is None:
             raise self._not_connected("best effort keeps nothing: publish again later")
-        began = () if self._trace is None else (link.host.now(),)
+        began = () if link.host.trace is None else (link.host.now(),)
         # To wait is to wait here, not after it was handed over: so what was cancelled has not left.
         turn_due = self._count % YIELD_EVERY == YIELD_EVERY - 1
-        while turn_due or link.outbox_bytes > OUTBOX_BYTES or link.node.egress.waits_for_room(HOME):
+        while turn_due or link.must_wait():
             turn_due = False
             await link.let_out()
         identity = Identity(self.name, self.incarnation, self._count + 1)
@@ -259,9 +268,16 @@ class Network:
             link.put(message, began)
         return identity
 
-    def flows(self) -> list[FlowReport]:
-        """The content that subscribers have asked us to send more slowly: how fast, who asked, how much waits."""
-        return self._link.node.machine(TransportClient).transport.flows() if self._link is not None else []
+    def flows(self) -> list[FlowReport | WithheldFlow]:
+        """Who slows us down: full links and slow readers that withheld messages of ours in the last minute, most first;
+
+        then, with congestion control, the content that subscribers have asked us to send more slowly.
+        """
+        if self._link is None:
+            return []
+        node, now = self._link.node, self._link.host.now()
+        limited = node.machine(TransportClient).transport.flows()
+        return [*node.machine(RatesClient).published.lately(now), *limited]
 
     async def slowed(self, *, within: float = 1.0) -> list[Slowdown]:
         """Ask all other publishers with congestion control who slows them down, and listen for so many seconds.
@@ -285,8 +301,12 @@ class Network:
 
     @property
     def withheld(self) -> int:
-        """Messages that did not leave, because their flow had no room (`when_full="drop"`)."""
-        return self._flow_watch.withheld
+        """Messages of ours that were withheld, once for each broker or slow reader that did not get one.
+
+        With congestion control and `when_full="drop"` also those that did not leave, because their flow had no room.
+        """
+        told = self._link.node.machine(RatesClient).published.messages if self._link is not None else 0
+        return self._flow_watch.withheld + told
 
     def on_withheld(self, call: Callable[[int, str], None]) -> None:
         """Call this for each of them, with the count of its identity and the name of the subscriber that is short."""
@@ -375,7 +395,24 @@ class Network:
         brokers = [at] if isinstance(at, str) else list(at)
         return await self._streams.command("add", self.stream(name).name, at=brokers)
 
-    # What the broker says, and the connection.
+    # What the brokers say, and the connection.
+
+    async def trace(
+        self, seconds: float | None = None, *, one_in: int = 0, at: Sequence[str] = (), within: float = 5.0
+    ) -> dict[str, Any]:
+        """Whether brokers and clients send their records to the stream `_trace`: on, since, seconds_left, one_in.
+
+        With `seconds` they do so for at least that long from now on; 0 ends it. `one_in` records one in so many
+        messages; 0 leaves that as it is. The stream is made if it is not there, at the brokers `at`, or at ours.
+        """
+        link = self._connected_link()
+        if seconds is not None and not (0 <= seconds <= SECONDS_MAX and 0 <= one_in <= ONE_IN_MAX):
+            raise InvalidOption("trace", f"takes up to {SECONDS_MAX} s, and one in up to {ONE_IN_MAX} messages")
+        if seconds and not any(stream["stream"] == TRACE_STREAM for stream in await self.streams()):
+            await self.add_stream(TRACE_STREAM, at=at or [link.home_broker])
+        service, change = link.node.machine(TracingClient), seconds is not None
+        asked: dict[str, Any] = {"change": change, "seconds": ceil(seconds or 0), "one_in": one_in}
+        return await self._ask(service, lambda ticket: service.ask(HOME, ticket, **asked), within)
 
     async def broker_report(self, *, within: float = 5.0) -> dict[str, Any]:
         """What the broker sees: its links, queues, drops and clients."""
@@ -383,7 +420,7 @@ class Network:
         return await self._ask(requester, lambda ticket: requester.ask(HOME, ticket), within)
 
     async def _ask(
-        self, service: StatusRequester | PricedClient, ask: Callable[[int], list[Effect]], within: float
+        self, service: StatusRequester | PricedClient | TracingClient, ask: Callable[[int], list[Effect]], within: float
     ) -> dict[str, Any]:
         """Let a service ask the broker; returns its answer."""
         link = self._connected_link()
@@ -434,6 +471,11 @@ class Network:
         """
         return self._link.lost_in_connection if self._link is not None else 0
 
+    def _another(self, name: str) -> Network:
+        """A connection to the same brokers, for records of this one."""
+        config = self._config
+        return Network(self._addresses, name, self._connect_within, settings={}, trace=None, config=config)
+
     def _next_identity(self) -> Identity:
         self._count += 1
         return Identity(self.name, self.incarnation, self._count)
@@ -450,5 +492,7 @@ class Network:
 
     def _recorded(self, record: Record) -> None:
         """What the application must learn of: a flow that is limited, a subscription refused after a reconnection."""
+        if self._feed is not None:
+            self._feed.recorded(record)
         if not self._flow_watch.saw(record):
             self._holder.recorded(record)

@@ -29,6 +29,7 @@ from penstock.kernel.machine import Refused
 from penstock.kernel.reader_queue import READING_EVERY, ReaderQueue
 from penstock.kernel.service import Reading
 from penstock.live.client.readable import Opens, Readable, Sink
+from penstock.rates.told import WithheldFlow
 from penstock.transport.receiver.feedback_scheduler import ControlReport
 from penstock.transport.service import TRANSPORT
 
@@ -52,6 +53,9 @@ class Report:
     reconnects: int  # how often the connection was lost and found again; what was sent in between is not known
     connected: bool
     unconfirmed: tuple[str, ...] = ()  # brokers that had not confirmed, when it was opened, that they know of it
+    # What full links withheld from our broker, of whatever its clients want: at most so many were for this one.
+    # And what our broker withheld from it because we read slowly, which `lost_at_broker` counts too.
+    withheld_by: tuple[WithheldFlow, ...] = ()
     # The transport's; those of publishers are of all publishers of this client together.
     delivered: int = 0  # messages that the transport handed over; on a plain subscription those received
     late: int = 0  # of those, how many came after a later one of the same publisher
@@ -60,6 +64,7 @@ class Report:
     lost: int = 0  # losses that were detected
     known_lost: int = 0  # of those, how many are no longer asked for: they will not come
     pending: int = 0  # of those, how many are being asked for now
+    withheld: int = 0  # with recovery: what it wanted of `withheld_by`; not lost, asked for when there is room
     duplicates: int = 0  # copies that were recognised and left out
     refused: int = 0  # messages whose header made no sense
     without_header: int = 0  # messages of publishers without the transport: neither ordered nor recovered
@@ -92,6 +97,8 @@ class Holder(Opens, Protocol):
     def reconnects(self) -> int: ...
 
     def lost_at_broker(self, number: int | None = None) -> int: ...
+
+    def withheld_by(self, number: int) -> tuple[WithheldFlow, ...]: ...
 
     async def settle(self) -> None: ...
 
@@ -188,6 +195,7 @@ class Subscription(Readable):
             reconnects=self._holder.reconnects,
             connected=self._holder.connected,
             unconfirmed=self.unconfirmed,
+            withheld_by=self._holder.withheld_by(self.number),
             **({"delivered": queue.received} if transport is None else asdict(transport)),
             **({} if control is None else asdict(control)),
             services={name: msgspec.to_builtins(found) for name, found in reports.items() if name != TRANSPORT.name},

@@ -24,6 +24,8 @@ from penstock.live.client.tickets import Tickets
 from penstock.live.wire.tcp_port import TcpPort
 from penstock.overlay.records import ServiceSubscriptionRefused
 from penstock.overlay.status import StatusRequester
+from penstock.rates.client_service import RatesClient
+from penstock.rates.told import WithheldFlow
 from penstock.retrieval.records import LifetimeEnded
 from penstock.streams.records import DurableBegan, DurableDelayed, DurableStopped, GapNoticed, SharingBegan
 from penstock.transport.client_service import TransportClient
@@ -76,6 +78,12 @@ class SubscriptionHolder:
             return 0
         losses = self._link.node.machine(StatusRequester).losses
         return sum(losses.values()) if number is None else losses.get(number, 0)
+
+    def withheld_by(self, number: int) -> tuple[WithheldFlow, ...]:
+        """What full links withheld from our broker, and our broker from this subscription."""
+        if self._link is None:
+            return ()
+        return tuple(self._link.node.machine(RatesClient).wanted.of(number))
 
     async def settle(self) -> None:
         """At the end of a subscription, or of all: learn what the broker has dropped and not told yet.

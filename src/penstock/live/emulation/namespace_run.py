@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from penstock.kernel.link import LinkKind
 from penstock.kernel.trace import Counted, Trace
 from penstock.live.broker.supervisor import Brokers
 from penstock.live.emulation.namespaces import LEFT, RIGHT, Dumbbell
@@ -38,6 +39,7 @@ WIRE_BYTES = 280  # of a message in the scenarios that are run here
 ENCODED_BYTES = 263  # what it really takes, encoded; the scenarios reckon with a little more
 FRAME_BYTES = ENCODED_BYTES + HEAD_BYTES + 1 + 8 + 20 + 14
 TCP_HEAD_BYTES = 20 + 20 + 14
+TCP_FRAME_BYTES = 1_514  # of the kernel's own choice, where the link is a connection
 TIMESTAMP_BYTES = 12  # an option that the kernel adds, at the cost of the segment
 PORT, TCP_PORT = 7420, 7421
 UNSHAPED_BITS_PER_S = 50e6  # far above the bottleneck; with a rate, a datagram carries one message
@@ -53,12 +55,12 @@ def namespace_run(scenario: Scenario, seed: int, runs_root: Path, *, again: bool
     def make(trace: Trace) -> RunOutcome:
         return outcome_of(run(drive_in_namespaces(renamed, seed, trace=trace)))
 
-    return open_or_make(renamed, seed, runs_root, make, again=again)
+    return open_or_make(renamed, seed, runs_root, make, also="live", again=again)
 
 
 def namespace_folder(scenario: Scenario, seed: int, runs_root: Path) -> Path:
     """Where it is kept."""
-    return run_folder(replace(scenario, name=f"{scenario.name} in namespaces"), seed, runs_root)
+    return run_folder(replace(scenario, name=f"{scenario.name} in namespaces"), seed, runs_root, "live")
 
 
 async def drive_in_namespaces(
@@ -74,9 +76,10 @@ async def drive_in_namespaces(
     unshaped = replace(link, rate_bits_per_s=UNSHAPED_BITS_PER_S, queue_packets=UNSHAPED_PACKETS, delay=0.0)
     inside = replace(scenario, link=(unshaped,), tcp=(), fault=())
     rate = link.rate_bits_per_s * FRAME_BYTES / WIRE_BYTES
+    frame = FRAME_BYTES if link.link_kind is LinkKind.DATAGRAM else TCP_FRAME_BYTES
     async with AsyncExitStack() as stack:
         dumbbell = await stack.enter_async_context(
-            Dumbbell(rate_bits_per_s=rate, queue_packets=link.queue_packets, packet_bytes=FRAME_BYTES)
+            Dumbbell(rate_bits_per_s=rate, queue_packets=link.queue_packets, packet_bytes=frame)
         )
         addresses = {side: Address(dumbbell.from_here(side), PORT) for side in (LEFT, RIGHT)}
         anywhere = Address("0.0.0.0", PORT)

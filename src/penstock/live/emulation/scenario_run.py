@@ -115,12 +115,12 @@ def live_run(
 ) -> Run:
     """The live counterpart of a simulated run, from the cache or made now, under a name of its own."""
     renamed = replace(scenario, name=f"{scenario.name} live")
-    folder = run_folder(renamed, seed, runs_root)
+    folder = run_folder(renamed, seed, runs_root, "live")
 
     def make(trace: Trace) -> RunOutcome:
         return outcome_of(run(drive(renamed, seed, trace=trace, folder=folder, progress=progress)))
 
-    return open_or_make(renamed, seed, runs_root, make, again=again)
+    return open_or_make(renamed, seed, runs_root, make, also="live", again=again)
 
 
 async def drive(

@@ -4,6 +4,9 @@ The egress passes everything on, and the queue stands here, below the machine: d
 packets share a datagram. Datagrams leave at the link's rate, or at `PACE_BYTES_PER_S` where it has none, because a
 receiver in Python cannot take an unpaced burst and the kernel would drop it in silence.
 
+The rate of a way through queues of others is not known; where these lose datagrams, TCP's equation gives the pace
+(`path_pace`), and the queue is as short as on a link with a rate.
+
 Every datagram carries the token that its receiver chose for this link, and a number, so that the receiver can count
 what the network lost. A message that does not fit one datagram is dropped with that cause, unless its kind takes the
 connection then (`large_by_connection`); if much waits there already, it is dropped as from a full queue. Control
@@ -29,6 +32,7 @@ from penstock.kernel.token_bucket import Pacer
 from penstock.kernel.trace import Counted, LimitReached
 from penstock.live.host import LiveHost
 from penstock.live.wire.connection import Connection
+from penstock.live.wire.path_pace import PathPace
 from penstock.live.wire.udp import (
     CONTROL_BIT,
     DATAGRAM_BYTES_MAX,
@@ -39,7 +43,7 @@ from penstock.live.wire.udp import (
 )
 from penstock.overlay.codec import encode
 from penstock.overlay.egress import dropped
-from penstock.overlay.repair.controls import LinkControl, encode_control
+from penstock.overlay.repair.controls import LinkControl, LinkNack, encode_control
 from penstock.overlay.repair.link_repair import LinkRepair
 from penstock.overlay.repair.queue_delay import stamp_of
 
@@ -49,6 +53,8 @@ DATAGRAM_FILL_BYTES = 8192  # packets are gathered into a datagram up to here
 PACE_BYTES_PER_S = 40e6  # a broker in Python handles about as much; the kernel would drop the rest
 UNPACED_QUEUE_PACKETS = 20_000  # a link without a rate queues for milliseconds only
 DATAGRAM_QUEUE_BYTES_MAX = 64 << 20  # whatever the bound in packets, for they may be large
+PATH_EVERY = 0.05  # seconds between two looks at what the way loses
+PATH_FILL_BYTES = 1_200  # of a datagram on a way whose queues are not ours: one frame
 TAIL_AFTER = 0.2  # seconds of silence without an acknowledgement before the last number is told
 
 
@@ -92,12 +98,18 @@ class DatagramPort:
         self._token = connection.peer.datagram_token
         self._number = 0
         self._loop = asyncio.get_running_loop()
-        self._pacer = Pacer(rate_bits_per_s / 8.0 if rate_bits_per_s else PACE_BYTES_PER_S, self._loop.time())
+        self._limited = bool(rate_bits_per_s)
+        self._full_rate = rate_bits_per_s / 8.0 if rate_bits_per_s else PACE_BYTES_PER_S
+        self._pacer = Pacer(self._full_rate, self._loop.time())
+        self._path = PathPace() if repairs else None
+        self._path_at = 0.0
+        self._queue_packets_limited = queue_packets
         self._queue_packets = queue_packets if rate_bits_per_s else UNPACED_QUEUE_PACKETS
         self._fill_bytes = DATAGRAM_FILL_BYTES if not rate_bits_per_s else 1  # at a rate, packet by packet
         self._queue: deque[tuple[Packet, Lane, bytes]] = deque()
         self._queue_bytes = 0
         self._paced_bytes = 0  # that have left in datagrams
+        self._busy_seconds = 0.0  # that these take at the link's rate
         self._refused_bytes = 0
         self._urgent: deque[tuple[Packet, Lane, bytes]] = deque()  # control messages of services
         self._urgent_turn = True
@@ -222,8 +234,8 @@ class DatagramPort:
     def load(self) -> LinkLoad:
         """How busy the datagrams' way is; control has a connection of its own."""
         offered = self._paced_bytes + self._queue_bytes + self._refused_bytes
-        busy = self._pacer.busy_seconds(self._paced_bytes, self._loop.time())
-        return LinkLoad(offered, self._paced_bytes, self._queue_bytes, busy)
+        owed = min(0.0, self._pacer.tokens(self._loop.time())) / self._pacer.rate
+        return LinkLoad(offered, self._paced_bytes, self._queue_bytes, self._busy_seconds + owed)
 
     def queued_packets(self) -> int:
         """How many packets wait for the rate."""
@@ -232,6 +244,8 @@ class DatagramPort:
     def _pour(self) -> None:
         """Send datagrams as long as the pace allows, and come back when it does again."""
         self._waking = None
+        if self._path is not None:
+            self._follow_path(self._path, self._loop.time())
         while (self._queue or self._urgent or self._again) and not self._closed:
             now = self._loop.time()
             wait = self._pacer.wait(now)
@@ -240,7 +254,24 @@ class DatagramPort:
                 return
             sent = self._send_again(now) if self._again else self._send_next(now)
             self._paced_bytes += sent
+            self._busy_seconds += sent / self._pacer.rate
             self._pacer.spend(sent, now)
+
+    def _follow_path(self, path: PathPace, now: float) -> None:
+        """What the way loses says how fast to send, from time to time."""
+        if 0.0 <= now - self._path_at < PATH_EVERY:
+            return
+        self._path_at = now
+        path.sent(self._paced_bytes, self._number, now)
+        path.update(self._number, now)
+        rate = min(self._full_rate, path.rate or self._full_rate)
+        if rate == self._pacer.rate:
+            return
+        self._pacer.set_pace(rate, now)
+        if not self._limited:
+            known = path.rate is not None
+            self._queue_packets = self._queue_packets_limited if known else UNPACED_QUEUE_PACKETS
+            self._fill_bytes = PATH_FILL_BYTES if known else DATAGRAM_FILL_BYTES
 
     def _send_next(self, now: float) -> int:
         """One datagram of what waits; returns its size."""
@@ -272,7 +303,11 @@ class DatagramPort:
     def control_arrived(self, control: LinkControl) -> None:
         """The peer misses datagrams, or tells the number of its last one."""
         assert self.repair is not None
-        for number, (payload, packets) in self.repair.heard(control, self._loop.time()):
+        now = self._loop.time()
+        if self._path is not None and isinstance(control, LinkNack) and control.congested:
+            self._path.lost(control.ranges, self.repair.sending.sent_at, self._number, now)
+            self._path_at = 0.0
+        for number, (payload, packets) in self.repair.heard(control, now):
             self._again.append((number, payload, packets))
         self._arm_repair()
         if self._again and self._waking is None:

@@ -76,6 +76,11 @@ class SentRing(Generic[Item]):
             self.tail_at = now + self._tail_after()
         return number
 
+    def sent_at(self, number: int) -> float | None:
+        """When this datagram left; None if that is forgotten."""
+        place = number - (self.next_number - len(self._ring))
+        return self._ring[place][0] if 0 <= place < len(self._ring) else None
+
     def asked(self, nack: LinkNack, now: float) -> list[Resend[Item]]:
         """The other end misses something; returns what goes out again."""
         config = self._config

@@ -9,9 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
 from penstock.errors import PenstockError, StreamRefused, UnknownStream, Unreachable
+from penstock.kernel.trace import TRACE_CLIENT, TRACE_STREAM
 from penstock.pipeline.source.offsets import Offsets, PubendExtent
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ class StreamLink:
 
             within = self._give_up_after if self._known else FIRST_CONTACT
             held = StreamsClientConfig(window=1)  # who holds a name reads nothing under it
-            self._network = connect_blocking(self._servers, connect_within=within, streams=held).open()
+            name = f"{TRACE_CLIENT}{uuid4().hex[:12]}" if self.stream == TRACE_STREAM else None  # not traced itself
+            self._network = connect_blocking(self._servers, name=name, connect_within=within, streams=held).open()
         return self._network.stream(self.stream)
 
     def close(self) -> None:
@@ -62,19 +66,24 @@ class StreamLink:
             found[number] = PubendExtent(**one | {"marks": tuple(one["marks"])})
         return dict(sorted(found.items()))
 
+    def expect(self) -> None:
+        """Return when the stream is there; if nobody knows it, its broker may just have come back."""
+        self._tried(lambda: self.log.survey({}), unknown_within=FIRST_CONTACT)
+
     def hold(self, durable: str, offsets: Offsets, where: str) -> None:
         """Let the stream keep what is not read, under this name."""
         at = [(f"{self.stream}/{number}", place.epoch, place.tick - 1) for number, place in offsets.items()]
         self._tried(lambda: self.log.hold(durable, at, where=where))
 
-    def _tried(self, ask: Callable[[], T]) -> T:
-        deadline = time.monotonic() + self._give_up_after
+    def _tried(self, ask: Callable[[], T], *, unknown_within: float = inf) -> T:
+        began = time.monotonic()
         while True:
             try:
                 return ask()
             except (UnknownStream, StreamRefused, Unreachable) as error:
                 passes = self._known or (isinstance(error, StreamRefused) and not isinstance(error, UnknownStream))
-                if not passes or time.monotonic() > deadline:
+                within = unknown_within if isinstance(error, UnknownStream) else inf
+                if not passes or time.monotonic() - began > min(self._give_up_after, within):
                     raise PenstockError(f"{self._servers}: {error}") from None
                 time.sleep(RETRY_AFTER)
 

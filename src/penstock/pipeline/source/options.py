@@ -21,6 +21,7 @@ SOURCE = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "includeHeaders"),
     *("onTypeMismatch", "durable"),
 )
+OF_QUERIES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 BEST_EFFORT = ("servers", "subscribe", "includeHeaders", "onTypeMismatch")
 SINK = (*CONNECTION, "idColumn")
 OF_SPARK = ("checkpointlocation", "path")  # which Spark itself passes on; a path says nothing to us
@@ -62,6 +63,7 @@ class SourceOptions:
     bytes_max: int = 0
     headers: bool = False
     misfit_is_error: bool = False
+    of_queries: tuple[str, ...] = ()  # options that were given and mean nothing to a batch
     durable: str = ""  # the name under which the stream keeps what is not read; empty: it does not wait
     give_up_after: float = 60.0
 
@@ -166,6 +168,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         bytes_max=given.number("maxBytesPerTrigger"),
         headers=given.yes("includeHeaders", False),
         misfit_is_error=_misfit_is_error(given),
+        of_queries=tuple(name for name in OF_QUERIES if given.text(name)),
         durable=given.text("durable"),
         give_up_after=given.seconds("giveUpAfter", 60.0),
     )

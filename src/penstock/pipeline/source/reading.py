@@ -143,12 +143,8 @@ class BatchReader(StreamRange, DataSourceReader):
         self._where = options.where
         if (options.starting or EARLIEST) == LATEST:
             raise InvalidOption("startingOffsets", "is latest; a batch that begins at the end has nothing to read")
-        for name, limit in (
-            ("maxOffsetsPerTrigger", options.offsets_max),
-            ("minOffsetsPerTrigger", options.offsets_min),
-        ):
-            if limit:
-                raise InvalidOption(name, "is for queries that go on (readStream)")
+        for name in options.of_queries:
+            raise InvalidOption(name, "is for queries that go on (readStream)")
         if options.durable:
             raise InvalidOption("durable", "is for queries that go on (readStream); a batch reads what is there")
         if options.ending == EARLIEST:

@@ -134,10 +134,12 @@ def written(options: SinkOptions, query: str, batch: str, partition: int, batche
 
 
 class FollowingWriter(DataSourceStreamArrowWriter):
-    """What a query that goes on writes, batch after batch."""
+    """What a query that goes on writes, batch after batch; Spark makes one for each, at the driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
+            link.expect()  # a stream that is not there is said before any task starts
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()

@@ -5,8 +5,9 @@ comparisons for it, is taken from the requester's budget and from that for all. 
 that is published: who loses most of a fast stream may have it again. A request is refused while its budget is
 overdrawn, and whoever needs the messages asks again.
 
-When the budget for all is below a half, those are refused first who have less than half of their own: so many who ask
-for everything leave something for the one who asks for little.
+When the budget for all is below a half, those are refused first who have less than half of their own. And no request is
+admitted that may cost more than half of what is left for all. So many who ask for everything leave something for the
+one who asks for little.
 
 State: budgets by requester, and refusals that nobody was told of. Bounds: REQUESTERS_MAX, the one who asked least
 recently is forgotten. No messages, no timers.
@@ -48,8 +49,8 @@ class AnswerBudget:
         self._of: OrderedDict[str, _Budget] = OrderedDict()
         self._refused: dict[str, int] = {}  # requests, since somebody was told
 
-    def admits(self, requester: str, now: float, published: int) -> bool:
-        """Whether a request is answered now; `published` is how many bytes have left in all."""
+    def admits(self, requester: str, cost: int, now: float, published: int) -> bool:
+        """Whether a request that costs so much at most is answered; `published`: how many bytes have left in all."""
         if self._all is None:
             self._all = _Budget(ALL_RATE, ALL_DEPTH, ALL_SHARE, now, published)
         own = self._of.pop(requester, None) or _Budget(ONE_RATE, ONE_DEPTH, ONE_SHARE, now, published)
@@ -57,7 +58,7 @@ class AnswerBudget:
         if len(self._of) > REQUESTERS_MAX:
             self._of.popitem(last=False)
         of_all, of_own = self._all.filled(now, published), own.filled(now, published)
-        if of_own > 0.0 and of_all > 0.0 and (of_all > 0.5 or of_own > 0.5):
+        if of_own > 0.0 and self._all.level >= 2.0 * cost and (of_all > 0.5 or of_own > 0.5):
             return True
         if requester in self._refused or len(self._refused) < REQUESTERS_MAX:
             self._refused[requester] = self._refused.get(requester, 0) + 1

@@ -58,12 +58,11 @@ _TABLE_SHARE = 0.4  # different codes for each message, up to which a table is s
 class Ledger(Struct, frozen=True, array_like=True):
     """What a publisher sent, as it travels."""
 
-    publisher: str
     incarnation: int
     first: int  # number of the first message that it tells of
     last: int  # of the last that left; one less than the first if it tells of none
     sent_at: float  # by the publisher's clock
-    began_at: float  # departure of the first message; of the last that left, if it tells of none
+    age: int  # milliseconds since the departure of the first message; of the last that left, if it tells of none
     group: int  # how many asked for the same message lately
     columns: Annotated[tuple[str, ...], Meta(max_length=COLUMNS_MAX)] = ()  # letters of the kinds, and names
     complete: bool = True  # the messages have no other attributes
@@ -71,6 +70,11 @@ class Ledger(Struct, frozen=True, array_like=True):
     final: bool = False  # this life ends: nothing follows
     deflated: bool = False
     left_out: Annotated[bytes, Meta(max_length=2 * COLUMNS_MAX)] = b""  # hashes of the names of columns without codes
+
+    @property
+    def began_at(self) -> float:
+        """When the first message left, or less than 1 ms later."""
+        return self.sent_at - self.age * 1e-3
 
 
 _Table = Annotated[tuple[int | str, ...], Meta(max_length=MESSAGES_MAX)]  # an empty one: codes instead of places
@@ -111,7 +115,7 @@ class LedgerContent:
 
 
 def make_ledger(
-    identity: tuple[str, int],
+    incarnation: int,
     first: int,
     messages: Sequence[tuple[Message, float]],  # with their departures
     *,
@@ -147,14 +151,12 @@ def make_ledger(
     named = tuple([kind + name for name, kind in columns if kind != LEFT_OUT])
     left_out = b"".join([name_hash(name) for name, kind in columns if kind == LEFT_OUT])
     content = deflated if shorter else packed
-    publisher, incarnation = identity
     told = Ledger(
-        publisher,
         incarnation,
         first,
         last,
         sent_at,
-        began_at,
+        max(0, int((sent_at - began_at) * 1e3)),
         group,
         named,
         complete,
@@ -180,14 +182,15 @@ def _characters(values: Sequence[Value | None]) -> int:
 
 
 def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], PackedNumbers]:
-    codes: list[Code] = ledger_codes(kind, values).tolist()
-    if text:
-        known = {
-            value: value if isinstance(value, str) and len(value) <= TEXT_MAX else code
-            for value, code in dict(zip(values, codes, strict=True)).items()
-        }
+    if kind != STRING:
+        codes: list[Code] = ledger_codes(kind, values).tolist()
+    else:  # each string once: most come often
+        each = list(dict.fromkeys(values))
+        known: dict[Value | None, Code] = dict(zip(each, ledger_codes(kind, each).tolist(), strict=True))
+        if text:
+            known |= {value: value for value in each if isinstance(value, str) and len(value) <= TEXT_MAX}
         codes = [known[value] for value in values]
-    table = list(dict.fromkeys(codes))
+    table = dict.fromkeys(codes)
     if text or len(table) <= len(codes) * _TABLE_SHARE:
         places = {code: at for at, code in enumerate(table)}
         return tuple(table), pack_numbers(np.array([places[code] for code in codes]))
@@ -234,10 +237,9 @@ def _inflated(ledger: Ledger) -> bytes:
 def _check(ledger: Ledger, count: int) -> None:
     kinds = {named[:1] for named in ledger.columns}
     names = {named[1:] for named in ledger.columns}
-    times = (ledger.sent_at, ledger.began_at)
     if not 0 <= count <= MESSAGES_MAX or ledger.first < 1 or ledger.last > 1 << 62 or ledger.incarnation < 0:
         raise InvalidHeader(f"a ledger of messages {ledger.first} to {ledger.last}")
     if len(names) != len(ledger.columns) or not kinds <= {BOOLEAN, NUMBER, STRING}:
         raise InvalidHeader("a ledger with columns that cannot be")
-    if not all(isfinite(time) and abs(time) < 1e15 for time in times):
+    if not isfinite(ledger.sent_at) or abs(ledger.sent_at) >= 1e15 or not 0 <= ledger.age < 1 << 53:
         raise InvalidHeader("a ledger at a time that cannot be")

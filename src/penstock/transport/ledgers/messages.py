@@ -5,8 +5,9 @@
     reply    the messages, or that they are gone: to the inbox of who asked
     again    one message for all who wanted it: it has the attributes of the original and takes its way
 
-What a message tells under a publisher's name must have that publisher's control name as its identity: brokers let
-nobody else use it.
+Whose message it is says its identity: each is sent under its client's control name, which brokers let nobody else use.
+So none names its sender, nor who gets it, since that is its inbox. Most requests are small and many are lost: what only
+some have stands in a part of its own, and times are milliseconds modulo 65,536.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec import Struct
 from penstock.content.envelope import FLAG, control_message
 from penstock.content.message import DEFAULT_LIMITS, INBOX, Identity, Message, Value, make_message
 from penstock.errors import InvalidHeader, InvalidMessage
-from penstock.transport.ledgers.number_ranges import WrittenRanges
+from penstock.kernel.number_ranges import NUMBER_MAX, WrittenRanges
 from penstock.transport.wire.control_messages import ASK, ControlIdentities
 
 LEDGER, REPLY, AGAIN = "ledger", "reply", "again"
@@ -29,19 +30,24 @@ FILTER_BYTES_MAX = 1_000  # of all of them
 NAMES_ASKED_MAX = 32  # names of columns that are asked for, or whose texts are
 
 
+class Fills(Struct, frozen=True, array_like=True):
+    """What a request says of numbers of which nobody here knows whether they are wanted."""
+
+    ranges: WrittenRanges  # of these, only what matches
+    filters: tuple[str, ...] = ()
+    not_before: float = -1e15  # nothing that left earlier, by the publisher's clock
+    texts: tuple[str, ...] = ()  # columns whose texts are of use in ledgers
+    columns: tuple[str, ...] = ()  # columns that are of use, where filters would be too long
+
+
 class MessageRequest(Struct, frozen=True, array_like=True):
     """Please send me these messages again, and of those what matches my filters."""
 
-    publisher: str
     incarnation: int
-    requester: str
-    sent_at: float  # by the requester's clock
+    stamp: int  # when it was sent, by the requester's clock
     numbers: WrittenRanges  # the messages themselves
-    fills: WrittenRanges = ()  # of these, only what matches
-    filters: tuple[str, ...] = ()
-    not_before: float = -1e15  # of the fills: nothing that left earlier, by the publisher's clock
-    texts: tuple[str, ...] = ()  # columns whose texts are of use in ledgers
-    columns: tuple[str, ...] = ()  # columns that are of use, where filters would be too long
+    repeated: WrittenRanges = ()  # those that were asked for before, and did not come
+    fills: Fills | None = None
 
 
 class Resent(Struct, frozen=True, array_like=True):
@@ -49,7 +55,6 @@ class Resent(Struct, frozen=True, array_like=True):
 
     number: int
     count: int  # of its identity
-    departure: float
     attributes: dict[str, Value]
     body_bytes: int
 
@@ -57,9 +62,8 @@ class Resent(Struct, frozen=True, array_like=True):
 class Reply(Struct, frozen=True, array_like=True):
     """What became of some of the messages that were asked for."""
 
-    publisher: str
     incarnation: int
-    echo: float  # when the request was sent, by the requester's clock
+    stamp: int  # of the request
     covered: WrittenRanges  # fills of which everything that matches is here
     gone: WrittenRanges  # not kept any more
     messages: tuple[Resent, ...]
@@ -68,11 +72,9 @@ class Reply(Struct, frozen=True, array_like=True):
 class Again(Struct, frozen=True, array_like=True):
     """The original of this number, for all."""
 
-    publisher: str
     incarnation: int
     number: int
     count: int
-    departure: float
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -89,9 +91,19 @@ def ledger_message(identities: ControlIdentities, ledger: bytes) -> Message:
     return control_message(identities.next(), LEDGER, {}, b"", ledger)
 
 
-def ask_message(identities: ControlIdentities, ask: MessageRequest) -> Message:
+def stamp_of(now: float) -> int:
+    """A time as it travels in a request."""
+    return int(now * 1e3) & 0xFFFF
+
+
+def since_stamp(stamp: int, now: float) -> float:
+    """How many seconds ago that was, up to a minute."""
+    return (stamp_of(now) - stamp & 0xFFFF) * 1e-3
+
+
+def ask_message(identities: ControlIdentities, publisher: str, ask: MessageRequest) -> Message:
     """To the publisher's inbox."""
-    return control_message(identities.next(), ASK, {INBOX: ask.publisher}, b"", _encode(ask))
+    return control_message(identities.next(), ASK, {INBOX: publisher}, b"", _encode(ask))
 
 
 def reply_message(identities: ControlIdentities, to: str, reply: Reply, bodies: Sequence[bytes]) -> Message:
@@ -119,24 +131,26 @@ def _sane(decoded: MessageRequest | Reply | Again) -> bool:
     if decoded.incarnation < 0:
         return False
     if isinstance(decoded, MessageRequest):
-        names = (decoded.texts, decoded.columns)
-        short = all(max(map(len, one), default=0) <= DEFAULT_LIMITS.name_bytes_max for one in names)
-        sizes = len(decoded.filters) <= FILTERS_MAX and max(map(len, names)) <= NAMES_ASKED_MAX
-        return short and sizes and sum(map(len, decoded.filters)) <= FILTER_BYTES_MAX and abs(decoded.sent_at) < 1e15
-    resent = decoded.messages if isinstance(decoded, Reply) else ()
-    numbers = [decoded.number] if isinstance(decoded, Again) else [one.number for one in resent]
-    times = [decoded.departure] if isinstance(decoded, Again) else [decoded.echo, *[one.departure for one in resent]]
-    fits = all(0 < number <= 1 << 62 for number in numbers) and all(abs(time) < 1e15 for time in times)
-    return fits and all(one.body_bytes >= 0 for one in resent)
+        return decoded.fills is None or _sane_fills(decoded.fills)
+    if isinstance(decoded, Again):
+        return 0 < decoded.number <= NUMBER_MAX
+    return all(0 < one.number <= NUMBER_MAX and one.body_bytes >= 0 for one in decoded.messages)
 
 
-def resent_messages(reply: Reply, bodies: bytes) -> list[tuple[Resent, Message]]:
-    """The messages in a reply, as they were published; raises InvalidHeader."""
+def _sane_fills(fills: Fills) -> bool:
+    names = (fills.texts, fills.columns)
+    short = all(max(map(len, one), default=0) <= DEFAULT_LIMITS.name_bytes_max for one in names)
+    sizes = len(fills.filters) <= FILTERS_MAX and max(map(len, names)) <= NAMES_ASKED_MAX
+    return short and sizes and sum(map(len, fills.filters)) <= FILTER_BYTES_MAX
+
+
+def resent_messages(publisher: str, reply: Reply, bodies: bytes) -> list[tuple[Resent, Message]]:
+    """The messages in this publisher's reply, as they were published; raises InvalidHeader."""
     found = []
     at = 0
     for one in reply.messages:
         body, at = bodies[at : at + one.body_bytes], at + one.body_bytes
-        found.append((one, original(reply.publisher, reply.incarnation, one.count, one.attributes, body)))
+        found.append((one, original(publisher, reply.incarnation, one.count, one.attributes, body)))
     if at != len(bodies):
         raise InvalidHeader(f"bodies of {len(bodies)} bytes where {at} were announced")
     return found

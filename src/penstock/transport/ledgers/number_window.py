@@ -1,8 +1,9 @@
 """Which numbers of one publisher have come, and of which nothing is known yet.
 
-Numbers are bits of two integers, counted from `base`. `received` has what came, `unknown` what lies below the highest
-number, did not come, and was in no record or ledger yet; all others are settled. What falls out of the window while
-unknown is counted (`forgotten`): a loss among them went unnoticed.
+Numbers are counted from `base`. `_received` has a bit for each that came, and is as long as it must be. `unknown` is an
+integer, 0 most of the time, whose bits are those that lie below the highest number, did not come, and were in no record
+or ledger yet; all others are settled. What falls out of the window while unknown is counted (`forgotten`): a loss among
+them went unnoticed.
 
 Bound: SPAN numbers are remembered, and up to twice as many between two moves of the window. No messages, no timers.
 """
@@ -17,18 +18,19 @@ SPAN = 8_192
 class NumberWindow:
     """The numbers of one session."""
 
-    __slots__ = ("base", "forgotten", "received", "top", "unknown")
+    __slots__ = ("_received", "base", "forgotten", "top", "unknown")
 
     def __init__(self, base: int) -> None:
         self.base = base  # numbers below it are too old to be known
         self.top = base - 1  # the highest number known
-        self.received = 0
+        self._received = bytearray()
         self.unknown = 0
         self.forgotten = 0
 
     def has(self, number: int) -> bool:
         """Whether it has come; of those below the window nobody knows."""
-        return number >= self.base and self.received >> (number - self.base) & 1 == 1
+        place = number - self.base
+        return 0 <= place < 8 * len(self._received) and self._received[place >> 3] >> (place & 7) & 1 == 1
 
     def is_unknown(self, number: int) -> bool:
         """Whether it did not come, and nothing is known of it."""
@@ -37,13 +39,18 @@ class NumberWindow:
     def receive(self, number: int) -> None:
         """It has come; of those below the window nothing is remembered."""
         if number > self.top:
-            self.extend(number)
-        if number < self.base:
+            if number > self.top + 1 or number - self.base >= 2 * SPAN:
+                self.extend(number)
+            self.top = number
+        place = number - self.base
+        if place < 0:
             return
-        bit = 1 << (number - self.base)
-        self.received |= bit
         if self.unknown:
-            self.unknown &= ~bit
+            self.unknown &= ~(1 << place)
+        received = self._received
+        if place >> 3 >= len(received):
+            received.extend(bytes((place >> 3) + 1 - len(received)))
+        received[place >> 3] |= 1 << (place & 7)
 
     def extend(self, number: int) -> None:
         """There are numbers up to this one; of the new ones nothing is known."""
@@ -51,7 +58,7 @@ class NumberWindow:
         if new <= 0:
             return
         if number - self.base >= 2 * SPAN:
-            self._move(number - SPAN)
+            self._move(number - SPAN - (number - SPAN - self.base) % 8)
             new = min(new, number - self.base + 1)
         self.unknown |= ((1 << new) - 1) << (number - new + 1 - self.base)
         self.top = number
@@ -78,7 +85,7 @@ class NumberWindow:
         below = base - self.base
         known = min(below, max(0, self.top + 1 - self.base))
         self.forgotten += (self.unknown & ((1 << known) - 1)).bit_count() + below - known
-        self.received >>= below
+        del self._received[: below // 8]
         self.unknown >>= below
         self.base = base
         self.top = max(self.top, base - 1)

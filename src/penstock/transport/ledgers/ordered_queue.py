@@ -46,10 +46,6 @@ class OrderedQueue(Generic[Item]):
         """This one is missed; those after it wait for it so long."""
         self._waited_for[number] = until
 
-    def waits_for(self, number: int) -> bool:
-        """Whether others wait for this one."""
-        return number in self._waited_for
-
     def wait_no_more(self, number: int) -> None:
         """It has come, or is of no concern."""
         self._waited_for.pop(number, None)

@@ -1,7 +1,7 @@
 """A publisher's side: numbers and headers, the ring of what it sent, and when to send which ledger.
 
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
-of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after ASKED_MANY requests, and before any
+of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after many were asked for, and before any
 of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
 after a multiple of the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an
 idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told. Whoever
@@ -33,9 +33,10 @@ from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 1.0  # while many ask; while it is urgent
-ASKED_MANY, ASKED_LATELY = 8, 30.0  # requests since the last ledger that are many, and for how many seconds
-URGENT_RATE, URGENT_LATELY = 8.0, 10.0  # requests in a second that are urgent, and for how many seconds
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.75  # while many ask; while it is urgent
+ASKED_MANY, ASKED_LATELY = 8, 30.0  # lost messages since the last ledger that are many, and for how many seconds
+URGENT_RATE, URGENT_LATELY = 2.0, 10.0  # lost messages in a second that are urgent, and for how many seconds
+ASKED_STILL = int(URGENT_RATE * UNTOLD_FOR_URGENT)  # as many as that between two ledgers: it is still urgent
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
 SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
@@ -44,6 +45,7 @@ SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
+_NOTHING: list[TransportEffect] = []
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
 
 
@@ -53,8 +55,8 @@ class PublishedRing:
     def __init__(self, kept: int, bytes_max: int) -> None:
         self._kept = kept
         self._bytes_max = bytes_max
-        self._bytes = 0
         self.kept_bytes = 0  # of all that was ever kept
+        self._gone_bytes = 0  # and is no longer
         self.oldest = 1  # number of the first that is still here
         self._messages: dict[int, tuple[Message, float]] = {}
 
@@ -62,16 +64,16 @@ class PublishedRing:
         """One more, of the next number; the oldest goes."""
         messages = self._messages
         messages[number] = (message, departure)
-        self._bytes += message.size_bytes
-        self.kept_bytes += message.size_bytes
-        while len(messages) > self._kept or (self._bytes > self._bytes_max and len(messages) > 1):
-            self._bytes -= messages.pop(self.oldest)[0].size_bytes
+        self.kept_bytes = kept_bytes = self.kept_bytes + message.size_bytes
+        while len(messages) > self._kept or (kept_bytes - self._gone_bytes > self._bytes_max and len(messages) > 1):
+            self._gone_bytes += messages.pop(self.oldest)[0].size_bytes
             self.oldest += 1
 
     @property
     def full(self) -> bool:
         """Whether the next message may push the oldest out."""
-        return len(self._messages) >= self._kept or self._bytes > self._bytes_max - self._bytes_max // 4
+        kept_bytes = self.kept_bytes - self._gone_bytes
+        return len(self._messages) >= self._kept or kept_bytes > self._bytes_max - self._bytes_max // 4
 
     def all_left_before(self, time: float) -> bool:
         """Whether those that are gone left before this time: the oldest that is still here did."""
@@ -106,17 +108,14 @@ class LedgerPublisher:
         self._final = False  # it was told that this life ends
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
-        self._asks = self._fills = 0  # requests since the last ledger, and those for fills among them
+        self._untold_max = UNTOLD_MAX  # messages after which a ledger is due
+        self._asks = self._fills = 0  # since the last ledger: messages that were asked for, and requests for fills
         self._untold_since = 0.0
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
         self._asked_at = self._urgent_at = -inf
-        self._told_at = -inf
-        self._beat_at, self._beat_after = (
-            inf,
-            0.0,
-        )  # the next ledger of a silence, and the time from it to the one after
+        self._beat_at, self._beat_after = inf, 0.0  # the next ledger of a silence, and from it to the one after
         self._armed_for = inf
         self._texts: dict[str, float] = {}  # columns, and when their texts were asked for
 
@@ -158,21 +157,23 @@ class LedgerPublisher:
             self._untold_since = now
         if self._armed_for - now > SILENCE_FIRST_MIN:
             self._arm(now + SILENCE_FIRST_MIN)
-        if untold >= UNTOLD_MAX_ASKED and untold >= self._untold_limits(now)[0]:
+        if untold >= self._untold_max:
             return wrapped, self._tell(now)
         if self.ring.oldest > self._told and self.ring.full:  # what leaves the ring untold cannot be told any more
             return wrapped, self._tell(now)
-        return wrapped, []
+        return wrapped, _NOTHING
 
-    def asked(self, texts: tuple[str, ...], now: float, *, fills: bool) -> None:
-        """Somebody asked for something: for a while more is told, and the texts of these columns too.
+    def asked(self, texts: tuple[str, ...], now: float, *, fills: bool, lost: int) -> None:
+        """Somebody asked for something, `lost` numbers that nobody else asked for lately: for a while more is told.
 
-        Who asks for fills has missed ledgers. If many do, the next tells of one span more, so that one may be lost.
+        So are the texts of these columns. Who asks for fills has missed ledgers. If many do, the next tells of one span
+        more, so that one may be lost.
         """
-        self._asks += 1
-        if self._asks >= ASKED_MANY:
+        self._asks += lost
+        if self._asks >= (ASKED_STILL if self._urgent(now) else ASKED_MANY):
             self._asked_at = now
-            if self._asks >= URGENT_RATE * (now - self._told_at):
+            self._untold_max = UNTOLD_MAX_ASKED
+            if self._asks >= URGENT_RATE * (now - self._untold_since):
                 self._urgent_at = now
         self._fills += fills
         for name in texts:
@@ -201,7 +202,7 @@ class LedgerPublisher:
         if self._beat_at == inf:
             due = self._left_at + quiet
             if self.number > self._told:
-                due = min(due, self._untold_since + self._untold_limits(now)[1])
+                due = min(due, self._untold_since + self._untold_for(now))
         else:
             due = self._beat_at
         if now < due <= now + SILENCE_MAX:
@@ -212,13 +213,13 @@ class LedgerPublisher:
             grows = SILENCE_GROWS_ASKED if self._asked_lately(now) else SILENCE_GROWS
             self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
-        self._arm(self._beat_at if self._beat_at < inf else now + SILENCE_FIRST_MIN)
+        self._arm(self._beat_at if self._beat_at < inf else now + min(SILENCE_FIRST_MIN, self._untold_for(now)))
         return effects
 
-    def _untold_limits(self, now: float) -> tuple[int, float]:
+    def _untold_for(self, now: float) -> float:
         if self._urgent(now):
-            return UNTOLD_MAX_ASKED, UNTOLD_FOR_URGENT
-        return (UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED) if self._asked_lately(now) else (UNTOLD_MAX, UNTOLD_FOR)
+            return UNTOLD_FOR_URGENT
+        return UNTOLD_FOR_ASKED if self._asked_lately(now) else UNTOLD_FOR
 
     def _urgent(self, now: float) -> bool:
         return 0.0 <= now - self._urgent_at < URGENT_LATELY
@@ -229,7 +230,8 @@ class LedgerPublisher:
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
         first, lately = self._told + 1, self._asked_lately(now)
-        self._asks, self._told_at = 0, now
+        self._asks = 0
+        self._untold_max = UNTOLD_MAX_ASKED if lately else UNTOLD_MAX
         if self.number > self._told:
             self._ends.append(self._told)
             if self._fills > FILLS_PER_SPAN:
@@ -259,7 +261,7 @@ class LedgerPublisher:
         self.columns.forget(now)
         self._texts = {name: at for name, at in self._texts.items() if now - at < TEXTS_FOR}
         ledger = make_ledger(
-            (self.name, self.incarnation),
+            self.incarnation,
             self.number - len(messages) + 1,
             messages,
             texts=self._texts,

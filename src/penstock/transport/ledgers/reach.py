@@ -30,9 +30,11 @@ class Reach:
 
     def observe(self, difference: float) -> None:
         """A delay difference was measured."""
-        self._samples += 1
-        weight = 1.0 / self._samples if self._samples <= _FIRST else _WEIGHT
-        self._mean += weight * (abs(difference) - self._mean)
+        if self._samples < _FIRST:
+            self._samples += 1
+            self._mean += (abs(difference) - self._mean) / self._samples
+        else:
+            self._mean += _WEIGHT * (abs(difference) - self._mean)
 
     def wait(self, interval: float) -> float:
         """How long to hold a message that left `interval` seconds after a missed one."""

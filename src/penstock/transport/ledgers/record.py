@@ -20,12 +20,14 @@ from __future__ import annotations
 
 from collections import deque
 from math import isfinite
-from struct import Struct
+from struct import Struct as Layout
+
+from msgspec import Struct
 
 from penstock.content.message import Attributes
 from penstock.errors import ForeignScheme, InvalidHeader
 from penstock.transport.ledgers.column_use import ColumnUse
-from penstock.transport.ledgers.sketch import CODERS, Coder, Columns, columns_of, record_codes
+from penstock.transport.ledgers.sketch import CODERS, Columns, columns_of, record_codes
 from penstock.transport.wire.flow_fields import (
     CONTROL,
     FURTHER_SHIFT,
@@ -42,32 +44,20 @@ ENTRIES_MAX = 24
 AGE_MAX = 60.0  # seconds: a departure in milliseconds is known modulo 65.5
 SHAPES_MAX = 64
 NUMBER_MAX = 1 << 62
-_FIXED = Struct("<BBQdQ")
-_ENTRIES = [Struct(f">{1 + columns}H") for columns in range(65)]
+_FIXED = Layout("<BBQdQ")
+_ENTRIES = [Layout(f">{1 + columns}H") for columns in range(65)]
 
 
-class DataHeader:
+class DataHeader(Struct, gc=False):
     """The header of a message that came."""
 
-    __slots__ = ("_data", "_start", "control", "departure", "mask", "record_size", "sequence")
-
-    def __init__(
-        self,
-        sequence: int,
-        departure: float,
-        control: Control | None = None,
-        record_size: int = 0,
-        data: bytes = b"",
-        start: int = 0,
-        mask: int = 0,
-    ) -> None:
-        self.sequence = sequence
-        self.departure = departure
-        self.control = control
-        self.record_size = record_size
-        self._data = data
-        self._start = start
-        self.mask = mask
+    sequence: int
+    departure: float
+    control: Control | None = None
+    record_size: int = 0
+    data: bytes = b""
+    start: int = 0  # of the record in it
+    mask: int = 0
 
     def columns(self, attributes: Attributes) -> Columns:
         """The columns of the record; `attributes` are those of the message that carries it."""
@@ -80,7 +70,7 @@ class DataHeader:
     def entry(self, back: int) -> tuple[float, tuple[int, ...]]:
         """Departure and codes of the message that is `back` before this one, 1 being the one before."""
         layout = _ENTRIES[self.mask.bit_count()]
-        milliseconds, *codes = layout.unpack_from(self._data, self._start + (back - 1) * layout.size)
+        milliseconds, *codes = layout.unpack_from(self.data, self.start + (back - 1) * layout.size)
         age = ((int(self.departure * 1e3) - milliseconds) & 0xFFFF) * 1e-3
         return self.departure - age, tuple(codes)
 
@@ -119,7 +109,7 @@ class _Shape:
 
     def __init__(self, columns: Columns, mask: int, number: int) -> None:
         self.columns = columns
-        self.coders: list[tuple[str, Coder]] = [(name, CODERS[kind]) for name, kind in columns]
+        self.coders = [(name, CODERS[kind]) for name, kind in columns]
         self.layout = _ENTRIES[len(columns)]
         self.limit = min(ENTRIES_MAX, RECORD_BYTES_MAX // self.layout.size) * self.layout.size
         self.mask = mask
@@ -156,7 +146,7 @@ class SketchRecord:
         """The message whose header was made last has left; returns its number."""
         self.number = number = self.number + 1
         shape = self._next
-        codes = [coder[attributes[name]] for name, coder in shape.coders]
+        codes = [code(attributes[name]) for name, code in shape.coders]
         shape.record = (shape.layout.pack(int(departure * 1e3) & 0xFFFF, *codes) + shape.record)[: shape.limit]
         shape.up_to = number
         self._recent.appendleft((number, departure, attributes))

@@ -10,6 +10,11 @@ A publisher whose numbers are missed takes room, whatever is true of them. Each 
 as is left free after that: one alone half of the room, and nobody leaves nothing for the next. What has no room is
 reported lost at once. What nobody wants any more, because subscriptions were closed, is dropped when it is due.
 
+What a full link withheld from us is not lost (`told_withheld`). To ask for it would fill that link, so it waits until
+nothing was withheld for QUIET seconds; then a few are asked for in each second, and repairs pay for the link as any
+message does. While a publisher is thinned, a loss that nobody was told of is asked for only after the next word of it.
+What is gone then, and all but the last KEPT of a publisher, counts as withheld for good.
+
 State: counts, also by publisher, and the last numbers that were lost. What is missed stands in the sessions. Messages:
 `ask`. Bounds: `requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
 """
@@ -17,23 +22,28 @@ State: counts, also by publisher, and the last numbers that were lost. What is m
 from __future__ import annotations
 
 from collections import deque
-from math import exp, log
+from collections.abc import Sequence
+from math import exp, inf, log
 from random import Random
 
+from penstock.kernel.number_ranges import ranges_of, written
 from penstock.kernel.trace import LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.lateness import Lateness
-from penstock.transport.ledgers.messages import MessageRequest, ask_message
-from penstock.transport.ledgers.number_ranges import ranges_of, written
+from penstock.transport.ledgers.messages import Fills, MessageRequest, ask_message, stamp_of
 from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.session import LedgerSession, Missed
-from penstock.transport.records import GaveUp, LossDetected, Recovered, RequestSent
+from penstock.transport.records import GaveUp, LossDetected, LossWithheld, Recovered, RequestSent
 from penstock.transport.subscriptions import TransportSubscriptions
 from penstock.transport.wire.control_messages import ControlIdentities
 
 ATTEMPTS_MAX = 25
+QUIET = 3.0  # seconds without word of anything withheld, after which the link is taken to have room
+TOLD_EVERY, TOLD_LATE = 1.5, 0.8  # seconds between two words; how long after a message was due it has been told of
+WITHHELD_AT_ONCE, KEPT = 100, 2_000
+WITHHELD_MAX = 4_096  # numbers of a publisher that are known to be withheld: as many as it keeps
 NUMBERS_PER_ASK = 200
 ASKS_MAX = 8  # requests to one publisher at one time
 TOGETHER = 0.010  # seconds: what is due so soon after goes into the same request
@@ -61,6 +71,7 @@ class Recovery:
         self._identities = identities
         self._random = random
         self.pending = 0  # missed and doubtful numbers of all sessions
+        self.waiting = 0  # of those, withheld
         self._pending_of: dict[str, int] = {}  # the same by publisher
         self.lost = 0  # declared
         self.not_asked = 0
@@ -75,7 +86,15 @@ class Recovery:
         declared: list[Missed] = []
         asked: list[Missed] = []
         wait = self._back_off(session)
+        withheld = 0
         for missed in session.due(now + TOGETHER):
+            until = self._not_before(session, missed)
+            if missed.withheld and withheld >= WITHHELD_AT_ONCE:
+                until = max(until, now + 1.0)
+            if until > now + TOGETHER:
+                session.again(missed, until)
+                continue
+            withheld += missed.withheld
             if not self._wanted_back(missed):
                 if missed.detected_at is None and missed.sure:
                     declared.append(missed)
@@ -84,10 +103,10 @@ class Recovery:
                 continue
             if missed.detected_at is None:
                 missed.detected_at = now
-                if missed.sure:
+                if missed.sure and not missed.withheld:
                     effects += self._declare(session, missed)
                     declared.append(missed)
-                if wait > 0.0 and missed.sure:
+                if wait > 0.0 and missed.sure and not missed.withheld:
                     session.again(missed, now + wait)
                     continue
             if missed.attempts >= ATTEMPTS_MAX:
@@ -95,6 +114,47 @@ class Recovery:
             else:
                 asked.append(missed)
         return effects + self._ask(session, asked, now), declared
+
+    def _not_before(self, session: LedgerSession, missed: Missed) -> float:
+        """Before when this one is not asked for, because of a full link."""
+        told_at = session.thinned_at
+        if missed.withheld:
+            return told_at + QUIET
+        if missed.attempts or told_at > missed.came_at + TOLD_LATE:
+            return -inf
+        return told_at + TOLD_EVERY
+
+    def told_withheld(self, session: LedgerSession, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """These of a publisher's messages were withheld from us, by the counts of their identities."""
+        session.thinned_at = now
+        effects: list[TransportEffect] = []
+        ahead = session.count_ahead
+        for number in [count - ahead for count in counts] if ahead is not None else ():
+            session.withheld[number] = None
+            missed = session.missed.get(number)
+            if missed is not None:
+                effects += self._withheld(session, missed)
+        while len(session.withheld) > WITHHELD_MAX:
+            del session.withheld[next(iter(session.withheld))]
+        return effects
+
+    def _withheld(self, session: LedgerSession, missed: Missed) -> list[TransportEffect]:
+        """A full link kept it from us."""
+        if missed.withheld:
+            return []
+        missed.withheld = True
+        self.waiting += 1
+        if missed.sure and missed.detected_at is not None:
+            self.lost -= 1  # it was taken for lost
+        session.again(missed, session.thinned_at + QUIET)
+        session.order.wait_no_more(missed.number)
+        session.waiting += 1
+        told: list[TransportEffect] = []
+        if missed.sure:
+            told.append(LossWithheld(session.publisher, session.incarnation, missed.number))
+        if session.waiting <= KEPT:
+            return told
+        return told + self._give_up(session, next(one for one in session.missed.values() if one.withheld))
 
     def _wanted_back(self, missed: Missed) -> bool:
         """Whether anybody wants it back; looked up again only after a subscription was closed."""
@@ -129,29 +189,30 @@ class Recovery:
                 session.again(missed, now + session.trip.wait(missed.attempts))
                 if missed.sure:
                     effects.append(RequestSent(session.publisher, session.incarnation, missed.number, missed.attempts))
-            effects.append(BearerPublish(ask_message(self._identities, self._request(session, part, now))))
+            request = self._request(session, part, now)
+            effects.append(BearerPublish(ask_message(self._identities, session.publisher, request)))
         return effects
 
     def _request(self, session: LedgerSession, part: list[Missed], now: float) -> MessageRequest:
         filters = self._interest.filters
-        sure = [missed.number for missed in part if missed.sure or not filters]
+        sure = [missed for missed in part if missed.sure or not filters]
         doubtful = [missed.number for missed in part if filters and not missed.sure]
-        reference = session.reference
+        return MessageRequest(
+            session.incarnation,
+            stamp_of(now),
+            written(ranges_of([missed.number for missed in sure if missed.attempts == 1])),
+            written(ranges_of([missed.number for missed in sure if missed.attempts > 1])),
+            None if all(missed.sure for missed in part) else self._fills(session, doubtful),
+        )
+
+    def _fills(self, session: LedgerSession, doubtful: list[int]) -> Fills:
+        interest, reference = self._interest, session.reference
+        if not interest.filters:
+            return Fills((), columns=interest.columns)
         not_before = -1e15
         if reference is not None:
-            not_before = self._interest.earliest + reference.departure - reference.arrival
-        return MessageRequest(
-            session.publisher,
-            session.incarnation,
-            self._name,
-            now,
-            written(ranges_of(sure)),
-            written(ranges_of(doubtful)),
-            filters if doubtful else (),
-            not_before,
-            self._interest.texts if doubtful else (),
-            () if filters or all(missed.sure for missed in part) else self._interest.columns,
-        )
+            not_before = interest.earliest + reference.departure - reference.arrival
+        return Fills(written(ranges_of(doubtful)), interest.filters, not_before, interest.texts)
 
     # What became of them.
 
@@ -160,6 +221,8 @@ class Recovery:
         missed = session.missed.pop(number, None)
         if missed is not None:
             self._count(session.publisher, -1)
+            self.waiting -= missed.withheld
+            session.waiting -= missed.withheld
             session.order.wait_no_more(number)
         return missed
 
@@ -172,9 +235,12 @@ class Recovery:
         """More is missed; what has no room is lost."""
         room = self.room(session.publisher)
         self._count(session.publisher, len(found))
+        effects: list[TransportEffect] = []
+        for missed in found if session.withheld else ():
+            effects += self._withheld(session, missed) if missed.number in session.withheld else []
         if len(found) <= room:
-            return []
-        effects: list[TransportEffect] = [LimitReached("requests", self._config.requests_pending_max)]
+            return effects
+        effects.append(LimitReached("requests", self._config.requests_pending_max))
         for missed in found[room:]:
             effects += self._give_up(session, missed)
             self.not_asked += missed.sure
@@ -213,7 +279,10 @@ class Recovery:
         for number in who if missed.sure else ():
             subscription = self._subscriptions.get(number)
             if subscription is not None:
-                subscription.known_lost += 1
+                subscription.known_lost += not missed.withheld
+                subscription.withheld += missed.withheld
+        if missed.withheld:
+            return []
         effects: list[TransportEffect] = []
         if missed.sure and missed.detected_at is None:
             effects = self._declare(session, missed)

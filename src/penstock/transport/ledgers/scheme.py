@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from penstock.content.envelope import control_name
+from penstock.content.envelope import client_of
 from penstock.content.message import Message
+from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
@@ -39,8 +40,8 @@ from penstock.transport.ledgers.messages import (
     ledgers_where,
     original,
     resent_messages,
+    since_stamp,
 )
-from penstock.transport.ledgers.number_ranges import read_ranges
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
@@ -81,12 +82,11 @@ class LedgerScheme:
         self._own_subscriptions = own_subscriptions
         self._feedback = feedback
         self._keep_ticking = keep_ticking
-        self._answers = Answers(self.outgoing, identities)
+        self._answers = Answers(self.outgoing, identities, timers)
         self._interest = SketchedInterest()
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
         self._sessions = SessionTable(config)
-        self._splits: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
         self._dropped_late = self._duplicates_before = self._unrevealed_before = self._broken_off_before = 0
@@ -113,7 +113,6 @@ class LedgerScheme:
         return self._changed()
 
     def _changed(self) -> list[TransportEffect]:
-        self._splits.clear()
         self._detection.subscriptions_changed(ordered=self._subscriptions.ordered_any)
         recovers = self._interest.recover_any
         if recovers and self._ledgers_number is None:
@@ -144,15 +143,16 @@ class LedgerScheme:
             session.observe((now - reference.arrival) - (head.departure - reference.departure))
         window = session.window
         late = number <= window.top
-        if late and window.has(number):
-            session.duplicates += 1
-            return effects
         if late:
+            if window.has(number):
+                session.duplicates += 1
+                return effects
             missed = self._recovery.settled(session, number)
             if missed is not None:
                 self._recovery.lateness.came(now - missed.came_at)
             session.order.wait_no_more(number)
         window.receive(number)
+        session.count_ahead = identity.count - number
         self._sessions.received_from(session, now)
         if reference is None:
             session.reference = ReferenceHeader(number, now, head.departure)
@@ -170,7 +170,8 @@ class LedgerScheme:
         if self._config.congestion:
             lost = session.overtaken(number, found)
             effects += self._feedback.arrived(session, head, message, wanted, lost, now=now)
-        return effects + self._deliver(session, number, message, wanted, late, now)
+        delivered = self._deliver(session, number, message, wanted, late, now)
+        return effects + delivered if effects else delivered
 
     def _deliver(
         self,
@@ -184,20 +185,16 @@ class LedgerScheme:
         repaired: bool = False,
     ) -> list[TransportEffect]:
         """To those who want no order at once, to the others in their turn."""
-        split = self._splits.get(wanted)
-        if split is None:
-            if len(self._splits) > 1_000:
-                self._splits.clear()
-            split = self._splits[wanted] = self._subscriptions.split(wanted)
-        ordered, unordered = split
+        ordered, unordered = self._subscriptions.split(wanted)
         session.delivered += 1
+        order = session.order
         effects: list[TransportEffect] = []
         if unordered:
             effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired), late)
         if ordered:
-            order = session.order
             if order.in_order(number):
-                return effects + self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), False)
+                effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), False)
+                return effects
             if order.late(number):
                 session.late += 1
                 if self._config.late == "drop" and not repaired:
@@ -206,7 +203,7 @@ class LedgerScheme:
                     effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), True)
             else:
                 order.put(number, HeldDelivery(message, ordered, repaired), now)
-        if len(session.order):
+        if len(order):
             effects += self._release(session, now)
         return effects
 
@@ -258,16 +255,7 @@ class LedgerScheme:
         """So many agree that what we believed was wrong: a forged number, or a clock that was set."""
         effects = self._recovery.end(session)
         effects += self._let_go(session, now)
-        seen = [number for number in session.fresh_refused if number <= head.sequence]
-        window = session.window
-        if not window.base <= head.sequence <= window.top + self._config.jump_max:
-            self._unrevealed_before += window.forgotten
-            session.window = type(window)(min(seen, default=head.sequence))
-        for number in sorted(seen):
-            session.window.receive(number)
-        session.order.highest = head.sequence
-        session.reference = ReferenceHeader(head.sequence, now, head.departure)
-        session.fresh_refused.clear()
+        self._unrevealed_before += session.begin_anew(head.sequence, head.departure, self._config.jump_max, now)
         return effects
 
     def _let_go(self, session: LedgerSession, now: float) -> list[TransportEffect]:
@@ -284,30 +272,28 @@ class LedgerScheme:
 
     def control_message(self, kind: str, data: bytes, inside: Message, *, now: float) -> list[TransportEffect] | None:
         """A control message of this scheme; raises InvalidHeader."""
-        sender = inside.identity.publisher
+        if kind not in (LEDGER, ASK, REPLY, AGAIN):
+            return None
+        sender = client_of(inside.identity.publisher)
+        if not sender:
+            return self._refuse(inside.identity.publisher, f"a control message, '{kind}', under a name of none")
         if kind == LEDGER:
             return self._ledger(decode_ledger(inside.body), sender, now)
         if kind == ASK:
             return self._answers.received(decode_message(inside.body, MessageRequest), sender, now)
         if kind == REPLY:
-            return self._reply(decode_message(data, Reply), inside, now)
-        if kind == AGAIN:
-            again = decode_message(data, Again)
-            message = original(again.publisher, again.incarnation, again.count, inside.attributes, inside.body)
-            return self._again(again, message, sender, now)
-        return None
+            return self._reply(decode_message(data, Reply), sender, inside.body, now)
+        return self._again(decode_message(data, Again), sender, inside, now)
 
     def _ledger(self, content: LedgerContent, sender: str, now: float) -> list[TransportEffect]:
         ledger = content.ledger
-        if sender != control_name(ledger.publisher):
-            return self._refuse(sender, f"a ledger in the name of {ledger.publisher[:40]}")
         if not self._interest.recover_any:
             return []
-        session = self._sessions.get((ledger.publisher, ledger.incarnation))
+        session = self._sessions.get((sender, ledger.incarnation))
         effects: list[TransportEffect] = []
         if session is None:
             first = self._detection.first_of_ledger(content, now)
-            session, effects = self._begin(ledger.publisher, ledger.incarnation, first, now)
+            session, effects = self._begin(sender, ledger.incarnation, first, now)
         head = DataHeader(max(1, ledger.last), ledger.sent_at)
         reference = session.reference
         problem = reference.problem(head, now, self._config) if reference is not None else ""
@@ -327,16 +313,22 @@ class LedgerScheme:
         self._arm(session)
         return effects
 
-    def _reply(self, reply: Reply, inside: Message, now: float) -> list[TransportEffect]:
-        sender = inside.identity.publisher
-        if sender != control_name(reply.publisher):
-            return self._refuse(sender, f"a reply in the name of {reply.publisher[:40]}")
-        session = self._sessions.get((reply.publisher, reply.incarnation))
+    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+        """These were withheld from us, by the counts of their identities: they are not lost."""
+        session = self._sessions.get((publisher, incarnation))
         if session is None:
             return []
-        session.trip.measured(now - reply.echo)
+        effects = self._recovery.told_withheld(session, counts, now=now)
+        self._arm(session)
+        return effects + self._release(session, now)
+
+    def _reply(self, reply: Reply, sender: str, bodies: bytes, now: float) -> list[TransportEffect]:
+        session = self._sessions.get((sender, reply.incarnation))
+        if session is None:
+            return []
+        session.trip.measured(since_stamp(reply.stamp, now))
         effects: list[TransportEffect] = []
-        for one, message in resent_messages(reply, inside.body):
+        for one, message in resent_messages(sender, reply, bodies):
             effects += self._repaired(session, one.number, message, now)
         for first, last in read_ranges(reply.covered):
             for number in session.missed_between(first, last):
@@ -348,12 +340,11 @@ class LedgerScheme:
         self._arm(session)
         return effects + self._release(session, now)
 
-    def _again(self, again: Again, message: Message, sender: str, now: float) -> list[TransportEffect]:
-        if sender != control_name(again.publisher):
-            return self._refuse(sender, f"a repair in the name of {again.publisher[:40]}")
-        session = self._sessions.get((again.publisher, again.incarnation))
+    def _again(self, again: Again, sender: str, inside: Message, now: float) -> list[TransportEffect]:
+        session = self._sessions.get((sender, again.incarnation))
         if session is None:
             return []
+        message = original(sender, again.incarnation, again.count, inside.attributes, inside.body)
         effects = self._repaired(session, again.number, message, now)
         self._arm(session)
         return effects + self._release(session, now)
@@ -373,7 +364,7 @@ class LedgerScheme:
             return []
         self._feedback.repaired(session, message, wanted, now=now)
         effects: list[TransportEffect] = []
-        if missed is None or not missed.sure or missed.detected_at is None:
+        if missed is None or not (missed.withheld or (missed.sure and missed.detected_at is not None)):
             self._recovery.lost += 1
             effects.append(LossDetected(session.publisher, session.incarnation, number))
         effects.append(recovered_record(session, number, message.identity.count, missed, now))
@@ -387,6 +378,8 @@ class LedgerScheme:
 
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of this scheme has come."""
+        if timer == TransportTimer.ANSWER:
+            return self._answers.due(now)
         if timer == TransportTimer.LEDGER:
             return [*self._answers.budget.refusals(), *self.outgoing.expired(now=now)]
         session = self._sessions[str(key[0]), int(key[1])]
@@ -473,7 +466,8 @@ class LedgerScheme:
             recovered=subscription.recovered,
             lost=self._recovery.lost,
             known_lost=subscription.known_lost,
-            pending=self._recovery.pending,
+            pending=self._recovery.pending - self._recovery.waiting,
+            withheld=subscription.withheld + self._recovery.waiting,
             duplicates=self._duplicates_before + sum(session.duplicates for session in sessions),
             refused=self._refused,
             without_header=subscription.without_header,

@@ -9,6 +9,8 @@ have come (`lateness`, or twice the reach), and asked for; a doubtful one is ask
     asked for                     RTO x 1.5^i passes           asked for again, up to ATTEMPTS_MAX times
     asked for                     the reply says gone, or      reported lost, by number
                                   after the last attempt
+    any                           its broker tells that it     withheld: asked for when nothing was withheld for a
+                                  was withheld from us         while; in the end counted as withheld, not as lost
 
 State: see the fields. Timers: ORDER, for the queue; ASK, for the first time in the agenda. Bounds: `sessions_max`
 sessions; `requests_pending_max` missed numbers in all of them.
@@ -17,6 +19,7 @@ sessions; `requests_pending_max` missed numbers in all of them.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from math import inf
 
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.lateness import Lateness
@@ -50,6 +53,7 @@ class Missed:
         "overtaken",
         "sketch",
         "sure",
+        "withheld",
     )
 
     def __init__(self, number: int, came_at: float, sketch: Sketch | None, *, sure: bool, at: float) -> None:
@@ -64,6 +68,7 @@ class Missed:
         self.asked_at = 0.0
         self.overtaken = 1  # messages after it that have come; a record is on one
         self.counted = False  # congestion control knows of it
+        self.withheld = False  # a full link, or our own slow reading, kept it from us: it is not lost
 
 
 class LedgerSession:
@@ -94,6 +99,10 @@ class LedgerSession:
         self.missed: dict[int, Missed] = {}
         self._agenda: list[tuple[float, int]] = []
         self._suspects: list[Missed] = []  # that congestion control may soon know of
+        self.count_ahead: int | None = None  # by how much the counts of messages' identities are ahead of their numbers
+        self.thinned_at = -inf  # when we were last told that something was withheld from us
+        self.withheld: dict[int, None] = {}  # numbers that were, the last ones
+        self.waiting = 0  # of the missed ones, withheld
         self.group = 0  # how many ask for the same message, as the publisher says
         self.received_at = 0.0
         self.finished = False  # its publisher has said that nothing follows
@@ -110,6 +119,20 @@ class LedgerSession:
     def broken_off(self, now: float) -> bool:
         """Whether its publisher is gone without a last word: nobody knows what it sent after the last that came."""
         return not self.finished and (self.outlived or now - self.received_at > SILENT_MAX)
+
+    def begin_anew(self, number: int, departure: float, jump_max: int, now: float) -> int:
+        """Believe the numbers that were refused; returns how many of which nothing is known are forgotten with that."""
+        seen = [one for one in self.fresh_refused if one <= number]
+        forgotten = 0
+        if not self.window.base <= number <= self.window.top + jump_max:
+            forgotten = self.window.forgotten
+            self.window = NumberWindow(min(seen, default=number))
+        for one in sorted(seen):
+            self.window.receive(one)
+        self.order.highest = number
+        self.reference = ReferenceHeader(number, now, departure)
+        self.fresh_refused.clear()
+        return forgotten
 
     def observe(self, difference: float) -> None:
         """A delay difference was measured."""

@@ -20,7 +20,8 @@ bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import inf
 from struct import Struct
 from typing import Any, NamedTuple
@@ -38,7 +39,6 @@ LEFT_OUT = "-"  # a column that messages have, and of which nothing is told
 MEMO_MAX = 4_096
 EXACT_INTEGER_MAX = 1 << 53  # beyond it a float of 64 bits is not every whole number
 _FLOAT, _BITS = Struct(">f"), Struct(">i")
-_INFINITE = 0x7F800000
 _CLASSES: dict[type, str] = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: STRING}
 
 
@@ -71,11 +71,6 @@ def name_hash(name: str) -> bytes:
 def left_out_column(hashed: bytes) -> Column:
     """Stands for the columns of that hash. No attribute has such a name."""
     return Column("\0" + hashed.hex(), LEFT_OUT)
-
-
-def class_of(value: Value) -> str:
-    """The class of a value, as a letter."""
-    return _CLASSES[value.__class__]
 
 
 def columns_of(attributes: Attributes) -> Columns:
@@ -112,31 +107,35 @@ def string_code(value: str, bits: int) -> int:
 
 
 class Coder(dict[Value, int]):
-    """Codes of values of one class, worked out once: `coder[value]`."""
-
-    def __init__(self, kind: str, bits: int) -> None:
-        super().__init__()
-        self._kind = kind
-        self._bits = bits
+    """Codes of 16 bits of booleans or strings, worked out once: `coder[value]`."""
 
     def __missing__(self, value: Value) -> int:
-        if value.__class__ is float:  # seldom the same again
-            return number_code(value, self._bits)
-        if self._kind == STRING:
-            assert isinstance(value, str)
-            code = string_code(value, self._bits)
-        elif self._kind == BOOLEAN:
-            code = TRUE if value else FALSE
-        else:
-            assert not isinstance(value, str)
-            code = number_code(value, self._bits)
+        code = string_code(value, RECORD_BITS) if isinstance(value, str) else TRUE if value else FALSE
         if len(self) >= MEMO_MAX:
             self.clear()
         self[value] = code
         return code
 
 
-CODERS = {kind: Coder(kind, RECORD_BITS) for kind in (BOOLEAN, NUMBER, STRING)}
+def record_number_code(value: float) -> int:
+    """`number_code` with 16 bits, shorter for most numbers: this runs for every message that is published."""
+    try:
+        place: int = _BITS.unpack(_FLOAT.pack(value))[0]
+    except OverflowError:
+        return number_code(value, RECORD_BITS)
+    if place > 0:
+        if place & 0x1FFFF:
+            return (place >> 16 | 1) + 0x8000
+        if isinstance(value, int) and value < 1 << 24:  # a float of 32 bits is every such number
+            return (place >> 16) + 0x8000
+    return number_code(value, RECORD_BITS)
+
+
+CODERS: dict[str, Callable[[Any], int]] = {
+    BOOLEAN: Coder().__getitem__,
+    NUMBER: record_number_code,
+    STRING: Coder().__getitem__,
+}
 
 
 def record_codes(columns: Columns, attributes: Attributes) -> list[int]:
@@ -149,7 +148,7 @@ def record_codes(columns: Columns, attributes: Attributes) -> list[int]:
         elif _CLASSES[value.__class__] != kind:
             codes.append(OTHER_CLASS)
         else:
-            codes.append(CODERS[kind][value])
+            codes.append(CODERS[kind](value))
     return codes
 
 
@@ -196,22 +195,27 @@ def number_codes(values: Codes, bits: int) -> Codes:
 
 
 def common_columns(
-    messages: Iterable[Attributes], columns_max: int, used: Callable[[str], bool] = lambda _: True
+    messages: Sequence[Attributes], columns_max: int, used: Callable[[str], bool] = lambda _: True
 ) -> tuple[Columns, bool]:
     """Columns for all of these messages, each of the class that most have, and whether no attribute is without one.
 
     Those that nobody uses come last, as columns that are left out.
     """
-    shapes: dict[tuple[tuple[str, ...], tuple[type, ...]], int] = {}
-    for attributes in messages:  # most have the same attributes of the same types
-        shape = (tuple(attributes), tuple(map(type, attributes.values())))
-        shapes[shape] = shapes.get(shape, 0) + 1
-    counts: dict[str, dict[str, int]] = {}
-    for (names, types), count in shapes.items():
-        for name, kind in zip(names, types, strict=True):
-            kinds = counts.setdefault(name, {})
-            kinds[_CLASSES[kind]] = kinds.get(_CLASSES[kind], 0) + count
-    kinds_of = {name: max(kinds, key=kinds.__getitem__) if used(name) else LEFT_OUT for name, kinds in counts.items()}
-    often = sorted(counts, key=lambda name: (kinds_of[name] == LEFT_OUT, -sum(counts[name].values()), name))
-    often = sorted(often[:columns_max], key=lambda name: (kinds_of[name] == LEFT_OUT, name))
-    return tuple([Column(name, kinds_of[name]) for name in often]), len(often) == len(counts)
+    counts: Counter[str] = Counter()
+    for names, count in Counter(map(tuple, messages)).items():  # most have the same names
+        for name in names:
+            counts[name] += count
+    left_out = {name: not used(name) for name in counts}
+    often = sorted(counts, key=lambda name: (left_out[name], -counts[name], name))[:columns_max]
+    often.sort(key=lambda name: (left_out[name], name))
+    kinds = [LEFT_OUT if left_out[name] else _common_class(name, messages) for name in often]
+    return tuple(map(Column, often, kinds)), len(often) == len(counts)
+
+
+def _common_class(name: str, messages: Sequence[Attributes]) -> str:
+    """The class that most values of this name have."""
+    counts: Counter[str] = Counter()
+    for kind, count in Counter([type(one.get(name)) for one in messages]).items():
+        if kind in _CLASSES:
+            counts[_CLASSES[kind]] += count
+    return max(counts, key=counts.__getitem__)

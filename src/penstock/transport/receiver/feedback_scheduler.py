@@ -24,7 +24,7 @@ from random import Random
 
 from penstock.content.message import Message
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import LimitReached
+from penstock.kernel.trace import Counted, LimitReached
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.controlled_session import ControlledSession
@@ -164,7 +164,8 @@ class FeedbackScheduler:
             return effects
         self.sent += 1
         controller.feedback_sent(now=now)
-        return [*effects, BearerPublish(feedback_message(self._identities, session.publisher, feedback))]
+        said = BearerPublish(feedback_message(self._identities, session.publisher, feedback))
+        return [*effects, said, Counted("feedback sent", session.publisher, 1)]
 
     def _send_at(self, session: ControlledSession, controller: RateController, now: float) -> float:
         """When to send it."""

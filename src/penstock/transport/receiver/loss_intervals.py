@@ -106,6 +106,11 @@ class LossIntervals:
         self._fade()
         return begun
 
+    def came(self, messages: int) -> None:
+        """So many came, one after the other, and nothing was missing."""
+        self._running += messages
+        self._fade()
+
     def dropped_here(self, *, round_trip: float, reception_rate: float, now: float) -> bool:
         """A message came as far as our own receive queue and was dropped there: a loss as any other."""
         begun = self._lost(round_trip, reception_rate, now)

@@ -320,7 +320,7 @@ class RateController:
             else FlowQuota(request.quota, request.flow.filter.wanted.encoding.to_bytes(size, "little"))
             for request in requests
         ]
-        return Feedback(self._name, now, tuple(flow_quotas)) if flow_quotas else None
+        return Feedback(self._name, now, tuple(flow_quotas), self._base) if flow_quotas else None
 
     def feedback_sent(self, *, now: float) -> None:
         """That feedback was sent."""

@@ -48,6 +48,7 @@ from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Attributes, Message
 from penstock.content.predicate import Equals, Exists, Filter
 from penstock.errors import InvalidEncoding, InvalidPredicate
+from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.trace import InputRefused, LimitReached, Record
 from penstock.transport.config import TransportConfig
@@ -97,6 +98,12 @@ class FlowReport:
     limiting_receiver: str
     queue: int
     since: float  # when it was first limited, by the publisher's clock
+
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        taken = f"{self.limiting_receiver} takes {rate_text(self.quota)} messages/s of {self.flow}"
+        return f"{taken}; {self.queue:,} wait"
 
 
 class RateLimiter:
@@ -288,9 +295,13 @@ class RateLimiter:
             gone.update(dict.fromkeys(self._table.forget(receiver)))
         return records + self._regroup([], gone)
 
-    def quarantine(self, receiver: str, problem: str, *, now: float) -> list[Record]:
-        """This receiver's feedback does not count for a while."""
-        self._quarantine.add(receiver, now)
+    def forgive(self, receiver: str) -> None:
+        """It was wrong not to listen to this receiver."""
+        self._quarantine.forgive(receiver)
+
+    def quarantine(self, receiver: str, problem: str, *, now: float, seconds: float) -> list[Record]:
+        """This receiver's feedback does not count for so long."""
+        self._quarantine.add(receiver, now, seconds)
         gone = dict.fromkeys(self._table.forget(receiver))
         return [InputRefused(receiver[:40], problem), *self._regroup([], gone)]
 

@@ -14,8 +14,8 @@ What a publisher can know is little. While it follows the slowest, nobody else h
 of their feedback proves nothing. But when it stops following, whoever is short of the flow too sends feedback at once.
 Hence the rule: one alone may not hold a flow down for long, two may. If the next one asks for about the same while the
 first still does (within AGREES times), both are right: the first leaves the quarantine and the second is followed. Two
-names of one liar pass for two; who can have many names is a question for the network below. A name that nobody answers
-to is quarantined by `send_path`.
+names of one liar pass for two; who can have many names is a question for the network below. Somebody who shows no sign
+of receiving anything is quarantined by `send_path`, for a moment, and leaves the quarantine with the first sign.
 
 State: how long each receiver has held flows down, who is quarantined until when, and what they last asked for. Bounds:
 QUARANTINED_MAX receivers; the oldest leaves first. No messages, no timers: the rate limiter asks once per tick.
@@ -86,11 +86,15 @@ class ReceiverQuarantine:
             self.add(receiver, now)
         return out, records
 
-    def add(self, receiver: str, now: float) -> None:
+    def add(self, receiver: str, now: float, seconds: float | None = None) -> None:
         """Quarantine this receiver for some time."""
-        self._until[receiver] = now + QUARANTINE_TIMES * self._after
+        self._until[receiver] = now + (QUARANTINE_TIMES * self._after if seconds is None else seconds)
         while len(self._until) > QUARANTINED_MAX:
             self._free(next(iter(self._until)))
+
+    def forgive(self, receiver: str) -> None:
+        """The verdict was wrong."""
+        self._free(receiver)
 
     def _agreed(self, flow: Flow) -> bool:
         """Whether somebody in quarantine asks for about as little; then it was right."""
@@ -104,5 +108,5 @@ class ReceiverQuarantine:
         return False
 
     def _free(self, receiver: str) -> None:
-        del self._until[receiver]
+        self._until.pop(receiver, None)
         self._requests.pop(receiver, None)

@@ -5,11 +5,16 @@ congestion control every message leaves at once. With it, a verb's ticket is ans
 been withheld; so `await publish()` waits exactly as long as its flow has no tokens.
 Every ticket is answered once, also if the network goes away meanwhile (`close`).
 
+Who limits us and shows no sign of liveness for UNKNOWN_MAX seconds is not listened to, for UNKNOWN_FOR. An echo that it
+answers is such a sign, and so is feedback that names a number which left lately: only who receives can know it. Echoes
+are lost in the very queue that is full, so one sign is enough, and the next one undoes a verdict (protocols 12.10).
+
 Timers: RATE_LIMITER for the next token that somebody waits for.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from math import inf
 
@@ -20,7 +25,7 @@ from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import Counted, published_record
+from penstock.kernel.trace import Counted, TraceSwitch, published_record
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
@@ -37,7 +42,12 @@ UNEVEN = 0.25  # of a step by which a departure may be later than its token: mes
 GOLDEN = 0.618  # others at a full queue and see fewer losses than their share, so TCP beside them would get too little
 STEP_MAX = 0.1  # seconds
 RELEASE_EVERY = 4e-5  # seconds for each pending queue: to look at one takes a tenth of that
-UNKNOWN_MAX = 10.0  # seconds that flows are limited by somebody who does not answer
+UNKNOWN_MAX, UNKNOWN_FOR = (
+    10.0,
+    5.0,
+)  # seconds that flows are limited by somebody without a sign of liveness; and are not
+NO_LIVENESS = "feedback from a name that nobody answers to, and that shows no sign of receiving anything"
+DISOWNED_MAX = 1_000
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's feedback no longer counts (experiments 0.4)
 
 
@@ -51,7 +61,7 @@ class SendPath:
         distances: DistanceEstimator,
         timers: ServiceTimers,
         *,
-        traced: bool = True,  # whether anybody keeps the records
+        traced: TraceSwitch | bool = True,  # whether anybody keeps the records
     ) -> None:
         self._config = config
         self._traced = traced
@@ -66,7 +76,12 @@ class SendPath:
         self._uneven = 0.0
         self._feedbacks_reported = 0
         self._followed: dict[str, float] = {}  # receivers, and since when
-        if config.congestion:
+        self._disowned: dict[str, None] = {}  # receivers without a sign of liveness
+        self._receives: dict[str, float] = {}  # receivers, and when they last named a number that left lately
+        self._sent = 0  # messages
+        self._sent_before: deque[int] = deque([0], maxlen=int(UNKNOWN_MAX))  # at the last ticks
+        self._limits = config.congestion
+        if self._limits:
             outgoing.admit_by(self._admit)
 
     @property
@@ -79,7 +94,7 @@ class SendPath:
     ) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         began = now if began is None else began
-        if not self._rate_limiter and not self._rate_limiter.waiting:
+        if not self._limits or not (self._rate_limiter or self._rate_limiter.waiting):
             effects = self._leave(message, (), now, began)
             if ticket is not None:
                 effects.append(Done(ticket, Accepted()))
@@ -107,13 +122,26 @@ class SendPath:
     def feedback_received(self, feedback: Feedback, *, now: float) -> list[TransportEffect]:
         """Feedback: how fast a subscriber can take some flows."""
         trip = self._distances.round_trip(feedback.subscriber)
+        asked: list[TransportEffect] = []
+        if self._sent_before[0] < feedback.received <= self._sent:
+            self._receives[feedback.subscriber] = now
+            self.alive(feedback.subscriber)
+        elif feedback.subscriber in self._disowned:
+            asked += self._distances.ask(feedback.subscriber, now)
         effects: list[TransportEffect] = [
-            *self._rate_limiter.feedback_received(feedback, self._config.encoding, now=now, round_trip=trip)
+            *asked,
+            *self._rate_limiter.feedback_received(feedback, self._config.encoding, now=now, round_trip=trip),
         ]
         for waiting in self._rate_limiter.shed:
             effects += _withheld(waiting.message, waiting.ticket, waiting.flows)
         self._rate_limiter.shed.clear()
         return effects + self._release(now)
+
+    def alive(self, receiver: str) -> None:
+        """A sign of liveness: if we had stopped listening to it, that was wrong."""
+        if receiver in self._disowned:
+            del self._disowned[receiver]
+            self._rate_limiter.forgive(receiver)
 
     def tick(self, *, now: float) -> list[TransportEffect]:
         """Once per interval: forget receivers that send no more feedback, and record how it goes."""
@@ -126,10 +154,14 @@ class SendPath:
             effects += self._distances.ask(receiver, now)  # else nobody here knows how long a round trip is
             slower[receiver] = ROUND_TRIPS_SILENT * (self._distances.round_trip(receiver) or 0.0)
             unknown = receiver != self._outgoing.name and not self._distances.known(receiver)
-            if self._config.echo_interval and now - since > UNKNOWN_MAX and unknown:
-                effects += self._rate_limiter.quarantine(
-                    receiver, "feedback from a name that nobody answers to", now=now
-                )
+            silent = now - self._receives.get(receiver, -inf) > UNKNOWN_MAX
+            if self._config.echo_interval and now - since > UNKNOWN_MAX and unknown and silent:
+                self._disowned[receiver] = None
+                effects += self._rate_limiter.quarantine(receiver, NO_LIVENESS, now=now, seconds=UNKNOWN_FOR)
+        self._receives = {one: at for one, at in self._receives.items() if now - at <= UNKNOWN_MAX}
+        self._sent_before.append(self._sent)
+        while len(self._disowned) > DISOWNED_MAX:
+            del self._disowned[next(iter(self._disowned))]
         effects += self._rate_limiter.expire(self._config.flow_timeout, now=now, slower=slower)
         if self._rate_limiter.feedbacks > self._feedbacks_reported or self._rate_limiter:
             effects.append(Counted("flows", "", len(self._rate_limiter)))
@@ -174,6 +206,7 @@ class SendPath:
 
     def _leave(self, message: Message, flows: Sequence[Flow], now: float, began: float) -> list[TransportEffect]:
         """Off it goes."""
+        self._sent += 1
         if flows:
             named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
             wrapped, after = self._outgoing.leave(message, now=now, control=_control(named), limited=True)
@@ -181,7 +214,8 @@ class SendPath:
                 flow.count = _next_place(flow)
         else:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
-        self._rate_limiter.recent.append(message)
+        if self._limits:
+            self._rate_limiter.recent.append(message)
         effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
         effects.append(BearerPublish(wrapped))
         return effects + after if after else effects

@@ -108,6 +108,7 @@ class Feedback(Struct, frozen=True, array_like=True):
     subscriber: str
     sent_at: float  # by the subscriber's clock (erratum C6: the papers forget it)
     flows: tuple[FlowQuota, ...]
+    received: int = 0  # the highest number of the publisher's that has come: only who receives can know it
 
 
 class Question(Struct, frozen=True, array_like=True):

@@ -15,10 +15,19 @@ from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, 
 from penstock.lab.engine.view import Floats, View
 from penstock.lab.pages import style
 from penstock.lab.papers.congestion.load import CONTROLLED, FREE
-from penstock.lab.papers.congestion.setting import NAN, PAPER, PARAMETERS, curves, each_second, measured
+from penstock.lab.papers.congestion.setting import (
+    NAN,
+    PAPER,
+    PARAMETERS,
+    curves,
+    delay_criteria,
+    each_second,
+    mean_delays,
+    measured,
+)
 from penstock.lab.setups.congestion import covered, fork, nested
+from penstock.lab.setups.dumbbell import PUBLISHING_STARTS
 
-SINGLE = "single rate"
 FORK_RATE = 1200.0
 FORK_SECONDS = {"paper": 60.0, "smoke": 8.0}
 COVERED_SECONDS = {"paper": 60.0, "smoke": 15.0}
@@ -30,18 +39,16 @@ NESTED_SECONDS = {"paper": 20.0, "smoke": 6.0}
 
 
 def _fork_plans(scale: Scale) -> Mapping[str, Plan]:
-    wants = {FREE: "slow", SINGLE: "source = 'p'", CONTROLLED: "slow"}  # what is tried comes last: the index shows it
     return {
         name: Plan(
             scenario=fork(
                 duration=FORK_SECONDS[scale],
                 rate=FORK_RATE,
-                slow_wants=where,
-                controlled=name != FREE,
-                name=f"content-awareness-{scale}" if name != SINGLE else f"single-rate-{scale}",
+                controlled=name == CONTROLLED,
+                name=f"content-awareness-{scale}",
             )
         )
-        for name, where in wants.items()
+        for name in (FREE, CONTROLLED)
     }
 
 
@@ -68,16 +75,15 @@ def _measure_fork(views: Views) -> Mapping[str, float]:
     shared = {name: float(_left(view, slow=True)[3:].sum()) for name, view in views.items()}
     return {
         "what only the free side wants, with over without control": alone[CONTROLLED] / alone[FREE],
-        "the same with a single rate for all": alone[SINGLE] / alone[FREE],
-        "what both want, with over without control": shared[CONTROLLED] / shared[FREE],
+        "the same with a single rate for all, reckoned": shared[CONTROLLED] / shared[FREE],
+        **mean_delays(views),
     }
 
 
 def _draw_fork(views: Views) -> Sequence[Figure]:
-    titles = {FREE: "Without control", SINGLE: "With a single rate for all", CONTROLLED: "With control"}
     return [
         curves(
-            titles[name],
+            f"{name.capitalize()}.",
             {
                 "also wanted by the slow side": _left(view, slow=True),
                 "only by the fast side": _left(view, slow=False),
@@ -102,21 +108,19 @@ def _covered_plans(scale: Scale) -> Mapping[str, Plan]:
     }
 
 
-def _said(views: Views, broker: str) -> float:
-    """Bytes/s that a subscriber's broker sent more than without control, once the first loss was some seconds ago."""
-    bits = {name: measured(view).link_bits(broker, "middle")[5:].mean() for name, view in views.items()}
-    return float(bits[CONTROLLED] - bits[FREE]) / 8.0
-
-
 def _measure_covered(views: Views) -> Mapping[str, float]:
     found = measured(views[CONTROLLED])
     limiting = set().union(*found.limiting().values()) if found.limiting() else set()
-    flows = found.counted("flows", "p")[5:]
+    flows = found.counted("flows", "p")[1:]
+    second = int(PUBLISHING_STARTS) + 1
     return {
         "limiting receivers other than the covering one": float(len(limiting - {"b"})),
         "the covering one is a limiting receiver": float("b" in limiting),
         "largest flow table": float(flows.max()),
-        "what the covered one says over what the covering one says": _said(views, "c-side") / _said(views, "b-side"),
+        "feedback of the covered one after its first second": float(
+            found.counted("feedback sent", "c", "p")[second:].sum()
+        ),
+        "feedback of the covering one after that": float(found.counted("feedback sent", "b", "p")[second:].sum()),
     }
 
 
@@ -175,7 +179,7 @@ EXPERIMENTS = (
             **PARAMETERS,
             "network": "a hub, 500 kbit/s to one side and 10 Mbit/s to the other",
             "publisher": f"{FORK_RATE:g} messages/s; half match each subscriber, independently",
-            "single rate": "the subscriber behind the slow link wants all, so that there is one flow with everything",
+            "single rate": "one for the whole publisher would have to be the slow flow's share of its rate",
         },
         criteria=(
             Criterion(
@@ -184,8 +188,14 @@ EXPERIMENTS = (
                 low=0.98,
                 high=1.02,
             ),
-            Criterion(name="the same with a single rate for all", paper="reduced", high=0.9, note="clearly less"),
-            Criterion(name="what both want, with over without control", paper="reduced", kind="goal", note="reported"),
+            Criterion(
+                name="the same with a single rate for all, reckoned",
+                paper="reduced",
+                high=0.9,
+                kind="illustration",
+                note="the share of the slow flow that left, which a single rate would impose on all",
+            ),
+            *delay_criteria(FREE, CONTROLLED),
         ),
     ),
     Experiment(
@@ -202,28 +212,24 @@ EXPERIMENTS = (
             Criterion(name="limiting receivers other than the covering one", paper="none", high=0.0),
             Criterion(name="the covering one is a limiting receiver", paper="yes", low=1.0),
             Criterion(name="largest flow table", paper="1", high=1.0),
-            Criterion(
-                name="what the covered one says over what the covering one says",
-                paper="nothing",
-                high=0.1,
-                note="in bytes on its link, after 5 s; feedback has no record of its sender, and echoes are in it",
-            ),
+            Criterion(name="feedback of the covered one after its first second", paper="none is necessary", high=0.0),
+            Criterion(name="feedback of the covering one after that", paper="-", kind="goal", note="reported"),
         ),
     ),
     Experiment(
         name="cacc-state-sublinear",
         title="The table grows more slowly than the number of subscribers",
         source="000 section IV-E",
-        about="Subscribers with filters of one to three levels, behind one slow link. Only flows with a high rate are"
-        " limited, and one entry is enough for all that it covers.",
+        about="Subscribers behind one slow link, each with a filter of its own, of one to three levels. Only flows with"
+        " a high rate are limited, and one entry is enough for all that it covers.",
         plans=_nested_plans,
         measure=_measure_nested,
         draw=_draw_nested,
         parameters={
             **PARAMETERS,
             "link": "500 kbit/s",
-            "publisher": "400 messages/s, all wanted by somebody where there are many subscribers",
-            "filters": "one to three levels of 20, 5 and 4 values; so many subscribers have them: 1 : 3 : 6",
+            "publisher": "so many messages/s that 400 are wanted by somebody, whatever the number of subscribers",
+            "filters": "one to three levels of 200, 5 and 4 values, drawn 1 : 3 : 6, and no two alike",
         },
         criteria=(
             Criterion(name="exponent of growth", paper="sub-linear", high=0.7, scales=PAPER),

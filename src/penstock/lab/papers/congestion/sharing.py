@@ -19,9 +19,11 @@ from penstock.lab.papers.congestion.setting import (
     PARAMETERS,
     WIRE_BITS,
     curves,
+    delay_criteria,
     each_second,
     in_namespaces,
     jain,
+    mean_delays,
     measured,
     rate,
     time_until,
@@ -97,7 +99,7 @@ def measure_fairness(views: Views) -> Mapping[str, float]:
         found[name] = float(np.abs(free / proportional - 1.0).max())
         found[f"phase {phase + 1}, without control: Jain index"] = jain(list(free))
     found["phase 2: the largest flow (messages/s)"] = float(by_phase[1][0])
-    return found
+    return found | mean_delays(views)
 
 
 def _draw_fairness(views: Views) -> Sequence[Figure]:
@@ -151,7 +153,7 @@ def measure_friendliness(views: Views) -> Mapping[str, float]:
     received = measured(views[CONTROLLED]).received_together
     found["time until content yields (s)"] = time_until(received, begins, 0.0, yields_to, window=1.0, stop=stop)
     found["TCP less content"] = found[f"{CONTROLLED}: TCP"] - found[f"{CONTROLLED}: content"]
-    return found
+    return found | mean_delays(views)
 
 
 def _tcp_bits(views: Views, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -202,8 +204,17 @@ EXPERIMENTS = (
             ),
             Criterion(name="phase 2: Jain index", paper="fair", low=0.97, scales=PAPER),
             Criterion(name="phase 3: Jain index", paper="fair", low=0.97, scales=PAPER),
-            Criterion(name="phase 2, without control: furthest from proportional", paper="proportional", high=0.1),
-            Criterion(name="phase 3, without control: furthest from proportional", paper="proportional", high=0.1),
+            *(
+                Criterion(
+                    name=f"phase {phase}, without control: furthest from proportional",
+                    paper="proportional",
+                    high=0.1,
+                    kind="illustration",
+                    note="a full queue drops whoever comes",
+                )
+                for phase in (2, 3)
+            ),
+            *delay_criteria(FREE, CONTROLLED),
             Criterion(
                 name="phase 2: the largest flow (messages/s)",
                 paper="140",
@@ -231,7 +242,14 @@ EXPERIMENTS = (
             "yields": f"the first second with at most its later share and {YIELDS_WITHIN:.0%} of the link",
         },
         criteria=(
-            Criterion(name=f"{FREE}: content", paper="more than 900 kbit/s of 1000", low=0.85),
+            Criterion(
+                name=f"{FREE}: content",
+                paper="more than 900 kbit/s of 1000",
+                low=0.85,
+                kind="illustration",
+                note="a flow that never yields",
+            ),
+            *delay_criteria(FREE, CONTROLLED),
             Criterion(
                 name=f"{CONTROLLED}: content",
                 paper="a little less than TCP",

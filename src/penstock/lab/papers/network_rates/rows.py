@@ -118,7 +118,7 @@ def cheating(free: RatesRun, controlled: RatesRun) -> Numbers:
     return {
         "share of the cheat": (sum(received.values()) - sum(honest)) / fair,
         "share of the honest": float(np.mean(honest)) / fair,
-        "lost (%)": due.lost_share(),
+        "lost of the honest (%)": due.lost_share(~due.of_publisher("cheat")),
     }
 
 

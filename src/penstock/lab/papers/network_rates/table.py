@@ -98,6 +98,7 @@ CRITERIA = (
     _reported("beside TCP: share of TCP"),
     _goal("cheating: share of the cheat", "-", high=1.3),
     _goal("cheating: share of the honest", "-", low=0.9),
+    _reported("cheating: lost of the honest (%)"),
     _goal("busy: control (% of data)", "-", high=2.0),
     _goal("idle: control (% of data)", "-", high=0.0),
 )

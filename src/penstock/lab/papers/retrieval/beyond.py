@@ -7,8 +7,8 @@ one before an interest is flooded. Budgeted: a flood asks each branch of the hom
 publications wait to be asked for until a deadline is near, and go to those alone who still miss something.
 
 The ceiling of satisfaction is set by Req 1 itself: whoever got all there was cannot get it again. A receiver that is
-given the oldest of everything that fits and that it never had, from anywhere and at once, is satisfied in 87.5 % of its
-lifetimes, 9.7 points more than with exhaustive filtering (`ceiling`).
+given the oldest of everything that fits and that it never had, from anywhere and at once, is satisfied in 63.0 % of its
+lifetimes, 26.9 points more than with exhaustive filtering (`ceiling`).
 
 `ecbn-readings` shows what the paper's own rules do if what it leaves open is read in other ways.
 """
@@ -27,6 +27,7 @@ from penstock.lab.papers.retrieval.setting import (
     NewsSweep,
     by_name,
     gain,
+    gained,
     kept,
     no_plans,
     of,
@@ -45,11 +46,12 @@ OURS: dict[str, Any] = {
 LARGEST = {"paper": 100.0, "smoke": 16.0}
 BACKGROUND = 0.7
 READINGS: dict[str, dict[str, Any]] = {
-    "as specified": {},
-    "arrivals evenly over a unit": {"batched": False},
-    "refreshed interests count": {"counts_refreshed": True},
+    "as read": {},
+    "refreshed interests on top": {"counts_refreshed": False},
+    "events by their volumes": {"drawn": "by volume"},
+    "events by their volumes, refreshed on top": {"drawn": "by volume", "counts_refreshed": False},
     "whole events": {"topics": 1},
-    "whole events, refreshed count": {"topics": 1, "counts_refreshed": True},
+    "arrivals evenly over a unit": {"batched": False},
 }
 
 
@@ -86,7 +88,9 @@ def _read(views: Views) -> Mapping[str, float]:
         if name in views.numbers:
             found[f"gain, {name} (points)"] = gain(views, name)
             found[f"saved, {name} (%)"] = saved(views, name)
+            found[f"satisfied more, {name} (%)"] = gained(views, name)
             found[f"overhead, {name}"] = overhead(views, name)
+            found[f"overhead with notifications, {name}"] = overhead(views, name, "control messages")
     return found
 
 
@@ -121,7 +125,6 @@ EXPERIMENTS = (
                 low=14.0,
                 kind="goal",
                 scales=PAPER,
-                note="Req 1 leaves no more than the ceiling, which is below",
             ),
             Criterion(name="saved, ours (%)", paper="-", low=95.0, kind="goal", scales=PAPER),
             Criterion(name="saved, ours, largest selectivity (%)", paper="40 %", low=60.0, kind="goal", scales=PAPER),
@@ -135,8 +138,8 @@ EXPERIMENTS = (
         name="ecbn-readings",
         title="What the paper leaves open, read in other ways",
         source="004 section 4.2; errata E2 and E8",
-        about="The default set-up with the paper's rules, when arrivals, refreshed interests and topics are understood"
-        " differently. Nothing is gated.",
+        about="The default set-up with the paper's rules, when arrivals, refreshed interests, events and topics are"
+        " understood differently. Nothing is gated.",
         plans=no_plans,
         tasks=OTHERWISE.tasks,
         measure=_read,

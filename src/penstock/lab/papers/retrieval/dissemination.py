@@ -24,7 +24,7 @@ from penstock.lab.papers.retrieval.setting import (
 PUSH = {"dissemination": "delayed push"}
 GRID = {"paper": (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0), "smoke": (1.0, 4.0, 16.0)}
 BUFFERS = {"paper": (10, 100, 1_000, 10_000, 50_000), "smoke": (2, 10, 1_000)}
-SERVICE = {"paper": 9.6, "smoke": 0.5}  # messages a tick: 60 % of what a router is offered on average
+SERVICE = {"paper": 0.98, "smoke": 0.5}  # messages a tick: 60 % of what a router is offered on average
 KINDS = ("none", "in network", "proactive", "both")
 
 

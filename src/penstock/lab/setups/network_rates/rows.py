@@ -20,10 +20,9 @@ idle               the same with room everywhere
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
-from penstock.lab.setups.congestion import CONSTRAINTS_MAX, NAMES, VALUES, large_brokers
+from penstock.lab.setups.congestion import CONSTRAINTS_MAX, NAMES, VALUES, large_brokers, zipf_filter
 from penstock.lab.setups.network_rates.drawing import KINDS, MBIT, STARTS, Content, Draft, Kind, wanted_share
 from penstock.lab.setups.trees import grown_tree
 from penstock.scenario.spec import FaultSpec, TcpSpec
@@ -59,7 +58,7 @@ def ten_by_ten(draft: Draft) -> None:
 def overlapping(draft: Draft) -> None:
     bits = draft.random.choice((0.5, 1.0, 2.0)) * MBIT
     near, far = _sides(draft, bits)
-    wheres = [_equalities(draft.random, tuple(LETTERS), 3) for _ in range(75)]
+    wheres = [zipf_filter(draft.random, tuple(LETTERS), 3) for _ in range(75)]
     for number, where in enumerate(wheres):
         home = draft.random.choice(near if number >= 60 else far)
         draft.reader(f"r{number}" if number < 60 else f"before-{number}", home, where)
@@ -87,17 +86,11 @@ def large(draft: Draft) -> None:
     draft.links += links
     homes = [f"b{number % 8}" for number in range(758)]
     for number, home in enumerate(homes):
-        where = _equalities(draft.random, NAMES, CONSTRAINTS_MAX)
+        where = zipf_filter(draft.random, NAMES, CONSTRAINTS_MAX)
         draft.reader(f"r{number}" if home != "b0" else f"before-{number}", home, where)
     for number in (1, 2):
         content = {name: Recipe(choose=VALUES, zipf=1.0) for name in NAMES}
         draft.publisher(f"p{number}", "b0", content, draft.busy(LARGE_BITS, times=2.5) / 2)
-
-
-def _equalities(random: Random, names: tuple[str, ...], most: int) -> str:
-    weights = [1.0 / rank for rank in range(1, len(VALUES) + 1)]
-    chosen = random.sample(names, random.randint(1, most))
-    return " AND ".join(f"{name} = '{random.choices(VALUES, weights)[0]}'" for name in chosen)
 
 
 def series(draft: Draft) -> None:
@@ -214,7 +207,7 @@ def busy(draft: Draft, narrow: float = 0.7) -> None:
         else:
             draft.fast(names[a], names[b])
     content = {**LETTERS, "x": Recipe(uniform=(0.0, 1_000.0))}
-    wheres = [_equalities(draft.random, tuple(LETTERS), 1) for _ in names]
+    wheres = [zipf_filter(draft.random, tuple(LETTERS), 1) for _ in names]
     wheres += [f"x < {draft.random.randint(50, 500)}" for _ in names]
     for number, where in enumerate(wheres):
         draft.reader(f"r{number}", names[number % BROKERS], where)

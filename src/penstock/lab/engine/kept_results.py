@@ -1,0 +1,116 @@
+"""What experiments gave at paper scale, kept as small files beside the sources: one for each experiment.
+
+`penstock lab run ... --json` prints a line for each experiment. A line becomes a file, which says what came out for
+each seed, with which code and when; a line of a run with the product's own settings becomes the product's column of
+the same file. The summary of docs/papers.md is made of these files and of nothing else (`lab/pages/summary.py`).
+
+A line of an older version has no date, code or values of each seed; it is taken as it is, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from penstock.errors import PenstockError
+
+FOLDER = Path("docs/results")
+UNKNOWN = "not recorded"
+
+
+class KeptCriterion(Struct, frozen=True, kw_only=True):
+    """One number of an experiment, and what it was held against."""
+
+    name: str
+    kind: str
+    paper: str
+    value: float | None
+    bound: tuple[float | None, float | None]
+    passed: bool = field(name="pass")
+    values: tuple[float | None, ...] = ()  # one for each seed
+    note: str = ""
+    product: float | None = None  # with the product's own settings
+
+
+class KeptResult(Struct, frozen=True, kw_only=True):
+    """The content of a file."""
+
+    experiment: str
+    scale: str
+    seeds: tuple[int, ...]
+    criteria: tuple[KeptCriterion, ...]
+    date: str = ""
+    code: str = UNKNOWN
+    environment: str = UNKNOWN
+    took: dict[str, float] = {}  # seconds that the runs of a scenario took, by its name
+    no_product: str = ""  # why it says nothing of the product's settings
+    product_seeds: tuple[int, ...] = ()
+    product_date: str = ""
+    product_code: str = ""
+
+
+def read_results(folder: Path) -> dict[str, KeptResult]:
+    """All that is kept, by experiment."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found[path.stem] = msgspec.json.decode(path.read_bytes(), type=KeptResult)
+        except msgspec.DecodeError as error:
+            raise PenstockError(f"{path} is no result of an experiment: {error}") from None
+    return found
+
+
+def keep_lines(lines: Iterable[str], folder: Path, *, date: str) -> list[str]:
+    """Keep the lines of `lab run --json`; `date` is for those that have none. Returns what was not taken, and why."""
+    refused = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = msgspec.json.decode(line)
+            refused += [f"line {number}: {why}" for why in _keep(found, folder, date)]
+        except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
+            refused.append(f"line {number}: no result of an experiment ({error})")
+    return refused
+
+
+def keep_file(path: Path, folder: Path) -> list[str]:
+    """Keep all lines of a file; lines without a date are of the day when it was last written."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise PenstockError(f"{path} cannot be read: {error.strerror}") from None
+    date = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    return keep_lines(lines, folder, date=date)
+
+
+def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
+    if line["scale"] != "paper":
+        return [f"{line['experiment']} ran at {line['scale']} scale; only paper scale is kept"]
+    file = folder / f"{line['experiment']}.json"
+    new = msgspec.convert({"date": date, **line}, KeptResult)
+    before = msgspec.json.decode(file.read_bytes(), type=KeptResult) if file.exists() else None
+    if line.get("settings", "paper") == "product":
+        if before is None:
+            return [f"{new.experiment} has no result with the paper's settings yet; run it without --product first"]
+        column = {one.name: one.value for one in new.criteria}
+        new = _with_product(before, column, new.seeds, new.date, new.code)
+    elif before is not None:  # the product's column stays until it is run again
+        column = {one.name: one.product for one in before.criteria}
+        new = _with_product(new, column, before.product_seeds, before.product_date, before.product_code)
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(new), indent=1) + b"\n")
+    return []
+
+
+def _with_product(
+    result: KeptResult, column: Mapping[str, float | None], seeds: tuple[int, ...], date: str, code: str
+) -> KeptResult:
+    criteria = tuple(replace(one, product=column.get(one.name)) for one in result.criteria)
+    return replace(result, criteria=criteria, product_seeds=seeds, product_date=date, product_code=code)

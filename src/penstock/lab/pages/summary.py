@@ -1,0 +1,125 @@
+"""The summary of all experiments in docs/papers.md: made of the kept results, between two marks, and of nothing else.
+
+A row for each criterion that has a bound: what the paper says, what came out (and its range over the seeds, if there
+is more than one), the bound, the verdict, and the same number with the product's own settings. Illustrations are shown
+and not counted. An experiment without a kept result has a row that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.lab.engine.kept_results import KeptCriterion, KeptResult
+from penstock.lab.pages.verdicts import bound_text, bounded, shown
+
+BEGIN = "<!-- What follows is made by `penstock lab summary` from docs/results; change nothing here. -->"
+END = "<!-- Here ends what `penstock lab summary` has made. -->"
+FAMILIES = {
+    "throughput": "Best effort under load (002 3.1)",
+    "delays": "Delays (002 3.2, 3.5.1)",
+    "ordering": "Ordering (002 3.5)",
+    "detection": "Noticing losses (002 4.3)",
+    "recovery": "Recovery (002 4.4)",
+    "any_content": "The transport on any content (ours)",
+    "congestion": "Congestion control (000; 002 chapter 5)",
+    "network_rates": "Fair rates of links (ours)",
+    "gryphon": "Congestion control of streams (001)",
+    "spread": "Priced sending (003)",
+    "retrieval": "Retrieval (004)",
+    "compared": "Controllers compared",
+}
+HEAD = (
+    "| experiment | criterion | paper | ours | bound | verdict | product | seeds | date |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def summary(results: Mapping[str, KeptResult], families: Mapping[str, Sequence[str]]) -> str:
+    """All between the marks: a count for each family of figures, then their tables."""
+    lines = ["| | experiments | run | criteria that hold | missed | goals reached | missed | illustrations |"]
+    lines.append("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for family, names in families.items():
+        kept = [results[name] for name in names if name in results]
+        counts = (len(names), len(kept), *(_counted(kept, *kind) for kind in _KINDS))
+        lines.append(f"| {FAMILIES.get(family, family)} | " + " | ".join(map(str, counts)) + " |")
+    for family, names in families.items():
+        lines += ["", f"#### {FAMILIES.get(family, family)}", ""]
+        some = [name for name in names if name in results]
+        if some:
+            lines += [*HEAD, *(row for name in some for row in _rows(results[name]))]
+        missing = [f"`{name}`" for name in names if name not in results]
+        if missing:
+            lines += ["", f"No result is kept of {', '.join(missing)}."] if some else [_none(missing)]
+    return "\n".join(lines) + "\n"
+
+
+def with_summary(page: str, made: str) -> str:
+    """The page with this between its marks; raises if it has none."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise PenstockError(f"the page has no place for the summary; it needs the two lines '{BEGIN}' and '{END}'")
+    return f"{head}{BEGIN}\n\n{made}\n{END}{tail}"
+
+
+def write_summary(page: Path, made: str) -> bool:
+    """Put the summary into the page; False if it was there already."""
+    before = page.read_text()
+    after = with_summary(before, made)
+    if after != before:
+        page.write_text(after)
+    return after != before
+
+
+_KINDS = (("paper", True), ("paper", False), ("goal", True), ("goal", False), ("illustration", None))
+
+
+def _counted(kept: Sequence[KeptResult], kind: str, passed: bool | None) -> int:
+    return sum(
+        one.kind == kind and bounded(*one.bound) and passed in (None, one.passed)
+        for result in kept
+        for one in result.criteria
+    )
+
+
+def _none(missing: Sequence[str]) -> str:
+    return f"No result is kept of any: {', '.join(missing)}."
+
+
+def _rows(result: KeptResult) -> list[str]:
+    """One for each criterion with a bound; the experiment's name, its seeds and its date stand in the first."""
+    rows: list[str] = []
+    first = (f"`{result.experiment}`", str(len(result.seeds)), result.date)
+    for one in [one for one in result.criteria if bounded(*one.bound)] or result.criteria[:1]:
+        name, seeds, date = first if not rows else ("", "", "")
+        cells = (name, one.name, one.paper, _ours(one), bound_text(*one.bound), _verdict(one), _product(result, one))
+        rows.append(f"| {' | '.join(map(_cell, (*cells, seeds, date)))} |")
+    return rows
+
+
+def _ours(one: KeptCriterion) -> str:
+    measured = [value for value in one.values if value is not None]
+    if one.value is None or len(measured) < 2 or shown(min(measured)) == shown(max(measured)):
+        return shown(one.value)
+    return f"{shown(one.value)} ({shown(min(measured))} to {shown(max(measured))})"
+
+
+def _verdict(one: KeptCriterion) -> str:
+    if not bounded(*one.bound):
+        return "reported"
+    if one.kind == "illustration":
+        return "illustration"
+    word = "holds" if one.passed else "**missed**"
+    return word if one.kind == "paper" else f"goal, {word}"
+
+
+def _product(result: KeptResult, one: KeptCriterion) -> str:
+    if one.product is not None:
+        return shown(one.product)
+    return "-" if result.product_seeds or result.no_product else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

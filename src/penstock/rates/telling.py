@@ -1,0 +1,221 @@
+"""Who is told of what was withheld: the publisher, whose home knows; and readers, whose broker is told by that home.
+
+Follow what a home has withheld:
+1. `withheld`: once a second its client is told, by link and broker (`WithheldNotice`).
+2. The brokers that did not get it are told too (`WithheldFrom`, from neighbour to neighbour): every second if the
+   messages have headers of the transport, and then by their counts, so that nobody asks for them over the very link
+   that is full; else after a moment, and then every FAR_EVERY.
+3. `told`: such a broker tells its clients that subscribe to something. Which of their subscriptions wanted a message
+   nobody knows there; who recovers finds out by its publisher's ledgers.
+
+And what a broker has withheld from a slow reader of its own:
+4. `from_readers`: the reader is told, and word goes against the way of the data, as that of a full link does
+   (`ReadersWithheld`), to the homes of all who sent to this broker lately; `readers` tells the publishers there.
+
+Nothing is told when nothing is withheld. What is said of another broker is believed from the neighbour on the way there
+alone.
+
+State: what brokers have not been told yet. Bounds: DESTINATIONS_MAX brokers, the keys of the books for each; NOTES_MAX
+in one packet; a client is told of the ones with most messages, and how many the others had; NOTICES_RATE packets a
+second to readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from penstock.kernel.link import Link
+from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Effect, Send
+from penstock.kernel.number_ranges import RANGES_MAX, ranges_of, written
+from penstock.kernel.packet import Lane
+from penstock.kernel.token_bucket import TokenBucket
+from penstock.kernel.trace import LimitReached
+from penstock.overlay.broker import Broker
+from penstock.overlay.egress import OURSELVES
+from penstock.overlay.packets import BrokerId
+from penstock.overlay.routing import Routing
+from penstock.rates.packets import (
+    NO_SUBSCRIPTION,
+    NOTES_MAX,
+    Note,
+    ReadersWithheld,
+    WithheldFrom,
+    WithheldNotice,
+)
+from penstock.rates.rate_table import RateTable
+from penstock.rates.upstream import Upstream
+from penstock.rates.withheld import WithheldCount, WithheldKey
+
+FAR_EVERY = 5.0  # seconds
+SEVERAL = ""  # publishers together
+DESTINATIONS_MAX = 4_096
+NOTICES_RATE = 1_000.0
+PASSED_RATE = 1_000.0  # of others' packets
+
+
+class ReaderWithheld(NamedTuple):
+    """What was withheld from one slow reader of ours, of one publisher."""
+
+    link: Link
+    subscription: int
+    client: str
+    publisher: str
+    rate: float  # messages per second that it takes
+    messages: WithheldCount
+
+
+class Telling:
+    """One broker's part in it."""
+
+    def __init__(
+        self, routing: Routing, broker: Broker, rates: RateTable, upstream: Upstream, name: Callable[[BrokerId], str]
+    ) -> None:
+        self._routing = routing
+        self._broker = broker
+        self._rates = rates
+        self._upstream = upstream
+        self._name = name
+        self._untold: dict[BrokerId, dict[WithheldKey, WithheldCount]] = {}
+        self._told_at: dict[BrokerId, float] = {}
+        self._notices = TokenBucket(NOTICES_RATE, NOTICES_RATE, 0.0)
+        self._passed = TokenBucket(PASSED_RATE, PASSED_RATE, 0.0)
+
+    def __bool__(self) -> bool:
+        return bool(self._untold)
+
+    # What our own clients' messages met with.
+
+    def withheld(self, taken: Mapping[WithheldKey, WithheldCount], now: float) -> list[Effect]:
+        """This was withheld since the last time: tell whose it was, and those that are due to be told."""
+        notes = [_brief(self._note(key, count, now)) for key, count in taken.items()]
+        for key, count in taken.items():
+            self._keep(key, count)
+        return self._tell_publishers(notes) + self._tell_brokers(now)
+
+    def _keep(self, key: WithheldKey, count: WithheldCount) -> None:
+        if not count.counts:  # who is behind the link needs to know how many, not whose
+            key = key._replace(publisher=SEVERAL)
+        untold = self._untold.get(key.destination)
+        if untold is None:
+            if len(self._untold) >= DESTINATIONS_MAX:
+                return
+            untold = self._untold[key.destination] = {}
+        known = untold.get(key)
+        if known is None:
+            known = untold[key] = WithheldCount(count.since)
+        known.join(count)
+
+    def _tell_brokers(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        self._told_at = {one: at for one, at in self._told_at.items() if 0.0 <= now - at < FAR_EVERY}
+        for destination in list(self._untold):
+            urgent = any(count.counts for count in self._untold[destination].values())
+            if destination in self._told_at and not urgent:
+                continue
+            untold = self._untold.pop(destination)
+            self._told_at[destination] = now
+            link = self._routing.exits().get(destination)
+            if link is not None:
+                notes = [self._note(key, count, now) for key, count in untold.items()]
+                packets = [WithheldFrom(destination, self._routing.broker, some) for some in _parts(notes)]
+                effects += [Send((link,), packet, Lane.CONTROL) for packet in packets]
+        return effects
+
+    def _note(self, key: WithheldKey, count: WithheldCount, now: float) -> Note:
+        link = (self._name(key.hop[0]), self._name(key.hop[1]))
+        return _note(key.publisher, link, self._rates.rate(key.hop) or 0.0, self._name(key.destination), count, now)
+
+    # What was withheld from our own clients, or passes us.
+
+    def told(self, packet: WithheldFrom, sender: Link, now: float) -> list[Effect]:
+        """A home has withheld something from us, or from somebody behind us."""
+        if self._routing.exits().get(packet.home) != sender or not self._passed.take(now):
+            return []
+        if packet.destination != self._routing.broker:
+            onward = self._routing.exits().get(packet.destination, sender)
+            return [Send((onward,), packet, Lane.CONTROL)] if onward != sender else []
+        return self._tell_readers(list(packet.notes), now)
+
+    def _tell_readers(self, notes: list[Note], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        brief = [_brief(note) for note in notes]
+        for link, client in self._broker.clients():
+            if not client.keys:
+                continue
+            if not self._notices.take(now):
+                return [*effects, LimitReached("clients told of what was withheld", int(NOTICES_RATE))]
+            recovers = any(number >= SERVICE_SUBSCRIPTIONS for number in client.keys)
+            effects += _notices(link, "reader", notes if recovers else brief)
+        return effects
+
+    # Slow readers.
+
+    def from_readers(self, taken: Iterable[ReaderWithheld], now: float) -> list[Effect]:
+        """This was withheld from slow readers of ours: tell them, and whose it was, here and elsewhere."""
+        effects: list[Effect] = []
+        notes: list[Note] = []
+        for one in taken:
+            link = (self._name(self._routing.broker), one.client)
+            note = _note(one.publisher, link, one.rate, one.client, one.messages, now, one.subscription)
+            effects += _notices(one.link, "reader", [note])
+            notes.append(_brief(note))
+        neighbours = tuple(dict.fromkeys(self._routing.exits().values()))
+        for some in _parts(notes):
+            packet = ReadersWithheld(self._routing.broker, self._routing.incarnation, some)
+            effects += self._tell_publishers(some)
+            if neighbours:
+                effects.append(Send(neighbours, packet, Lane.CONTROL))
+        return effects
+
+    def readers(self, packet: ReadersWithheld, sender: Link, now: float) -> list[Effect]:
+        """A broker has withheld something from its slow readers: tell those whose it was, and those behind us."""
+        known = self._routing.origins.get(packet.broker)
+        if known is None or known.incarnation != packet.life or self._routing.exits().get(packet.broker) != sender:
+            return []
+        if not self._passed.take(now):
+            return []
+        feeding = self._upstream.feeding(lambda broker: broker == packet.broker, now)
+        onward = tuple(link for link in feeding if link != sender and self._routing.is_neighbour(link))
+        effects: list[Effect] = [Send(onward, packet, Lane.CONTROL)] if onward else []
+        return effects + (self._tell_publishers(packet.notes) if OURSELVES in feeding else [])
+
+    def _tell_publishers(self, notes: Iterable[Note]) -> list[Effect]:
+        """Tell those whose messages they were, if they are clients of ours."""
+        by_name: dict[str, list[Note]] = {}
+        for note in notes:
+            by_name.setdefault(note.publisher, []).append(note)
+        links = [(link, client.name) for link, client in self._broker.clients() if client.name in by_name]
+        return [effect for link, name in links for effect in _notices(link, "publisher", by_name[name])]
+
+
+def _note(
+    publisher: str,
+    link: tuple[str, str],
+    rate: float,
+    to: str,
+    count: WithheldCount,
+    now: float,
+    subscription: int = NO_SUBSCRIPTION,
+) -> Note:
+    sizes = (count.messages, count.size_bytes, max(0.0, now - count.since))
+    counts = written(ranges_of(sorted(count.counts))[:RANGES_MAX])
+    slow = subscription != NO_SUBSCRIPTION
+    return Note(publisher, link, rate, to, *sizes, count.life, counts, slow, subscription)
+
+
+def _brief(note: Note) -> Note:
+    """For whom it is enough to know how many they were."""
+    return msgspec.structs.replace(note, counts=()) if note.counts else note
+
+
+def _notices(link: Link, role: Literal["publisher", "reader"], notes: list[Note]) -> list[Effect]:
+    shown = sorted(notes, key=lambda note: (-note.messages, note.link, note.to))
+    rest = sum(note.messages for note in shown[NOTES_MAX:])
+    return [Send((link,), WithheldNotice(role, tuple(shown[:NOTES_MAX]), rest), Lane.CONTROL)] if notes else []
+
+
+def _parts(notes: list[Note]) -> list[tuple[Note, ...]]:
+    return [tuple(notes[start : start + NOTES_MAX]) for start in range(0, len(notes), NOTES_MAX)]

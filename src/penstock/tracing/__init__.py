@@ -1,0 +1,1 @@
+"""Tracing a running network: how the order to trace reaches every node."""

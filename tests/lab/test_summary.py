@@ -1,0 +1,153 @@
+"""Kept results, the summary that is made of them, and what a lab says before it begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.lab.engine.estimate import estimates
+from penstock.lab.engine.experiment import Criterion, Experiment, Plan
+from penstock.lab.engine.kept_results import KeptResult, keep_file, keep_lines, read_results
+from penstock.lab.engine.registry import families, find
+from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
+from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.pages.summary import BEGIN, END, summary, with_summary
+from penstock.scenario.spec import BrokerSpec, Scenario
+from penstock.transport.config import TransportConfig
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def line(value=2.0, *, values=(1.0, 3.0), settings="paper", scale="paper", kind="paper", **more):
+    criterion = {"name": "delay | s", "kind": kind, "paper": "1", "value": value, "values": values, "bound": [1, 2]}
+    criterion |= {"pass": value <= 2, "note": ""}
+    found = {"experiment": "example", "scale": scale, "seeds": [1, 2], "settings": settings, "criteria": [criterion]}
+    return json.dumps({**found, "not_gated": [], "run": [], **more})
+
+
+def kept(folder, *lines):
+    assert keep_lines(lines, folder, date="2026-01-02") == []
+    return read_results(folder)
+
+
+def rows(results):
+    made = summary(results, {"delays": ["example", "other"]})
+    return [text for text in made.splitlines() if "`example`" in text or "No result" in text]
+
+
+def test_the_page_is_what_the_kept_results_give():
+    """So it cannot go stale: `penstock lab summary` makes it again."""
+    page = (DOCS / "papers.md").read_text()
+    made = summary(read_results(DOCS / "results"), families())
+    assert with_summary(page, made) == page, "run `penstock lab summary`"
+
+
+def test_every_kept_result_is_of_an_experiment_that_exists_and_at_paper_scale():
+    found = read_results(DOCS / "results")
+    assert found.keys() <= {name for names in families().values() for name in names}
+    assert {result.scale for result in found.values()} <= {"paper"}
+    assert all(name == result.experiment for name, result in found.items())
+
+
+def test_a_row_has_the_range_over_seeds_the_bound_the_verdict_and_the_product(tmp_path):
+    found = kept(tmp_path, line(date="2026-03-04"), line(1.5, settings="product"))
+    assert rows(found) == [
+        "| `example` | delay \\| s | 1 | 2 (1 to 3) | 1 to 2 | holds | 1.5 | 2 | 2026-03-04 |",
+        "No result is kept of `other`.",
+    ]
+
+
+def test_a_dash_stands_where_the_product_has_no_part(tmp_path):
+    assert "| holds | - |" in rows(kept(tmp_path, line(no_product="a formula")))[0]
+
+
+def test_what_is_missed_is_marked_and_an_illustration_counts_for_nothing(tmp_path):
+    assert "**missed**" in rows(kept(tmp_path, line(3.0)))[0]
+    found = kept(tmp_path, line(3.0, kind="illustration"))
+    assert "| illustration |" in rows(found)[0]
+    made = summary(found, {"delays": ["example"]})
+    assert "| 1 | 1 | 0 | 0 | 0 | 0 | 1 |" in made
+
+
+def test_a_new_result_keeps_the_products_column_until_it_is_run_again(tmp_path):
+    found = kept(tmp_path, line(), line(1.5, settings="product", date="2026-05-06"), line(1.9))["example"]
+    assert (found.criteria[0].value, found.criteria[0].product, found.product_date) == (1.9, 1.5, "2026-05-06")
+
+
+def test_a_line_without_a_date_is_of_the_day_its_file_was_written(tmp_path):
+    file = tmp_path / "example.jsonl"
+    file.write_text(line() + "\n\n")
+    assert keep_file(file, tmp_path / "kept") == []
+    assert len(read_results(tmp_path / "kept")["example"].date) == len("2026-01-02")
+    with pytest.raises(PenstockError, match="cannot be read"):
+        keep_file(tmp_path / "none", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nonsense", "no result of an experiment"),
+        ("{}", "no result of an experiment"),
+        (line(scale="smoke"), "only paper scale"),
+        (line(settings="product"), "without --product first"),
+    ],
+)
+def test_a_line_that_cannot_be_kept_changes_nothing_and_says_why(tmp_path, text, why):
+    (refused,) = keep_lines([text], tmp_path, date="")
+    assert why in refused
+    assert read_results(tmp_path) == {}
+
+
+def test_a_page_without_the_marks_is_refused():
+    with pytest.raises(PenstockError, match="no place for the summary"):
+        with_summary("nothing", "made")
+    assert with_summary(f"a {BEGIN} old {END} b", "made") == f"a {BEGIN}\n\nmade\n{END} b"
+
+
+# With the product's own settings.
+
+
+def test_with_the_products_settings_only_runs_with_a_transport_change():
+    experiment = find("recovery-false-negatives-over-time")
+    papers, ours = (planned(experiment, "smoke", 1, product=product) for product in (False, True))
+    assert ours["12, none"] == papers["12, none"]
+    changed, before = ours["12, publishers answer"].scenario, papers["12, publishers answer"].scenario
+    assert all(client.services["transport"] == TransportConfig() for client in changed.client)
+    assert all(link.repair for link in changed.link)
+    assert [client.publish for client in changed.client] == [client.publish for client in before.client]
+    assert [client.subscribe for client in changed.client] == [client.subscribe for client in before.client]
+
+
+def test_where_the_product_has_no_part_it_is_said():
+    assert no_product(find("tcp-response-curves"), "smoke") == NO_TRANSPORT
+    assert not no_product(find("cacc-variable-load"), "smoke")
+
+
+# How long it will take.
+
+
+def test_an_estimate_counts_what_is_missing_and_knows_what_was_timed(tmp_path):
+    scenario = Scenario(name="one", duration=1.0, broker=(BrokerSpec(name="a"),))
+    experiment = Experiment(
+        name="example",
+        title="",
+        source="",
+        about="",
+        plans=lambda scale: {"run": Plan(scenario=scenario)},
+        measure=lambda views: {},
+        draw=lambda views: (),
+        criteria=(Criterion(name="x", paper=""),),
+    )
+    timed = KeptResult(experiment="example", scale="paper", seeds=(1,), criteria=(), took={"one": 60.0})
+
+    def estimate(results):
+        named = {"first": [experiment], "second": [experiment]}
+        return estimates(named, scale="paper", seeds=[1, 2], runs_root=tmp_path, kept=results)
+
+    assert estimate({}) == [("first", 2, 2, 0.0, 2)]
+    assert estimate({"example": timed}) == [("first", 2, 2, 120.0, 0)]
+    simulate_run(scenario, 1, tmp_path)
+    assert estimate({"example": timed}) == [("first", 2, 1, 60.0, 0)]

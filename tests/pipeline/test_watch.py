@@ -1,0 +1,137 @@
+"""A running network, watched: the same tables from `_trace` as from its folder, and nothing that disturbs either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.errors import Unreachable
+from penstock.kernel.trace_files import TRACE_FOLDER
+from penstock.live.emulation import scenario_run
+from penstock.live.emulation.scenario_run import run_live
+from penstock.live.trace import LiveTrace
+from penstock.pipeline.results import read_result
+from penstock.pipeline.run import run_pipeline
+from penstock.pipeline.watch import query
+from penstock.pipeline.watch.query import WATCHED, Lease, watching
+from penstock.scenario.reader import parse_scenario
+from penstock.testing import embedded_network_blocking
+
+SCENARIO = """
+name = "watched"
+duration = 2.5
+drain = 0.5
+[[broker]]
+name = "north"
+[[broker]]
+name = "south"
+[[link]]
+between = ["north", "south"]
+kind = "datagram"
+loss = 0.1
+repair = false
+[[stream]]
+name = "orders"
+at = ["south"]
+[[client]]
+name = "exchange"
+broker = "north"
+[[client.publish]]
+rate_messages_per_s = 100.0
+attributes = { topic = "ticks" }
+start = 0.5
+[[client]]
+name = "trader"
+broker = "south"
+[[client.subscribe]]
+where = "topic = 'ticks'"
+[[client]]
+name = "near"
+broker = "north"
+[[client.subscribe]]
+where = "topic = 'ticks'"
+"""
+TRIES = 30
+UNLIKE = {"link_use", "counts", "lives"}  # links also carry the trace; nobody hears the last words of brokers
+
+
+class Watcher:
+    """Switches tracing on when the brokers are up, and off when the clients have left; then takes all that there is."""
+
+    def __init__(self, spark: SparkSession, folder: Path, began: list[float]) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._began = began
+        self._servers = ""
+
+    def begin(self, servers: str) -> None:
+        self._servers = servers
+        with penstock.connect_blocking(servers) as network:
+            state = network.trace(60)
+            assert (state["on"], state["one_in"]) == (True, 1)
+
+    def end(self) -> None:
+        with penstock.connect_blocking(self._servers) as network:
+            assert not network.trace(0)["on"]
+        for _ in range(TRIES):  # a new watch each time, which goes on where the one before ended
+            with watching(self._spark, self._servers, self._folder, began=self._began[0], once=True) as watch:
+                if watch.folder.state.writers.complete:
+                    watch.measure()
+                    return
+        raise AssertionError(watch.folder.state)
+
+
+def test_who_watches_keeps_the_network_tracing_until_somebody_ends_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(query, "RENEW", 0.01)
+    with embedded_network_blocking(("a",)) as brokers, penstock.connect_blocking(brokers.url) as network:
+        lease = Lease(brokers.url, one_in=7)
+        began = lease.open()
+        assert (began["on"], began["one_in"]) == (True, 7)
+        lease.close()
+        assert network.trace()["seconds_left"] > 30.0, "it goes on for a while, for whoever comes next"
+        again = Lease(brokers.url)
+        assert again.open()["one_in"] == 7, "another watch does not change it"
+        network.trace(0)
+        again._thread.join(TRIES)
+        assert not network.trace()["on"], "a watch does not switch on what somebody has ended"
+        assert "tracing was switched off" in caplog.text
+        again.close()
+    with pytest.raises(Unreachable):
+        Lease("penstock://127.0.0.1:1").open()
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of a result, without the name of their run, and without what the emulated wire lost: it is no node."""
+    found = [{key: value for key, value in row.items() if key != "run"} for row in read_result(folder, name)]
+    return [row for row in found if row.get("cause") != "lost on the wire"]
+
+
+def test_a_watch_has_the_same_numbers_as_the_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[float] = []
+
+    class Noted(LiveTrace):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            began.append(named["began"])
+            super().__init__(*given, **named)
+
+    monkeypatch.setattr(scenario_run, "LiveTrace", Noted)
+    run, watched = tmp_path / "runs" / "live", tmp_path / "watch" / "live"
+    run_live(parse_scenario(SCENARIO.encode()), 7, folder=run, follower=Watcher(spark, watched, began))
+    run_pipeline(spark, [run], only=WATCHED)
+    for name in WATCHED:
+        if name not in UNLIKE:
+            assert rows(watched, name) == rows(run, name), name
+    assert sum(row["published"] for row in rows(watched, "rates")) > 100
+    assert {row["client"]: row["missed"] > 0 for row in rows(watched, "missed")} == {"near": False, "trader": True}
+    # What was said of `_trace` itself was not said.
+    for path in (watched / TRACE_FOLDER).rglob("*.parquet"):
+        assert "_trace" not in str(parquet.read_table(path).to_pylist()), path
