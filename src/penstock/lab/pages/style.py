@@ -186,6 +186,19 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "a fee of 1": (BLUE, "circle"),
     "no fee": (RED, "cross"),
     "at least 1 for each link": (GREEN, "diamond"),
+    "12, publishers silent": (BLUE, "circle"),
+    "12, publishers answer": (SKY, "diamond"),
+    "46, publishers silent": (RED, "cross"),
+    "46, publishers answer": (GREEN, "diamond"),
+    "12 brokers, publishers silent": (BLUE, "circle"),
+    "12 brokers, publishers answer": (SKY, "diamond"),
+    "46 brokers, publishers silent": (RED, "cross"),
+    "46 brokers, publishers answer": (GREEN, "diamond"),
+    "with recovery, publishers silent": (BLUE, "circle"),
+    "with recovery, publishers answer": (SKY, "diamond"),
+    "a record of 10": (RED, "cross"),
+    "end to end": (BLUE, "circle"),
+    "links repair": (GREEN, "diamond"),
 }
 
 HEIGHT = 300
