@@ -38,7 +38,7 @@ class Checker:
         """The client asked for something."""
 
     def unsubscribed(self, time: float, client: str, subscription: int) -> None:
-        """The client no longer wants it."""
+        """The client no longer wants it; perhaps it is dead, or never asked for it."""
 
     def published(self, time: float, client: str, message: Message) -> None:
         """The message left its publisher's client library."""

@@ -156,10 +156,10 @@ class NothingMissed(Checker):
         self._spans.setdefault((client, subscription), []).append((time, None, parse_predicate(where)))
 
     def unsubscribed(self, time: float, client: str, subscription: int) -> None:
-        if (client, subscription) in self._loose:
-            return
-        begun, _, predicate = self._spans[client, subscription].pop()
-        self._spans[client, subscription].append((begun, time, predicate))
+        spans = self._spans.get((client, subscription))
+        if spans:
+            begun, _, predicate = spans.pop()
+            spans.append((begun, time, predicate))
 
     def published(self, time: float, client: str, message: Message) -> None:
         if time >= self.scenario.settled_after:

@@ -162,12 +162,14 @@ class Application:
         )
 
     def _unsubscribe(self, number: int) -> None:
-        if self._host.machine is None:
-            return
+        alive = self._host.machine is not None
         if self.streams.reads(number):
-            self.streams.unsubscribe(number)
+            if alive:
+                self.streams.unsubscribe(number)
             return
         self._tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
+        if not alive:
+            return  # it will not subscribe again
         self._host.apply(self._verbs().unsubscribe(number, ticket=self._next(), now=self._host.now()))
 
     def _answered(self, ticket: int, outcome: Outcome) -> None:

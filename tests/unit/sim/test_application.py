@@ -9,7 +9,15 @@ import pytest
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Dropped, Published, Record, Subscribed, Unsubscribed
 from penstock.lab.setups.paper_network import NO_RATES
-from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, SubscriptionSpec
+from penstock.scenario.spec import (
+    DEFAULT_CHECKS,
+    BrokerSpec,
+    ClientSpec,
+    FaultSpec,
+    LinkSpec,
+    Scenario,
+    SubscriptionSpec,
+)
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import RunResult, simulate
 from penstock.transport.config import TransportConfig
@@ -36,7 +44,10 @@ class Kept:
 
 
 def a_run(
-    *subscriptions: SubscriptionSpec, services: dict[str, Any] | None = None, faults: tuple[FaultSpec, ...] = ()
+    *subscriptions: SubscriptionSpec,
+    services: dict[str, Any] | None = None,
+    faults: tuple[FaultSpec, ...] = (),
+    check: tuple[str, ...] = DEFAULT_CHECKS,
 ) -> tuple[RunResult, Kept]:
     """A publisher at one broker and a reader at the next."""
     publisher = PublisherSpec(rate_messages_per_s=RATE, start=START, attributes={"n": 1})
@@ -51,6 +62,7 @@ def a_run(
             ClientSpec(name="r", broker="b", subscribe=subscriptions, services=services or {}),
         ),
         fault=faults,
+        check=check,
     )
     kept = Kept()
     result = simulate(scenario, 5, trace=kept)
@@ -132,6 +144,12 @@ def test_subscriptions_begin_and_end_when_the_scenario_says() -> None:
     assert kept.times("r", Subscribed) == [5.0, 6.0]
     assert kept.times("r", Unsubscribed) == [7.0, 10.0]
     assert result.clients["r"].delivered == pytest.approx(6.0 * RATE, rel=0.02)
+
+
+def test_a_subscription_that_ends_while_its_client_is_dead_is_owed_nothing_more() -> None:
+    faults = (FaultSpec(at=8.0, kind="client_crash", client="r"), FaultSpec(at=12.0, kind="client_restart", client="r"))
+    _, kept = a_run(wanted(stop=8.5), faults=faults, check=("rates-counted", "rates-readers", "nothing-missed"))
+    assert len(kept.of("r", Subscribed)) == 1
 
 
 def test_every_publication_is_made_and_those_that_cannot_leave_are_counted_as_refused() -> None:
