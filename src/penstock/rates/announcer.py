@@ -9,6 +9,7 @@ State: what was told last, and when. No bound is needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 from penstock.rates.config import RatesConfig
@@ -20,8 +21,9 @@ FALL = 0.9  # and what is worth telling at once
 class Announcer:
     """Of one link."""
 
-    def __init__(self, config: RatesConfig) -> None:
+    def __init__(self, config: RatesConfig, versions: Iterator[int]) -> None:
         self.version = 0
+        self._versions = versions  # of all links of this life, so that one which begins anew does not count again
         self._config = config
         self._told = inf
         self._told_at = -inf
@@ -30,7 +32,7 @@ class Announcer:
         """Whether this rate is told now; if so, it has been."""
         if not self._worth(rate, busy, now):
             return False
-        self.version += 1
+        self.version = next(self._versions)
         self._told, self._told_at = rate, now
         return True
 

@@ -63,6 +63,7 @@ from penstock.rates.timers import RatesTimer
 from penstock.rates.way_links import WayLinks
 from penstock.rates.withheld import records
 
+SERVE_AGAIN = 1e-5  # seconds: a client that was served is not served again at the same moment
 TELL_EVERY = 1.0
 TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
@@ -150,7 +151,7 @@ class RatesBroker:
         self._see_map()
         leaving = self._home.serve(client, self._ways.to, now)
         held = self._home.credit_change(client)
-        self._arm(client, now)
+        self._arm(client, now, least=SERVE_AGAIN)
         effects = [effect for copy in leaving for effect in self._broker.forward(*copy, now)]
         if held is not None:
             change = Hold if held else Release
@@ -201,6 +202,7 @@ class RatesBroker:
 
     def _hear(self, hop: Hop, life: int, version: int, rate: float, now: float) -> bool:
         """Keep the rate of a link, if it is news; who waits for it may be served sooner."""
+        self._home.expire(now)
         if not self._rates.hear(hop, life, version, rate, now):
             return False
         for client in self._home.rate_changed(hop, now):
@@ -226,7 +228,7 @@ class RatesBroker:
             onward = self._routing.exits().get(packet.origin, sender)
             return [Send((onward,), packet, Lane.CONTROL)] if onward != sender else []
         rated = self._own.rated.get(self._routing.link_to.get(packet.neighbour, -1))
-        if rated is not None and self._routing.way(packet.home) is not None:
+        if rated is not None and self._routing.exits().get(packet.home) == sender:
             rated.trips.heard(packet.version, packet.home, now)
         return []
 
@@ -259,10 +261,10 @@ class RatesBroker:
         held = all(self._node.keeps_credit(client, lane) for lane in LANES)
         self._home.agree(client, when_full if held or when_full != "wait" else "thin")
 
-    def _arm(self, client: Link, now: float) -> None:
+    def _arm(self, client: Link, now: float, *, least: float = 0.0) -> None:
         ready_at = self._home.rearmed(client, now)
         if ready_at is not None:
-            self._timers.set(RatesTimer.SERVE, max(now, ready_at), client)
+            self._timers.set(RatesTimer.SERVE, max(now + least, ready_at), client)
         self._tell_soon(now)
 
     def _tell_soon(self, now: float) -> None:

@@ -22,6 +22,7 @@ from penstock.rates.slow_start import SlowStart
 from penstock.rates.withheld import WithheldBooks
 
 EXPIRE_EVERY = 0.25  # seconds
+NO_EXIT: Link = -1
 EXITS_MAX = 10_000  # sets of brokers whose links out are remembered
 
 
@@ -47,7 +48,7 @@ class Home:
             self._names[client] = publisher_of(copy.message)
             if self._config.share_by == "group":
                 self._sharing.pays_as(client, group_of(self._names[client]))
-        self._expire(now)
+        self.expire(now)
         begun = self._begun(client, copy, exits, way, now) if self._config.slow_start else [copy]
         return self._shared(client, begun, way, now)
 
@@ -94,10 +95,12 @@ class Home:
     def serve(self, client: Link, way: Way, now: float) -> list[Copy]:
         """What may leave now of what waits."""
         self._armed.pop(client, None)
-        self._expire(now)
+        self.expire(now)
         begun = [copy for start in self._starts.get(client, {}).values() for copy in start.serve(now)]
-        leaving = self._shared(client, begun, way, now)
-        return leaving + self._sharing.serve(client, now)
+        leaving = self._shared(client, begun, way, now) + self._sharing.serve(client, now)
+        if client not in self._starts and not self._sharing.jobs(client):
+            self._names.pop(client, None)  # it has left
+        return leaving
 
     def rearmed(self, client: Link, now: float) -> float | None:
         """When to serve this client, if that is not known yet."""
@@ -106,7 +109,7 @@ class Home:
         times = [start.ready_at() for start in self._starts.get(client, {}).values() if start]
         shared = self._sharing.ready_at(client)
         if shared is not None:
-            times.append(shared)
+            times.append(min(shared, now + self._config.expire_after))  # a rate may have expired by then
         at = min(times, default=None)
         if at is None or self._armed.get(client, at + 1.0) <= at:
             return None
@@ -184,10 +187,13 @@ class Home:
         leaving: list[Copy] = []
         waits = False
         for link, brokers in self._by_exit(copy.destinations, exits):
+            mine = Copy(copy.message, copy.lane, brokers)
+            if link == NO_EXIT:
+                leaving.append(mine)  # forwarding says that there is no way
+                continue
             start = starts.get(link)
             if start is None:
                 start = starts[link] = SlowStart(size_bytes, now)
-            mine = Copy(copy.message, copy.lane, brokers)
             before = len(leaving)
             if drops and not start.passes(size_bytes, size_bytes, now):
                 waits = True
@@ -204,7 +210,7 @@ class Home:
         if found is None:
             groups: dict[Link, list[BrokerId]] = {}
             for broker in destinations:
-                groups.setdefault(exits.get(broker, -1), []).append(broker)
+                groups.setdefault(exits.get(broker, NO_EXIT), []).append(broker)
             found = [(link, tuple(brokers)) for link, brokers in groups.items()]
             if len(self._groups) >= EXITS_MAX:
                 self._groups.clear()
@@ -220,7 +226,8 @@ class Home:
     def _withhold(self, client: Link, hop: Hop, destination: BrokerId, message: Message, now: float) -> None:
         self.withheld.add(self._names.get(client, ""), hop, destination, message, now)
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Forget rates that are too old."""
         if not 0.0 <= now - self._expire_at < EXPIRE_EVERY:
             self._expire_at = now
             for hop in self._rates.expire(now):

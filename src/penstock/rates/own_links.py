@@ -12,6 +12,7 @@ State: that of the parts. Bound: the broker's neighbours.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import NamedTuple
 
 from penstock.content.message import Message
@@ -63,6 +64,7 @@ class OwnLinks:
         self._node = node
         self._timers = timers
         self._lanes = regulated_lanes(node)
+        self._versions = count(1)
         self._measuring = False
         self._noted = 0  # copies, since the last look
         self._nap_until: float | None = None  # while nobody notes anything
@@ -107,7 +109,7 @@ class OwnLinks:
         """Look at all links that carry something; returns the rates of busy ones that are to be told."""
         found = []
         if self._nap_until is None:
-            for link in [link for link, rated in self.rated.items() if rated.meter.idle(now)]:
+            for link in [link for link, rated in self.rated.items() if self._idle(link, rated, now)]:
                 del self.rated[link]
         for link, rated in self.rated.items():
             rate = rated.look(self._node.link_load(link), now)
@@ -119,11 +121,14 @@ class OwnLinks:
             self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
         return found
 
+    def _idle(self, link: Link, rated: RatedEgress, now: float) -> bool:
+        return rated.meter.idle(now) and not self._node.link_load(link).waiting_bytes
+
     def _begin(self, link: Link, now: float) -> RatedEgress:
         """It carries something from now on."""
         info = self._links.get(link)
         packets = info.queue_packets if info is not None else QUEUE_PACKETS
-        rated = self.rated[link] = RatedEgress(self._config, packets, self._node.link_load(link), now)
+        rated = self.rated[link] = RatedEgress(self._config, packets, self._node.link_load(link), now, self._versions)
         if not self._measuring:
             self._measuring = True
             self._timers.set(RatesTimer.MEASURE, now + self._config.interval)

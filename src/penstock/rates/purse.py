@@ -13,6 +13,8 @@ State: a token bucket, the mean size of messages, what was used lately. No bound
 
 from __future__ import annotations
 
+from math import inf, nextafter
+
 from penstock.kernel.token_bucket import TokenBucket
 
 DEPTH_SECONDS = 0.1
@@ -49,7 +51,13 @@ class Purse(TokenBucket):
 
     def solvent_at(self) -> float:
         """When a message may leave, if none does before."""
-        return self._at if self._tokens > 0.0 else self._at + (1.0 - self._tokens) / self._rate
+        if self._tokens > 0.0:
+            return self._at
+        at = self._at + (1.0 - self._tokens) / self._rate
+        # A timer that fires on time must find a token, also where one takes less time than a clock can tell.
+        while self._tokens + self._rate * (at - self._at) <= 0.0:
+            at = nextafter(at, inf)
+        return at
 
     def _deep(self, rate: float) -> float:
         return max(DEPTH_PACKETS * self._packet_bytes, DEPTH_SECONDS * rate)

@@ -8,6 +8,8 @@ State: that of the parts. No bound is needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.kernel.link import LinkLoad
 from penstock.rates.announcer import Announcer
 from penstock.rates.config import RatesConfig
@@ -26,9 +28,11 @@ TRIPS = 1.5  # round trips until a change of rate shows
 class RatedEgress:
     """A link that carries publishers' messages."""
 
-    def __init__(self, config: RatesConfig, queue_packets: int, load: LinkLoad, now: float) -> None:
+    def __init__(
+        self, config: RatesConfig, queue_packets: int, load: LinkLoad, now: float, versions: Iterator[int]
+    ) -> None:
         self.meter = LinkMeter(config.interval, load, now)
-        self.announcer = Announcer(config)
+        self.announcer = Announcer(config, versions)
         self.trips = RoundTrips()
         self.policer = Policer()
         self._response = config.response

@@ -14,7 +14,7 @@ from penstock.kernel.link import Link
 from penstock.overlay.packets import BrokerId
 
 NOTED_EVERY = 0.5  # seconds; a set of brokers is written down no more often
-SEEN_FOR = 2.0
+SEEN_FOR = 60.0  # who waits for its share of a slow link sends nothing for long, and must hear that link's rate
 SETS_MAX = 1_024
 BROKERS_MAX = 65_536
 

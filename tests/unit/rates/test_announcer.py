@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from penstock.rates.announcer import Announcer
 from penstock.rates.config import RatesConfig
 
 
 def told(steps: list[tuple[float, float, bool]]) -> list[float]:
     """When a link tells, of what it sees: when, the rate, whether it is busy."""
-    announcer = Announcer(RatesConfig())
+    announcer = Announcer(RatesConfig(), count(1))
     return [at for at, rate, busy in steps if announcer.tells(rate, busy, at)]
 
 

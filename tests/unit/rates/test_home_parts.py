@@ -58,10 +58,10 @@ def test_word_of_a_link_goes_to_those_who_send_over_it() -> None:
     upstream.note(2, (7,), 0.0)
     assert upstream.feeding(lambda broker: broker == 6, 1.0) == [1]
     assert upstream.feeding(lambda broker: True, 1.0) == [1, 2]
-    assert upstream.feeding(lambda broker: True, 3.0) == []
-    upstream.note(2, (7,), 3.0)
+    assert upstream.feeding(lambda broker: True, 61.0) == []
+    upstream.note(2, (7,), 62.0)
     upstream.link_down(2)
-    assert upstream.feeding(lambda broker: True, 3.0) == []
+    assert upstream.feeding(lambda broker: True, 62.0) == []
 
 
 def test_everything_withheld_is_told_once() -> None:

@@ -234,8 +234,10 @@ class DatagramPort:
     def load(self) -> LinkLoad:
         """How busy the datagrams' way is; control has a connection of its own."""
         offered = self._paced_bytes + self._queue_bytes + self._refused_bytes
-        owed = min(0.0, self._pacer.tokens(self._loop.time())) / self._pacer.rate
-        return LinkLoad(offered, self._paced_bytes, self._queue_bytes, self._busy_seconds + owed)
+        # A large packet leaves while its bytes take their time, not at once.
+        owed = -min(0.0, self._pacer.tokens(self._loop.time()))
+        left, waiting = self._paced_bytes - int(owed), self._queue_bytes + int(owed)
+        return LinkLoad(offered, left, waiting, self._busy_seconds - owed / self._pacer.rate)
 
     def queued_packets(self) -> int:
         """How many packets wait for the rate."""

@@ -101,7 +101,9 @@ class TcpPort:
         waiting, now = self.connection.buffered_bytes(), self._loop.time()
         blocked = self._blocked_seconds + (0.0 if self._blocked_since is None else now - self._blocked_since)
         busy = blocked if self._pacer is None else self._pacer.busy_seconds(self.bytes_sent, now)
-        return LinkLoad(self.bytes_sent, self.bytes_sent - waiting, waiting, busy)
+        # A large packet leaves while its bytes take their time, not at once.
+        owed = 0 if self._pacer is None else int(-min(0.0, self._pacer.tokens(now)))
+        return LinkLoad(self.bytes_sent, self.bytes_sent - waiting - owed, waiting + owed, busy)
 
     def close(self) -> list[tuple[Packet, Lane]]:
         """No more; returns what had been gathered and not written."""
