@@ -94,7 +94,7 @@ class RatesBroker:
         self._home = Home(self._config, self._rates, context.random("purses"), self._lanes)
         self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
         self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
-        self._telling = False
+        self._tell_at: float | None = None  # when it is told next
         self._told_at = -inf
         self._telling_of = Telling(self._routing, self._broker, self._rates, self._own.upstream, self._name)
         self._map: Mapping[BrokerId, Link] | None = None
@@ -143,7 +143,7 @@ class RatesBroker:
         if timer == RatesTimer.MEASURE:
             return self._measure(now)
         if timer == RatesTimer.TELL:
-            self._telling = False
+            self._tell_at = None
             return self._tell_of_withheld(now)
         if timer == RatesTimer.READ:
             return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
@@ -269,10 +269,11 @@ class RatesBroker:
 
     def _tell_soon(self, now: float) -> None:
         withheld = self._home.withheld
-        if (withheld or self._edge or self._telling_of) and (withheld.full or not self._telling):
-            self._telling = True
+        set_back = self._tell_at is not None and self._tell_at > now + TELL_EVERY
+        if (withheld or self._edge or self._telling_of) and (withheld.full or self._tell_at is None or set_back):
             soon = max(now + TELL_FIRST, min(self._told_at, now) + TELL_EVERY)
-            self._timers.set(RatesTimer.TELL, now if withheld.full else soon)
+            self._tell_at = now if withheld.full else soon
+            self._timers.set(RatesTimer.TELL, self._tell_at)
 
     def _tell_of_withheld(self, now: float) -> list[Effect]:
         """Sum up what was withheld: for the trace, for publishers, and for those who did not get it."""

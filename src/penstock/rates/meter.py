@@ -5,8 +5,10 @@ what else was offered, what left, what waits, and for how long the link was busy
 is over, or before three packets' time, changes nothing.
 
 Capacity is what left over the busy time, where the link was busy for at least BUSY_LEAST of the time; less busy ones
-may only raise it. So a link that is never busy has no capacity, and needs none. Where much leaves and the link is not
-busy at all, capacity creeps up: a link that has become faster cannot show how fast while everybody obeys the old rate.
+may only raise it. What leaves after a time in which nothing did has taken as long. A lump that leaves at once, as where
+TCP has mended a hole, makes a link no faster than it was lately: that takes two looks. So a link that is never busy has
+no capacity, and needs none. Where much leaves and the link is not busy at all, capacity creeps up: a link that has
+become faster cannot show how fast while everybody obeys the old rate.
 
 While nobody notes messages it is *blind*: it sees how much the link has to do, and no rate follows.
 
@@ -31,6 +33,7 @@ HARDLY_BUSY = 0.05
 WHOLLY_BUSY = 0.9
 SUDDEN = 0.7  # a link that was busy for two looks and carried less than this part of its capacity has become slower
 CREEP = 1.05
+LATELY = 4.0  # seconds
 GAIN = 0.5
 OTHER_SECONDS = 0.5  # over which unregulated traffic is averaged
 PACKETS_LEAST = 3
@@ -67,6 +70,9 @@ class LinkMeter:
         self._blind = False
         self.strain = 1.0  # the part of the time, or of its capacity, that was used at the last look; 1 before any
         self._measured = inf  # capacity, at the last look that could measure it
+        self._left = inf  # bytes per second that left, at the last look
+        self._lately = 0.0  # the most that capacity was in the last LATELY seconds or so
+        self._stood_busy = self._stood = 0.0  # seconds for which it was busy and nothing left, and of these looks
 
     def note(self, publisher: str, size_bytes: int, now: float) -> None:
         """A publisher's message goes out over the link, or finds no room there."""
@@ -93,6 +99,7 @@ class LinkMeter:
         """What happened since the last look; None if it is too early to say, or capacity is not known."""
         seconds = now - self._at
         if seconds < 0.0 or seconds > INTERVAL_MAX:  # a clock that was set, or nobody looked for a while
+            self._stood_busy = self._stood = 0.0
             self._begin(load, now)
             return None
         if seconds < 0.99 * self._least_seconds():
@@ -129,23 +136,31 @@ class LinkMeter:
         return LinkSight(seconds, offered, *about, self._foreign)
 
     def _measure_capacity(self, left: int, busy: float, seconds: float) -> None:
+        if busy > 0.0 and not left:  # what leaves next has taken as long
+            self._stood_busy, self._stood = self._stood_busy + busy, self._stood + seconds
+            return
+        busy, seconds = busy + self._stood_busy, seconds + self._stood
+        self._stood_busy = self._stood = 0.0
         capacity, share = self.capacity, min(1.0, busy / seconds)
+        before, self._left = self._left, left / seconds
+        self._lately = max(capacity or 0.0, self._lately * exp(-seconds / LATELY))
         if share >= BUSY_LEAST:
-            measured = left / busy if left else 0.0
+            measured = left / busy
             if capacity is None:
-                self.capacity = measured or None
-            elif measured:
+                self.capacity = measured
+            else:
                 likely = max(measured, self._measured) if share >= WHOLLY_BUSY else capacity
                 sudden = likely < SUDDEN * capacity
-                self.capacity = likely if sudden else capacity + GAIN * (measured - capacity)
-            self._measured = measured or inf
+                lasting = min(measured, max(capacity, self._measured, self._lately))
+                self.capacity = likely if sudden else capacity + GAIN * (lasting - capacity)
+            self._measured = measured
         elif capacity is not None:
             if share >= HARDLY_BUSY and left / busy > capacity:
                 self.capacity = capacity + GAIN * share / BUSY_LEAST * (left / busy - capacity)
             elif share < HARDLY_BUSY and left / seconds > 0.7 * capacity:
                 self.capacity = CREEP * capacity
         if self.capacity is not None:
-            self.capacity = max(self.capacity, left / seconds)
+            self.capacity = max(self.capacity, min(before, self._left))
 
     def _least_seconds(self) -> float:
         if self.capacity is None:

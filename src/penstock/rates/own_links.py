@@ -65,7 +65,7 @@ class OwnLinks:
         self._timers = timers
         self._lanes = regulated_lanes(node)
         self._versions = count(1)
-        self._measuring = False
+        self._look_at: float | None = None  # when we look next
         self._noted = 0  # copies, since the last look
         self._nap_until: float | None = None  # while nobody notes anything
         if config.enabled:
@@ -90,6 +90,8 @@ class OwnLinks:
         if not regulated(message, lane, self._lanes):
             return groups
         self._noted += 1
+        if self._look_at is not None and self._look_at > now + self._config.interval:  # the clock was set back
+            self._look_soon(now)
         self.upstream.note(source, destinations, now)
         publisher = publisher_of(message)
         if self._grouped:
@@ -116,22 +118,25 @@ class OwnLinks:
             if rate is not None:
                 found.append(NewRate(link, rated, rate))
         self._nap(now)
-        self._measuring = bool(self.rated)
-        if self._measuring:
-            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
+        self._look_at = None
+        if self.rated:
+            self._look_soon(now)
         return found
 
     def _idle(self, link: Link, rated: RatedEgress, now: float) -> bool:
         return rated.meter.idle(now) and not self._node.link_load(link).waiting_bytes
+
+    def _look_soon(self, now: float) -> None:
+        self._look_at = now + self._config.interval
+        self._timers.set(RatesTimer.MEASURE, self._look_at)
 
     def _begin(self, link: Link, now: float) -> RatedEgress:
         """It carries something from now on."""
         info = self._links.get(link)
         packets = info.queue_packets if info is not None else QUEUE_PACKETS
         rated = self.rated[link] = RatedEgress(self._config, packets, self._node.link_load(link), now, self._versions)
-        if not self._measuring:
-            self._measuring = True
-            self._timers.set(RatesTimer.MEASURE, now + self._config.interval)
+        if self._look_at is None:
+            self._look_soon(now)
         return rated
 
     def _nap(self, now: float) -> None:

@@ -278,7 +278,7 @@ class Sharing:
         parts = (JobPart(job.plan.hops, ()),) if job.whole else job.plan.parts
         for part in parts:
             purses = [self._purses.get(hop, {}).get(self._payer(client)) for hop in part.hops]
-            found = min(found, max(0.0 if purse is None else purse.solvent_at() for purse in purses))
+            found = min(found, max(-inf if purse is None else purse.solvent_at() for purse in purses))
         return found
 
     def _leave(self, client: Link, job: _Job, now: float) -> Copy:
