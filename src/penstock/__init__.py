@@ -1,4 +1,4 @@
-"""Penstock: publish/subscribe by content, with control over who slows whom.
+"""Penstock: publish/subscribe by content, in a network that shares its links fairly.
 
     async with penstock.connect("penstock://127.0.0.1:7420") as network:
         async with network.subscribe("symbol = 'IBM' AND price < 120") as messages:

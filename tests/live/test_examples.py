@@ -42,7 +42,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 def lines(text: str, *, numbers: bool = True) -> list[str]:
     """Without the spaces that align columns, and perhaps without the numbers."""
-    kept = text if numbers else re.sub(r"\d+", "0", text)
+    kept = text if numbers else re.sub(r"\d+(\.\d+)?", "0", text)
     return [" ".join(line.split()) for line in kept.splitlines() if line.strip()]
 
 

@@ -61,7 +61,7 @@ def every_other_client_can_never_pay(patch: pytest.MonkeyPatch) -> None:
 
 def what_slow_readers_do_not_get_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     admits = SlowReaders.admits
-    patch.setattr(SlowReaders, "admits", lambda self, *what: (admits(self, *what)[0], 0))
+    patch.setattr(SlowReaders, "admits", lambda self, *what: (admits(self, *what)[0], None))
 
 
 FIRST_SEED: dict[Patch, int] = {

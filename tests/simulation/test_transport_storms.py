@@ -61,7 +61,7 @@ def a_message(count, price=1, incarnation=1):
 
 
 def told(checker, lost):
-    checker.reported(40.0, "c", 0, "transport", SimpleNamespace(known_lost=lost, pending=0))
+    checker.reported(40.0, "c", 0, "transport", SimpleNamespace(known_lost=lost, pending=0, withheld=0))
     checker.finish()
     return checker.problems
 

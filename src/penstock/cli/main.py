@@ -55,7 +55,7 @@ def exit_code(error: PenstockError) -> int:
 
 app = typer.Typer(
     name="penstock",
-    help="Publish/subscribe by content, with control over who slows whom.",
+    help="Publish/subscribe by content, in a network that shares its links fairly.",
     epilog="Example: penstock demo, or in three terminals: penstock up; penstock sub TRUE; penstock pub -a x=1 hello",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

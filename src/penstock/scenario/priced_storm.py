@@ -55,6 +55,7 @@ def priced_storm(seed: int) -> Scenario:
         fault=tuple(sorted(_faults(random, names, links, clients), key=lambda fault: fault.at)),
         check=(*CHECKERS, *PRICED_CHECKERS),
         services={
+            "rates": {"enabled": False},  # or plain content is withheld, which storms of narrow links account for
             "pricing": _pricing(random),
             "reports": ReportsConfig(interval=0.2, keepalive=0.5, expire_after=1.5),
             "routing": {"interest": random.choice(("exact", "exact", "encoded"))},

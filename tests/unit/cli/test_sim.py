@@ -49,7 +49,14 @@ def test_json_is_one_object_on_one_line(small):
 def test_a_person_sees_who_got_what_and_what_was_dropped():
     shown = CliRunner().invoke(app, ["sim", str(TOWN)])
     assert shown.exit_code == 0
-    for word in ("warehouse", "queue full", "harbour", "what streams did", "clearing orders clearing", "all hold"):
+    for word in (
+        "warehouse",
+        "lost on the wire",
+        "harbour",
+        "what streams did",
+        "clearing orders clearing",
+        "all hold",
+    ):
         assert word in " ".join(shown.stdout.split())
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from penstock.rates.config import RatesConfig
 from penstock.scenario.spec import BrokerSpec, ClientSpec, LaneSpec, LinkSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
 from penstock.sim.run import RunResult, simulate
@@ -26,6 +27,7 @@ def a_run(links: list[str], flows: list[str], *, overflow: Literal["drop", "hold
         name="lanes",
         duration=SECONDS,
         drain=10.0,
+        services={"rates": RatesConfig(enabled=False)},  # or what does not fit would be withheld
         lanes={"best_effort": LaneSpec(bytes_max=1 << 20, overflow=overflow)},
         broker=tuple(BrokerSpec(name=name) for name in sorted(set("".join(links)))),
         link=tuple(LinkSpec(between=(a, b), kind="reliable", rate_bits_per_s=4e6) for a, b in links),
