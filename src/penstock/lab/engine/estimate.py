@@ -60,14 +60,14 @@ def estimates(
         needed[family] = [one for place, one in by_place.items() if place not in seen]
         seen |= set(by_place)
         measuring[family] = sum(kept[one.name].measuring * len(seeds) for one in those if one.name in kept)
-    everywhere = [one for those in needed.values() for one in those]
+    everywhere = [one for its in needed.values() for one in its]
     found = []
-    for family, those in needed.items():
-        missing = [one for one in those if not one.made()]
-        seconds = sum(one.seconds or one.length * _pace(one, those, everywhere) for one in missing)
+    for family, its in needed.items():
+        missing = [one for one in its if not one.made()]
+        seconds = sum(one.seconds or one.length * _pace(one, its, everywhere) for one in missing)
         guessed = sum(not one.seconds for one in missing)
-        if those:
-            found.append(WorkAhead(family, len(those), len(missing), seconds + measuring[family], guessed))
+        if its:
+            found.append(WorkAhead(family, len(its), len(missing), seconds + measuring[family], guessed))
     return found
 
 
