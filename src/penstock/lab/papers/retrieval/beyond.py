@@ -21,6 +21,7 @@ from typing import Any
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
 from penstock.lab.fast.oracle import oracle_satisfaction
 from penstock.lab.papers.retrieval.setting import (
+    COUNTED,
     PAPER,
     PARAMETERS,
     VIOLATIONS,
@@ -47,9 +48,9 @@ LARGEST = {"paper": 100.0, "smoke": 16.0}
 BACKGROUND = 0.7
 READINGS: dict[str, dict[str, Any]] = {
     "as read": {},
-    "refreshed interests on top": {"counts_refreshed": False},
+    "refreshed interests counted": COUNTED,
     "events by their volumes": {"drawn": "by volume"},
-    "events by their volumes, refreshed on top": {"drawn": "by volume", "counts_refreshed": False},
+    "events by their volumes, refreshed counted": {"drawn": "by volume", **COUNTED},
     "whole events": {"topics": 1},
     "arrivals evenly over a unit": {"batched": False},
 }
@@ -65,8 +66,8 @@ def _points(scale: str) -> dict[str, dict[str, Any]]:
     }
 
 
-OTHERWISE = NewsSweep(READINGS, READINGS)
-SWEEP = NewsSweep(_points("paper"), _points("smoke"), ends=("ours",))
+OTHERWISE = NewsSweep(READINGS, READINGS, ends=("as read", "refreshed interests counted"))
+SWEEP = NewsSweep(_points("paper"), _points("smoke"), ends=tuple(_points("paper")))
 
 
 def _measure(views: Views) -> Mapping[str, float]:
