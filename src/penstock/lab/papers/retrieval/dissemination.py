@@ -52,7 +52,12 @@ def _ends(prefixes: Sequence[str], values: Sequence[str]) -> list[str]:
 
 
 SWEEP = NewsSweep(_both("paper"), _both("smoke"), ends=_ends(("EON", "PDP"), ("1", "10", "100")), baseline=False)
-QUEUES = NewsSweep(_queues("paper"), _queues("smoke"), ends=_ends(("CBF", "FIFO"), ("10", "50000")), baseline=False)
+QUEUES = NewsSweep(
+    _queues("paper"),
+    _queues("smoke"),
+    ends=[*_ends(("CBF", "FIFO"), ("10", "50000")), "unlimited"],
+    baseline=False,
+)
 DUPLICATES = NewsSweep(
     {kind: {"duplicates": kind} for kind in KINDS},
     {kind: {"duplicates": kind} for kind in KINDS},
