@@ -36,7 +36,6 @@ HOT_MODULES = [
     "retrieval/boxes.py",
     "retrieval/cache.py",
     "retrieval/forwarding.py",
-    "retrieval/life_cycle.py",
     "retrieval/mediation.py",
     "retrieval/pending_interests.py",
     "retrieval/probing.py",

@@ -16,6 +16,7 @@ from penstock.lab.fast.fast_network import FastNetwork
 from penstock.lab.fast.news_workload import NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.lab.fast.topology import diameter, power_law_network
+from penstock.lab.papers.retrieval import beyond
 from penstock.retrieval.interest import EVERYTHING, LOCAL, LooseInterest, PublishedItem, oldest_upload
 from penstock.retrieval.mediation import MediationRouter
 
@@ -38,7 +39,8 @@ SETTINGS = {
     "random locality": {"locality": "random", "selectivity": 8.0},
     "en route": {"en_route": True, "locality": "random", "cache_size": 6},
     "no dropping": {"duplicates": "none", "policy": "PPF", "refresh_probability": 0.5},
-    "ours": {"cursors": True, "policy": "LF", "probes": 3, "budgeted": True, "dissemination": "notified push"},
+    "ours": beyond.OURS,
+    "addressed": {"addressed": True, "locality": "random"},
     "background": {"background": 0.5, "policy": "LFU", "flushing": True},
 }
 
@@ -63,6 +65,7 @@ class PlainNetwork:
                 PlainOutlet(self, router),
                 nonces=self.next_nonce,
                 interfaces=lambda router=router: self.neighbours[router],
+                home_of=lambda interest: interest.where.router,
             )
             for router in range(setting.routers)
         ]

@@ -122,6 +122,7 @@ class FastNetwork:
                 nonces=self._next_nonce,
                 noted=self._noter(router),
                 interfaces=partial(self.neighbours.__getitem__, router),
+                home_of=_home_of,
             )
             for router, outlet in enumerate(self.outlets)
         ]
@@ -455,3 +456,8 @@ class FastNetwork:
         waiting = table.matching(publication, pending=pending)
         there = [those for way, those in waiting if (way == to if before_sending else way != SATISFIED)]
         return score((one.deadline for those in there for one in those), self.now)
+
+
+def _home_of(interest: LooseInterest) -> int:
+    request: NewsRequest = interest.where  # type: ignore[assignment]  # everybody here asks so
+    return request.router

@@ -58,6 +58,7 @@ class NewsSetting:
     cursors: bool = False  # ours
     probes: int = 0  # ours
     budgeted: bool = False  # ours
+    addressed: bool = False  # ours
     service: float = 0.0  # publication messages that a router matches in a tick, and that it sends; 0: all
     two_queues: bool = True  # where time is short, before matching and before sending (3.3.1); else the first alone
     queue: Literal["score", "fifo"] = "score"
@@ -76,6 +77,7 @@ class NewsSetting:
             cursors=self.cursors,
             probes=self.probes,
             budgeted=self.budgeted,
+            addressed=self.addressed,
             probe_wait=2 / TICKS,
             interests_max=1 << 40,
             left_max=LEFT_MAX if self.service else 0,  # where copies queue, some come late

@@ -106,6 +106,7 @@ def baseline(setting: NewsSetting) -> NewsSetting:
         cursors=plain.cursors,
         probes=plain.probes,
         budgeted=plain.budgeted,
+        addressed=plain.addressed,
         service=plain.service,
         two_queues=plain.two_queues,
         queue=plain.queue,
