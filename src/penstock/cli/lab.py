@@ -199,8 +199,8 @@ def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path, product: bo
     found = estimates(those, scale="paper", seeds=range(1, seeds + 1), runs_root=runs, kept=kept, product=product)
     for one in found:
         guessed = f" ({one.guessed} were never timed: guessed from the others)" if one.guessed else ""
-        words = f"{one.missing} of {one.runs} runs to make, then to measure"
-        typer.echo(f"{one.family:16} {words}: about {one.seconds / 60:.0f} minutes of one processor{guessed}", err=True)
+        time = f"about {one.seconds / 60:.0f} minutes of one processor{guessed}" if one.seconds else "never timed"
+        typer.echo(f"{one.family:16} {one.missing} of {one.runs} runs to make, then to measure: {time}", err=True)
     if len(found) > 1:
         typer.echo(f"{'all':16} about {sum(one.seconds for one in found) / 3600:.1f} hours of one processor", err=True)
 

@@ -51,7 +51,10 @@ def estimates(
     product: bool = False,
 ) -> list[WorkAhead]:
     """One for each family that needs any run."""
-    took = {name: seconds for result in kept.values() for name, seconds in result.took.items()}
+    took: dict[str, float] = {}  # of runs of one name, the longest
+    for result in kept.values():
+        for name, seconds in result.took.items():
+            took[name] = max(seconds, took.get(name, 0.0))
     seen: set[Path] = set()
     needed: dict[str, list[_Needed]] = {}
     measuring: dict[str, float] = {}
