@@ -66,6 +66,7 @@ class RetrievalNetwork:
         names = sorted({name for link in links for name in link})
         self.neighbours = {name: sorted({a + b - name for a, b in links if name in (a, b)}) for name in names}
         self.now = 0.0
+        self.homes: dict[object, int] = {}  # of each interest
         self.delivered: list[tuple[object, object]] = []  # interest, publication
         self.messages: dict[str, int] = {}
         self.drops: list[tuple[int, object, str]] = []
@@ -77,7 +78,11 @@ class RetrievalNetwork:
         self._sent = {name: Sent() for name in names}
         for name in names:
             self.routers[name] = MediationRouter(
-                rules, self._sent[name], nonces=self._nonce, interfaces=lambda name=name: self.neighbours[name]
+                rules,
+                self._sent[name],
+                nonces=self._nonce,
+                interfaces=lambda name=name: self.neighbours[name],
+                home_of=lambda interest: self.homes[interest.id],
             )
 
     def _nonce(self) -> int:
@@ -85,6 +90,7 @@ class RetrievalNetwork:
         return self._nonces
 
     def register(self, router: int, interest: LooseInterest) -> None:
+        self.homes[interest.id] = router
         self.routers[router].register(interest, self.now)
         self.settle(router)
 

@@ -4,12 +4,15 @@ Copies src to a temporary folder, lets setup.py compile the hot modules there wi
 the result to DEST. The source tree stays as it is; so does the installed package. Whatever runs with PYTHONPATH=DEST
 does the same as before, faster, and a simulation gives the same digest (tests/unit/test_compiled.py).
 
+With `--unless-current` nothing is done if DEST has a copy of these very sources already.
+
 Needs a C compiler, the headers of Python, mypy and setuptools; exits with status 3 and a sentence if one is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import os
 import shutil
 import subprocess
@@ -56,6 +59,19 @@ def compile_copy(destination: Path, *, modules: Sequence[str] = (), level: int =
         shutil.copytree(work / "src", destination, dirs_exist_ok=True)
 
 
+def is_current(destination: Path) -> bool:
+    """Whether the copy there was compiled from the sources as they are, with this Python."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    sources = {path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*.py")}
+    copied = {path.relative_to(destination) for path in destination.rglob("*.py")}
+    compiled = any(destination.glob(f"*__mypyc{suffix}"))
+    return (
+        compiled
+        and sources == copied
+        and all(filecmp.cmp(ROOT / "src" / one, destination / one, False) for one in sources)
+    )
+
+
 def _remove_older(destination: Path) -> None:
     """Take away what an earlier call put there, and nothing else."""
     shutil.rmtree(destination / "penstock", ignore_errors=True)
@@ -68,7 +84,10 @@ def main() -> int:
     parser.add_argument("destination", type=Path, metavar="DEST")
     parser.add_argument("--level", type=int, choices=range(4), default=2, help="optimisation of the C compiler")
     parser.add_argument("--modules", nargs="*", default=(), help="fewer than all, such as sim/engine.py")
+    parser.add_argument("--unless-current", action="store_true", help="not if the copy there is of these sources")
     arguments = parser.parse_args()
+    if arguments.unless_current and is_current(arguments.destination):
+        return 0
     missing = what_is_missing()
     if missing is not None:
         print(f"nothing compiled: {missing}", file=sys.stderr)

@@ -16,6 +16,7 @@ from penstock.lab.fast.fast_network import FastNetwork
 from penstock.lab.fast.news_workload import NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
 from penstock.lab.fast.topology import diameter, power_law_network
+from penstock.lab.papers.retrieval import beyond
 from penstock.retrieval.interest import EVERYTHING, LOCAL, LooseInterest, PublishedItem, oldest_upload
 from penstock.retrieval.mediation import MediationRouter
 
@@ -33,12 +34,13 @@ SMALL = {
 }
 SETTINGS = {
     "default": {},
-    "other readings": {"batched": False, "counts_refreshed": False, "drawn": "by volume"},
+    "other readings": {"batched": False, "counts_refreshed": True, "drawn": "by volume"},
     "delayed push": {"dissemination": "delayed push"},
     "random locality": {"locality": "random", "selectivity": 8.0},
     "en route": {"en_route": True, "locality": "random", "cache_size": 6},
     "no dropping": {"duplicates": "none", "policy": "PPF", "refresh_probability": 0.5},
-    "ours": {"cursors": True, "policy": "LF", "probes": 3, "budgeted": True, "dissemination": "notified push"},
+    "ours": beyond.OURS,
+    "addressed": {"addressed": True, "locality": "random"},
     "background": {"background": 0.5, "policy": "LFU", "flushing": True},
 }
 
@@ -63,6 +65,7 @@ class PlainNetwork:
                 PlainOutlet(self, router),
                 nonces=self.next_nonce,
                 interfaces=lambda router=router: self.neighbours[router],
+                home_of=lambda interest: interest.where.router,
             )
             for router in range(setting.routers)
         ]
@@ -203,6 +206,27 @@ def test_fast_and_plain_deliver_the_same_at_the_same_cost(name, monkeypatch):
     assert tally.publication_messages == plain.counts["publication"]
     assert tally.interest_messages == pytest.approx(plain.counts["interest"], rel=0.01)
     assert tally.overload_messages == pytest.approx(plain.counts["overload"], rel=0.02)  # sent at the very end
+    assert (tally.twice, tally.too_old, tally.too_many) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("queue", ["score", "fifo"])
+def test_a_busy_router_matches_and_sends_no_more_than_it_has_time_for(queue, monkeypatch):
+    """004 section 3.3.1: buffers before and after the forwarding decision."""
+    network = FastNetwork(NewsSetting(**(SMALL | {"service": 0.5, "queue": queue})), 3)
+    through = {True: [], False: []}  # before sending or matching: how many left the busiest queue in each tick
+    call = network._through
+
+    def watched(queues, messages, *, before_sending):
+        done = call(queues, messages, before_sending=before_sending)
+        where = [one[5] if before_sending else one[1] for one in done]
+        through[before_sending].append(max(map(where.count, where), default=0))
+        return done
+
+    monkeypatch.setattr(network, "_through", watched)
+    tally = network.run()
+    assert max(through[True]) == max(through[False]) == 1
+    assert sum(through[True]) <= 0.5 * len(through[True])
+    assert tally.starved > 0
     assert (tally.twice, tally.too_old, tally.too_many) == (0, 0, 0)
 
 

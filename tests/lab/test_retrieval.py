@@ -44,8 +44,16 @@ def test_seeds_after_the_first_have_fewer_points(experiment):
         return
     first, later = experiment.tasks("paper", 1), experiment.tasks("paper", 2)
     assert set(later) <= set(first)
-    assert later or experiment.name == "ecbn-readings"
+    assert later
     assert len({task.text() for task in first.values()}) <= len(first)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+def test_the_default_has_all_seeds(experiment):
+    if experiment.tasks is not None:
+        first = experiment.tasks("paper", 1)
+        default = {name for name, task in first.items() if task == NewsTask(NewsSetting(), 1)}
+        assert default <= set(experiment.tasks("paper", 2))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

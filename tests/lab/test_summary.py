@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from penstock.errors import PenstockError
 from penstock.lab.engine.estimate import estimates
@@ -13,7 +15,8 @@ from penstock.lab.engine.experiment import Criterion, Experiment, Plan
 from penstock.lab.engine.kept_results import KeptResult, keep_file, keep_lines, read_results
 from penstock.lab.engine.registry import families, find
 from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
-from penstock.lab.engine.simulated_runs import simulate_run
+from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run
+from penstock.lab.engine.tasks import make_numbers, seconds_for_work
 from penstock.lab.pages.summary import BEGIN, END, summary, with_summary
 from penstock.scenario.spec import BrokerSpec, Scenario
 from penstock.transport.config import TransportConfig
@@ -77,6 +80,11 @@ def test_a_new_result_keeps_the_products_column_until_it_is_run_again(tmp_path):
     assert (found.criteria[0].value, found.criteria[0].product, found.product_date) == (1.9, 1.5, "2026-05-06")
 
 
+def test_times_of_runs_with_the_products_settings_are_kept_beside_the_others(tmp_path):
+    lines = (line(took={"one": 1.0}), line(settings="product", took={"one-product": 2.0}))
+    assert kept(tmp_path, *lines)["example"].took == {"one": 1.0, "one-product": 2.0}
+
+
 def test_a_line_without_a_date_is_of_the_day_its_file_was_written(tmp_path):
     file = tmp_path / "example.jsonl"
     file.write_text(line() + "\n\n")
@@ -131,23 +139,67 @@ def test_where_the_product_has_no_part_it_is_said():
 
 def test_an_estimate_counts_what_is_missing_and_knows_what_was_timed(tmp_path):
     scenario = Scenario(name="one", duration=1.0, broker=(BrokerSpec(name="a"),))
-    experiment = Experiment(
+    experiment = example(scenario)
+    other = replace(experiment, name="other", plans=lambda scale: {"run": Plan(scenario=longer)})
+    longer = structs.replace(scenario, name="longer", duration=3.0)
+    timed = {"example": timed_result(took={"one": 60.0})}
+
+    def estimate(results, second=experiment):
+        named = {"first": [experiment], "second": [second]}
+        return estimates(named, scale="paper", seeds=[1, 2], runs_root=tmp_path, kept=results)
+
+    assert estimate({}) == [("first", 2, 2, 0.0, 2)]
+    assert estimate(timed) == [("first", 2, 2, 120.0, 0)]
+    assert estimate(timed, other) == [("first", 2, 2, 120.0, 0), ("second", 2, 2, 360.0, 2)]  # three times as long
+    made = simulate_run(scenario, 1, tmp_path)
+    assert estimate(timed) == [("first", 2, 1, 60.0, 0)]
+    assert made.info.outcome is not None
+    assert made.info.outcome.summary[PROCESSOR_SECONDS] >= 0.0
+    assert estimate({"example": timed_result(took={"one": 60.0}, measuring=5.0)}) == [("first", 2, 1, 70.0, 0)]
+
+
+def test_tasks_are_estimated_by_their_work(tmp_path):
+    experiment = replace(example(), tasks=lambda scale, seed: {"small": Sleepless(seed), "large": Sleepless(10 * seed)})
+    timed = {"example": timed_result(seconds_for_work=2.0)}
+
+    def estimate():
+        return estimates({"first": [experiment]}, scale="paper", seeds=[1, 2], runs_root=tmp_path, kept=timed)
+
+    assert estimate() == [("first", 4, 4, 2.0 * (1 + 10 + 2 + 20), 0)]
+    make_numbers(tmp_path, Sleepless(10))
+    assert estimate() == [("first", 4, 3, 2.0 * (1 + 2 + 20), 0)]
+    assert seconds_for_work([Sleepless(1), Sleepless(10)], tmp_path) >= 0.0
+    assert seconds_for_work([Sleepless(1)], tmp_path) == 0.0
+
+
+@dataclass(frozen=True)
+class Sleepless:
+    """A task that has nothing to do."""
+
+    units: int
+
+    def text(self):
+        return f"{self.units} units"
+
+    def work(self):
+        return float(self.units)
+
+    def run(self):
+        return {"units": self.units}
+
+
+def example(scenario=None):
+    return Experiment(
         name="example",
         title="",
         source="",
         about="",
-        plans=lambda scale: {"run": Plan(scenario=scenario)},
+        plans=lambda scale: {} if scenario is None else {"run": Plan(scenario=scenario)},
         measure=lambda views: {},
         draw=lambda views: (),
         criteria=(Criterion(name="x", paper=""),),
     )
-    timed = KeptResult(experiment="example", scale="paper", seeds=(1,), criteria=(), took={"one": 60.0})
 
-    def estimate(results):
-        named = {"first": [experiment], "second": [experiment]}
-        return estimates(named, scale="paper", seeds=[1, 2], runs_root=tmp_path, kept=results)
 
-    assert estimate({}) == [("first", 2, 2, 0.0, 2)]
-    assert estimate({"example": timed}) == [("first", 2, 2, 120.0, 0)]
-    simulate_run(scenario, 1, tmp_path)
-    assert estimate({"example": timed}) == [("first", 2, 1, 60.0, 0)]
+def timed_result(**times):
+    return KeptResult(experiment="example", scale="paper", seeds=(1,), criteria=(), **times)

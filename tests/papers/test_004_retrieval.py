@@ -386,7 +386,14 @@ def test_events_come_by_equal_chances_until_their_volume_is_reached():
     assert [whole[0], whole[1]] == [15_000, 5_000]
 
 
-def test_interests_arrive_at_a_constant_rate_refreshed_or_new():
-    """4.2: S/T = 1,000 interests in each unit; each lifetime is one, with an identifier of its own (3.3.3)."""
-    workload = NewsWorkload(NewsSetting(), 1)
-    assert [len(workload.new_requests(INTERESTS_AT, renewed)) for renewed in (0, 400, 1_000)] == [1_000, 600, 0]
+def test_a_thousand_new_interests_come_in_each_unit_and_refreshed_ones_on_top():
+    """4.2: "every time unit, 500 new publications are uploaded followed by the generation of 1000 new interests"."""
+    plain = NewsWorkload(NewsSetting(), 1)
+    assert [len(plain.new_requests(INTERESTS_AT, renewed)) for renewed in (0, 400, 1_000)] == [1_000] * 3
+    assert len(plain.uploads(0)) == 500
+
+
+def test_read_otherwise_refreshed_interests_are_some_of_the_thousand():
+    """4.2: S/T interests arrive, and each lifetime is one with an identifier of its own (3.3.3); told, not gated."""
+    other = NewsWorkload(NewsSetting(counts_refreshed=True), 1)
+    assert [len(other.new_requests(INTERESTS_AT, renewed)) for renewed in (0, 400, 1_000)] == [1_000, 600, 0]

@@ -86,7 +86,7 @@ def run_command(
         chosen = [one for one in chosen if not no_product(one, scale)]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
     if scale == "paper":
-        _show_estimate(chosen, count, runs)
+        _show_estimate(chosen, count, runs, product)
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
         results = run_experiments(
             chosen,
@@ -187,7 +187,7 @@ def _keep(result: Result, folder: Path | None) -> None:
             typer.echo(f"not kept: {why}", err=True)
 
 
-def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path) -> None:
+def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path, product: bool) -> None:
     """How many runs there are to make, and how long that takes, before it begins."""
     from penstock.lab.engine.estimate import estimates
     from penstock.lab.engine.kept_results import read_results
@@ -196,12 +196,13 @@ def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path) -> None:
     wanted = {one.name for one in chosen}
     those = {name: [one for one in some if one.name in wanted] for name, some in experiments_by_family().items()}
     kept = read_results(RESULTS) if RESULTS.is_dir() else {}
-    found = estimates(those, scale="paper", seeds=range(1, seeds + 1), runs_root=runs, kept=kept)
+    found = estimates(those, scale="paper", seeds=range(1, seeds + 1), runs_root=runs, kept=kept, product=product)
     for one in found:
-        unknown = f" and {one.unknown} that were never timed" if one.unknown else ""
-        words = f"{one.missing} of {one.runs} runs to make"
-        time = f", about {one.seconds / 60:.0f} minutes of one processor{unknown}" if one.missing else ""
-        typer.echo(f"{one.family:16} {words}{time}", err=True)
+        guessed = f" ({one.guessed} were never timed: guessed from the others)" if one.guessed else ""
+        words = f"{one.missing} of {one.runs} runs to make, then to measure"
+        typer.echo(f"{one.family:16} {words}: about {one.seconds / 60:.0f} minutes of one processor{guessed}", err=True)
+    if len(found) > 1:
+        typer.echo(f"{'all':16} about {sum(one.seconds for one in found) / 3600:.1f} hours of one processor", err=True)
 
 
 def _show(result: Result) -> None:

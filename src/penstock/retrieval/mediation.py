@@ -36,6 +36,8 @@ Probes (ours): before an interest is flooded, likely neighbours are asked one af
 told what came already. A flood asks every branch for all that is missing, and nearly everything is sent many times;
 budgeted (ours), the home asks each branch for its share, and what is missing still comes with later publications.
 
+Addressed multicasts (ours): each copy names the homes that it is for (recipients.py).
+
 Notified push (ours): publications wait to be asked for, as with delayed pushes, and satisfied interests are called back
 all the same, so that what is pushed in the end goes to those alone who still miss something.
 
@@ -70,10 +72,10 @@ from penstock.retrieval.interest import (
     PublishedItem,
 )
 from penstock.retrieval.life_cycle import PENDING, CacheArrival, CachePlace, Selector, Table, arrived
-from penstock.retrieval.outlet import Nonce, RouterOutlet
+from penstock.retrieval.outlet import AddressedNonce, Nonce, RouterOutlet
 from penstock.retrieval.pending_interests import InterestIndex, InterestTable, PendingInterests, ShelfIndex
 from penstock.retrieval.probing import LikelyInterfaces
-from penstock.retrieval.recipients import Recipients, WaitingInterests
+from penstock.retrieval.recipients import HomeOf, Recipients, WaitingInterests
 from penstock.retrieval.rules import MediationRules
 from penstock.retrieval.selection import configuration
 
@@ -94,6 +96,7 @@ class MediationRouter:
         nonces: Callable[[], Nonce] | None = None,
         noted: Noted | None = None,
         interfaces: Callable[[], Sequence[Interface]] = tuple,
+        home_of: HomeOf | None = None,
     ) -> None:
         self.rules = rules
         self.cache = Cache(rules.cache_size, configuration(rules.policy), noted)
@@ -111,7 +114,8 @@ class MediationRouter:
         self.began = -inf  # what was uploaded before, and is not cached, may have been used here and forgotten
         self._notifies = rules.dissemination != "delayed push"
         self._delays = rules.dissemination != "overload notification"
-        self._waiting = WaitingInterests(table, counting=self._delays and not self._notifies)
+        home_of = home_of if rules.addressed else None
+        self._waiting = WaitingInterests(table, counting=self._delays and not self._notifies, home_of=home_of)
         self._drops_answers = rules.duplicates in ("in network", "both")
         self._lists_sent = rules.duplicates in ("proactive", "both")
 
@@ -216,20 +220,23 @@ class MediationRouter:
         entry = self._keep(publication, decision.place, now, first_hand=True)
         self._put_all(recipients.local, publication, entry, now)
         if waits:
-            self._schedule(entry, publication, recipients.remote, now)
+            self._schedule(entry, publication, recipients, now)
         elif decision.forward:
-            self._send(recipients.remote, publication, pending=True)
+            self._send(recipients, publication, pending=True)
 
     def multicast(
         self, publication: PublishedItem, pending: bool, nonce: Nonce, came_from: Interface, now: float
     ) -> None:
-        """A publication comes for whoever waits for it."""
-        if not self._first(nonce):
+        """A publication comes for whoever waits for it, or for the homes it is addressed to."""
+        homes = None
+        if isinstance(nonce, AddressedNonce):
+            homes = [home for home in nonce.homes if self._first((nonce.nonce, home))]
+        elif not self._first(nonce):
             return
-        recipients = self._waiting.for_it(publication, came_from, pending=pending, now=now)
+        recipients = self._waiting.for_it(publication, came_from, pending=pending, now=now, homes=homes)
         if self._transit(publication, recipients, pending=pending, now=now):
             self._waiting.sent(publication, came_from, pending=pending, now=now)
-            self._outlet.multicast(recipients.remote, publication, pending, nonce)
+            self._send_on(recipients, publication, pending, nonce)
 
     def answer(
         self, publication: PublishedItem, pending: bool, interest: InterestId, now: float, came_from: Interface = LOCAL
@@ -415,11 +422,11 @@ class MediationRouter:
     # Multicast.
 
     def _schedule(
-        self, entry: CachedItem | None, publication: PublishedItem, remote: Sequence[Interface], now: float
+        self, entry: CachedItem | None, publication: PublishedItem, recipients: Recipients, now: float
     ) -> None:
         """Send it when the nearest deadline of those who wait comes near (3); without a cache, now."""
         if entry is None:
-            self._send(remote, publication, pending=True)
+            self._send(recipients, publication, pending=True)
             return
         nearest = self._waiting.nearest_deadline(publication, now)
         if nearest == inf:
@@ -437,12 +444,21 @@ class MediationRouter:
             if publication.id in self.cache:
                 self.cache.use(entry, Selector.REMOTE)
             self._waiting.sent(publication, LOCAL, pending=pending, now=now)
-            self._send(recipients.remote, publication, pending=pending)
+            self._send(recipients, publication, pending=pending)
 
-    def _send(self, interfaces: Sequence[Interface], publication: PublishedItem, *, pending: bool) -> None:
+    def _send(self, recipients: Recipients, publication: PublishedItem, *, pending: bool) -> None:
         nonce = self._next_nonce()
         self._first(nonce)
-        self._outlet.multicast(interfaces, publication, pending, nonce)
+        self._send_on(recipients, publication, pending, nonce)
+
+    def _send_on(self, recipients: Recipients, publication: PublishedItem, pending: bool, nonce: Nonce) -> None:
+        if not recipients.homes:
+            self._outlet.multicast(recipients.remote, publication, pending, nonce)
+            return
+        plain = nonce.nonce if isinstance(nonce, AddressedNonce) else nonce
+        for interface in recipients.remote:
+            copy = AddressedNonce(plain, tuple(recipients.homes[interface]))
+            self._outlet.multicast((interface,), publication, pending, copy)
 
     def _first(self, nonce: Nonce) -> bool:
         """Whether this multicast comes for the first time."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.retrieval.interest import InterestId, Interface, LooseInterest, PublicationId, PublishedItem
 
 Nonce = Hashable
+
+
+class AddressedNonce(NamedTuple):
+    """The nonce of a copy that is for some homes alone."""
+
+    nonce: Nonce
+    homes: tuple[Hashable, ...]
 
 
 class RouterOutlet(Protocol):

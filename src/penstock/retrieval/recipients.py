@@ -4,48 +4,74 @@ With delayed pushes nobody tells when an interest is satisfied, and still pushes
 section 3.3.4). So a router counts what has gone towards each: answers, and copies of multicasts that it may take. When
 that is as much as the interest asked for when it came by, it misses nothing as far as this router has seen. Where
 notifications tell, nothing is counted.
+
+Addressed multicasts (ours): a copy names the homes it is for, and each of them is in one copy. By nonces alone every
+router sends a publication to all who wait, by its own ways, and most copies meet a router that has had one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from math import inf
 
 from penstock.retrieval.boxes import may_take
 from penstock.retrieval.interest import LOCAL, InterestId, Interface, LooseInterest, PublishedItem
 from penstock.retrieval.pending_interests import InterestTable
 
+HomeOf = Callable[[LooseInterest], Hashable]
+
 
 class Recipients:
     """Whom a publication fits, here and elsewhere."""
 
-    __slots__ = ("local", "remote", "satisfied")
+    __slots__ = ("homes", "local", "remote", "satisfied")
 
     def __init__(self) -> None:
         self.local: list[LooseInterest] = []
         self.satisfied = False
         self.remote: list[Interface] = []
+        self.homes: dict[Interface, list[Hashable]] = {}  # addressed: whom the copy for an interface is for
 
 
 class WaitingInterests:
     """Looks publications up in a router's table of pending interests."""
 
-    def __init__(self, table: InterestTable, *, counting: bool) -> None:
+    def __init__(self, table: InterestTable, *, counting: bool, home_of: HomeOf | None = None) -> None:
         self._table = table
         self._counting = counting
+        self._home_of = home_of  # set: multicasts are addressed
 
-    def for_it(self, publication: PublishedItem, came_from: Interface, *, pending: bool, now: float) -> Recipients:
-        """Whom it fits but those it came from."""
+    def for_it(
+        self,
+        publication: PublishedItem,
+        came_from: Interface,
+        *,
+        pending: bool,
+        now: float,
+        homes: Container[Hashable] | None = None,
+    ) -> Recipients:
+        """Whom it fits but those it came from; of those elsewhere, of `homes` alone."""
         recipients = Recipients()
         remote = recipients.remote
+        ways: dict[Hashable, Interface] = {}
         for interface, interests in self._table.matching(publication, pending=pending):
             if interface < 0:
                 _count_receivers(recipients, interface, interests, publication, pending, now)
+            elif interface != came_from and self._home_of is not None:
+                for one in interests:
+                    home = self._home_of(one)
+                    if (homes is not None and home not in homes) or ways.get(home, interface + 1) <= interface:
+                        continue
+                    if may_take(one, publication, pending=pending, now=now) and self._misses(one):
+                        ways[home] = interface
             elif interface != came_from and interface not in remote:
                 for one in interests:
                     if may_take(one, publication, pending=pending, now=now) and self._misses(one):
                         remote.append(interface)
                         break
+        for home, interface in ways.items():
+            recipients.homes.setdefault(interface, []).append(home)
+        remote += recipients.homes
         remote.sort()
         return recipients
 

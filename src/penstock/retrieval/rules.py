@@ -24,6 +24,7 @@ class MediationRules:
     probes: int = 0  # ours: neighbours that are asked one by one before an interest is flooded
     probe_wait: float = 0.2  # seconds that a probed neighbour has
     budgeted: bool = False  # ours: a home shares out what is missing over its interfaces
+    addressed: bool = False  # ours: a multicast names the homes that each copy is for
     interests_max: int = 1_000_000  # pending interests
     linger: float = 2.0  # seconds an interest that is over is remembered
     nonces_max: int = 4_096  # multicasts that are remembered

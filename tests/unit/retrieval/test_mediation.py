@@ -428,6 +428,33 @@ def test_a_budgeted_flood_asks_each_branch_for_its_share():
     assert sorted(router for router, _ in net.got("i")) == [1, 1, 2, 2]
 
 
+RING = ((0, 1), (1, 2), (2, 3), (3, 0))
+
+
+@pytest.mark.parametrize(("addressed", "copies"), [(False, 5), (True, 3)])
+def test_an_addressed_multicast_brings_each_home_one_copy(addressed, copies):
+    """By nonces alone the copies of both ways round the ring meet (004 section 3.3.5)."""
+    net = RetrievalNetwork(RING, rules=MediationRules(addressed=addressed))
+    for home in (1, 2, 3):
+        net.register(home, asks(home, 2))
+    net.upload(0, says("p"))
+    assert [net.got(home) for home in (1, 2, 3)] == [["p"]] * 3
+    assert net.messages["multicast"] == copies
+
+
+def test_an_addressed_copy_goes_to_those_alone_whom_it_names():
+    net = RetrievalNetwork(ROW, rules=MediationRules(addressed=True))
+    net.register(3, asks("far", 2))
+    net.routers[0].upload(says("p"), 0.0)
+    net.start(0)
+    net.routers[2].register(asks("late", 2), 0.0)  # its interest has not reached the first router
+    net.homes["late"] = 2
+    while net.flying:
+        net.step()
+    assert (net.got("far"), net.got("late")) == (["p"], ["p"])  # it passes there
+    assert net.messages["multicast"] == 3
+
+
 def test_whoever_answered_before_is_asked_first():
     net = RetrievalNetwork(((0, 1), (0, 2)), rules=MediationRules(probes=1, probe_wait=0.2, cache_size=1))
     net.upload(2, says("p"))
@@ -452,6 +479,9 @@ SHAPES = [
     {"cursors": True, "probes": 2, "budgeted": True},
     {"cursors": True, "dissemination": "notified push", "cache_size": 6},
     {"cursors": True, "dissemination": "delayed push"},
+    {"addressed": True, "cache_size": 4},
+    {"addressed": True, "cursors": True, "dissemination": "notified push", "cache_size": 6},
+    {"addressed": True, "dissemination": "delayed push", "en_route": True},
 ]
 
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,19 @@ def test_no_plain_class_derives_from_a_compiled_one() -> None:
 
 def test_modules_compiled_here_are_hot() -> None:
     assert set(QUICK_TO_COMPILE) <= set(hot_modules())
+
+
+def test_a_copy_of_other_sources_is_not_current(tmp_path: Path) -> None:
+    """`make lab-paper` compiles again only if something changed; a folder without compiled modules never is current."""
+    spec = spec_from_file_location("compile_tool", ROOT / "tools" / "compile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    compile_tool = module_from_spec(spec)
+    spec.loader.exec_module(compile_tool)
+    assert not compile_tool.is_current(tmp_path)
+    shutil.copytree(ROOT / "src" / "penstock", tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    assert not compile_tool.is_current(tmp_path)
+    (tmp_path / f"x__mypyc{sysconfig.get_config_var('EXT_SUFFIX')}").touch()
+    assert compile_tool.is_current(tmp_path)
+    (tmp_path / "penstock" / "services.py").write_text("changed")
+    assert not compile_tool.is_current(tmp_path)

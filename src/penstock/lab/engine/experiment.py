@@ -170,7 +170,9 @@ class Result:
     command: str
     product: bool = False  # with the product's own settings in the place of the paper's
     no_product: str = ""  # why there can be no such run
-    took: Mapping[str, float] = field(default_factory=dict)  # seconds that the runs of a scenario took, by its name
+    took: Mapping[str, float] = field(default_factory=dict)  # processor seconds of a run, by the name of its scenario
+    measuring: float = 0.0  # seconds that Spark and `measure` took for a seed
+    seconds_for_work: float = 0.0  # that its tasks took for one unit of their `work`; 0 if it has none
 
     def holds(self) -> bool:
         """Whether every gated criterion of kind paper holds."""
@@ -188,6 +190,8 @@ class Result:
             "code": code_hash(),
             "environment": environment(),
             "took": {name: round(seconds, 1) for name, seconds in sorted(self.took.items())},
+            "measuring": round(self.measuring, 1),
+            "seconds_for_work": self.seconds_for_work,
             "run": list(self.runs),
             "criteria": [f.as_json() for f in self.findings if f.gated],
             "not_gated": [f.as_json() for f in self.findings if not f.gated],

@@ -48,7 +48,9 @@ class KeptResult(Struct, frozen=True, kw_only=True):
     date: str = ""
     code: str = UNKNOWN
     environment: str = UNKNOWN
-    took: dict[str, float] = {}  # seconds that the runs of a scenario took, by its name
+    took: dict[str, float] = {}  # processor seconds of a run, by the name of its scenario
+    measuring: float = 0.0  # seconds that Spark and `measure` took for a seed
+    seconds_for_work: float = 0.0  # that its tasks took for one unit of their `work`; 0 if it has none
     no_product: str = ""  # why it says nothing of the product's settings
     product_seeds: tuple[int, ...] = ()
     product_date: str = ""
@@ -100,7 +102,8 @@ def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
         if before is None:
             return [f"{new.experiment} has no result with the paper's settings yet; run it without --product first"]
         column = {one.name: one.value for one in new.criteria}
-        new = _with_product(before, column, new.seeds, new.date, new.code)
+        timed = replace(before, took={**before.took, **new.took})
+        new = _with_product(timed, column, new.seeds, new.date, new.code)
     elif before is not None:  # the product's column stays until it is run again
         column = {one.name: one.product for one in before.criteria}
         new = _with_product(new, column, before.product_seeds, before.product_date, before.product_code)

@@ -11,13 +11,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotPossibleHere
 from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
-from penstock.lab.engine.simulated_runs import simulate_run
-from penstock.lab.engine.tasks import CountedTask, task_numbers
+from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run, timed
+from penstock.lab.engine.tasks import CountedTask, seconds_for_work, task_numbers
 from penstock.lab.setups.product import has_transport, with_product_defaults
 from penstock.scenario.runs import RunOutcome, open_or_make, open_run, run_folder
 
@@ -73,7 +74,10 @@ def run_experiments(
         found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
         option = " --live" if live else " --product" if product else ""
         why = no_product(experiment, scale)
-        results.append(replace(found, command=f"{found.command}{option}", product=product, no_product=why))
+        tasks = [task for seed in seeds for task in counted[experiment.name, seed].values()]
+        spent = seconds_for_work(tasks, runs_root)
+        found = replace(found, product=product, no_product=why, seconds_for_work=spent)
+        results.append(replace(found, command=f"{found.command}{option}"))
         done(results[-1])
     views.close()
     progress("done", 1.0)
@@ -144,6 +148,7 @@ def _judge(
     figures: tuple[Figure, ...] = ()
     names: list[str] = []
     took: dict[str, float] = {}  # of runs of one name, the longest
+    began = perf_counter()
     for seed in seeds:
         these = Views(
             {name: views.of(plan, seed) for name, plan in plans[seed].items()},
@@ -169,6 +174,7 @@ def _judge(
         figures=figures,
         command=f"penstock lab run {experiment.name} --scale {scale}{seed_option}",
         took=took,
+        measuring=(perf_counter() - began) / len(seeds),
     )
 
 
@@ -184,9 +190,9 @@ def _found(criterion: Criterion, values: Sequence[float], scale: Scale) -> Findi
 
 
 def _seconds(folder: Path) -> float:
-    """How long the run in this folder took; 0 if it does not say."""
+    """How long the run in this folder kept a processor busy; 0 if it does not say."""
     outcome = open_run(folder).info.outcome
-    return float(outcome.summary.get("wall_seconds", 0.0)) if outcome is not None else 0.0
+    return float(outcome.summary.get(PROCESSOR_SECONDS, 0.0)) if outcome is not None else 0.0
 
 
 def _key(plan: Plan, seed: int) -> Key:
@@ -225,10 +231,12 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
     def store_and_forward(trace: Trace) -> RunOutcome:
         from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig
 
+        began = process_time()
         digest = _Both(trace)
         events = StoreAndForward(plan.scenario, seed, digest, StoreConfig()).run()
         end = plan.scenario.duration + plan.scenario.drain
-        return RunOutcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
+        made = RunOutcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
+        return timed(made, process_time() - began)
 
     return open_or_make(plan.scenario, seed, runs_root, store_and_forward, also=CODE_OF[plan.simulator]).folder
 

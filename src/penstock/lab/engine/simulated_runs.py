@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
+
+from msgspec.structs import replace
 
 from penstock.kernel.trace import Trace
 from penstock.scenario.runs import Run, RunOutcome, make_run, open_or_make
@@ -15,6 +18,7 @@ from penstock.scenario.spec import Scenario
 from penstock.sim.run import RunResult, simulate
 
 Progress = Callable[[float], None]
+PROCESSOR_SECONDS = "processor_seconds"
 
 
 def simulate_run(
@@ -23,7 +27,8 @@ def simulate_run(
     """The complete run of this scenario and seed, from the cache or made now."""
 
     def make(trace: Trace) -> RunOutcome:
-        return outcome(simulate(scenario, seed, trace=trace, progress=progress))
+        began = process_time()
+        return timed(outcome(simulate(scenario, seed, trace=trace, progress=progress)), process_time() - began)
 
     return open_or_make(scenario, seed, runs_root, make, again=again)
 
@@ -39,6 +44,11 @@ def simulate_into(
         return outcome(results[0])
 
     return make_run(folder, scenario, seed, make), results[0]
+
+
+def timed(made: RunOutcome, seconds: float) -> RunOutcome:
+    """The same, with the seconds of a processor that it took: what estimates of the lab are made of."""
+    return replace(made, summary={**made.summary, PROCESSOR_SECONDS: round(seconds, 3)})
 
 
 def outcome(result: RunResult) -> RunOutcome:

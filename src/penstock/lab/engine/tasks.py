@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from time import process_time
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = "numbers"
+SECONDS = "processor seconds"  # among the numbers of a task: how long it took
 Numbers = dict[str, float]
 
 
@@ -76,11 +78,22 @@ def _make_on_spark(
 def make_numbers(runs_root: Path, task: CountedTask) -> None:
     """Simulate and keep the numbers."""
     file = numbers_file(runs_root, task.text())
+    began = process_time()
     found = task.run()
+    found = {**found, SECONDS: process_time() - began}
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".draft")
     draft.write_bytes(msgspec.json.encode(found))
     draft.replace(file)
+
+
+def seconds_for_work(tasks: Sequence[CountedTask], runs_root: Path) -> float:
+    """How long tasks that were made took, for one unit of their work; 0 if none says."""
+    files = [(task, numbers_file(runs_root, task.text())) for task in tasks]
+    made = [(task, msgspec.json.decode(file.read_bytes(), type=Numbers)) for task, file in files if file.exists()]
+    timed = [(task.work(), numbers[SECONDS]) for task, numbers in made if SECONDS in numbers]
+    work = sum(one for one, _ in timed)
+    return sum(seconds for _, seconds in timed) / work if work else 0.0
 
 
 def numbers_file(runs_root: Path, text: str) -> Path:

@@ -24,6 +24,7 @@ from penstock.retrieval.forwarding import FifoQueue, ForwardingQueue, ScoreQueue
 from penstock.retrieval.interest import (
     EVERYTHING,
     LOCAL,
+    SATISFIED,
     InterestId,
     LooseInterest,
     PublicationId,
@@ -44,6 +45,12 @@ class FastOutlet:
         self._router = router
         self.forwarded: LooseInterest | None = None
         self.answered: list[PublicationId] | None = None  # with what, while an interest is looked at
+
+    def watch(self) -> list[PublicationId]:
+        """An interest will be looked at; returns what will hold the answers."""
+        self.forwarded = None
+        self.answered = []
+        return self.answered
 
     def advertise(self, interest: LooseInterest, came_from: int) -> None:
         if came_from == LOCAL:
@@ -115,6 +122,7 @@ class FastNetwork:
                 nonces=self._next_nonce,
                 noted=self._noter(router),
                 interfaces=partial(self.neighbours.__getitem__, router),
+                home_of=_home_of,
             )
             for router, outlet in enumerate(self.outlets)
         ]
@@ -127,7 +135,8 @@ class FastNetwork:
         self._interests = 0
         self._published = 0
         self._queues = self._make_queues()
-        self._credit = 0.0
+        self._lines = self._make_queues() if setting.two_queues else None
+        self._credit, self._turns = 0.0, 0
 
     def _noter(self, router: int) -> Callable[[Table, object, bool], None]:
         bit, holders = 1 << router, self._holders
@@ -165,7 +174,8 @@ class FastNetwork:
     def _step(self, tick: int) -> None:
         self._index.tick = tick
         self.now = tick / TICKS
-        arrived, self.sent = self.sent, []
+        self._turns = self._turns_now()
+        arrived, self.sent = self._transmitted(self.sent), []
         probes, self.probes = self.probes, []
         self._forget(tick)
         self._spread(tick)
@@ -283,9 +293,7 @@ class FastNetwork:
 
     def _ask_router(self, flood: Flood, router: int, copy: LooseInterest) -> LooseInterest | None:
         outlet = self.outlets[router]
-        outlet.forwarded = None
-        answered: list[PublicationId] = []
-        outlet.answered = answered
+        answered = outlet.watch()
         self.routers[router].interest(copy, flood.ways.way[router])
         outlet.answered = None
         for publication in answered:
@@ -378,8 +386,7 @@ class FastNetwork:
         handed, self._flushed = self._flushed, []
         for router, publication in handed:
             self.routers[router].flushed(publication)
-        if self._queues is not None:
-            arrived = self._served(arrived)
+        arrived = self._served(arrived)
         routers, now = self.routers, self.now
         for is_answer, to, publication, pending, what, came_from in arrived:
             if is_answer:
@@ -411,29 +418,46 @@ class FastNetwork:
         kind = ScoreQueue if setting.queue == "score" else FifoQueue
         return [kind(setting.buffer) for _ in range(setting.routers)]
 
-    def _served(self, arrived: list[Arrives]) -> list[Arrives]:
-        """What routers get done in this tick."""
-        assert self._queues is not None
-        by_score = self.setting.queue == "score"
-        for message in arrived:
-            points = self._score(message) if by_score else 0.0
-            if self._queues[message[1]].push(message, points) is not None:
-                self.tally.overflowed += 1
+    def _turns_now(self) -> int:
+        """How many publication messages a router has time for in this tick, at either queue."""
         self._credit += self.setting.service
         turns = int(self._credit)
         self._credit -= turns
-        done = []
-        for queue in self._queues:
-            for _ in range(min(turns, len(queue))):
-                done.append(queue.pop())
-        return done
+        return turns
 
-    def _score(self, message: Arrives) -> float:
-        is_answer, to, publication, pending, what, _ = message
-        table = self.routers[to].pending
+    def _served(self, arrived: list[Arrives]) -> list[Arrives]:
+        """What routers get done of what waits to be matched."""
+        return self._through(self._queues, arrived, before_sending=False)
+
+    def _transmitted(self, sent: list[Arrives]) -> list[Arrives]:
+        """What leaves routers of what waits to be sent, one way and one copy after another."""
+        return self._through(self._lines, sent, before_sending=True)
+
+    def _through(
+        self, queues: list[ForwardingQueue[Arrives]] | None, messages: list[Arrives], *, before_sending: bool
+    ) -> list[Arrives]:
+        if queues is None:
+            return messages
+        by_score = self.setting.queue == "score"
+        for message in messages:
+            points = self._score(message, before_sending=before_sending) if by_score else 0.0
+            where = message[5] if before_sending else message[1]
+            if queues[where].push(message, points) is not None:
+                self.tally.overflowed += 1
+        return [queue.pop() for queue in queues for _ in range(min(self._turns, len(queue)))]
+
+    def _score(self, message: Arrives, *, before_sending: bool) -> float:
+        """Before it is sent, of those on the way that it takes; before it is matched, of all that wait for it."""
+        is_answer, to, publication, pending, what, came_from = message
+        table = self.routers[came_from if before_sending else to].pending
         if is_answer:
             found = table.get(what)
             return score((found[0].deadline,), self.now) if found is not None else 0.0
-        return score(
-            (one.deadline for _, those in table.matching(publication, pending=pending) for one in those), self.now
-        )
+        waiting = table.matching(publication, pending=pending)
+        there = [those for way, those in waiting if (way == to if before_sending else way != SATISFIED)]
+        return score((one.deadline for those in there for one in those), self.now)
+
+
+def _home_of(interest: LooseInterest) -> int:
+    request: NewsRequest = interest.where  # type: ignore[assignment]  # everybody here asks so
+    return request.router

@@ -2,14 +2,15 @@
 
 Which event the next publication or interest belongs to is drawn from those that are left, each by the same chance; one
 that has its whole volume is left no more (4.2). So all events are equally busy at first, small ones end early, and at
-last only the largest goes on. The number of interests counts each lifetime, for each has an identifier of its own
-(3.3.3) and interests arrive at a constant rate (4.2): refreshed ones are some of the 1,000 of a unit, and new ones the
-rest. The paper's "1,000 new interests" can be read otherwise; `ecbn-readings` shows what follows from that.
+last only the largest goes on. In every unit 1,000 *new* interests come (4.2), and refreshed ones on top of them. The
+paper can be read otherwise: each lifetime has an identifier of its own (3.3.3) and interests arrive at a constant rate
+S/T, so refreshed ones could be some of the 1,000 (`counts_refreshed`). `ecbn-readings` shows what follows from that;
+nothing is gated on it.
 
 What the paper leaves open: an event has 12 equal sub-topics, and an interest asks for one of them; the two largest
 events have 30 % and 10 % and the others share the rest by 1/i (plain Zipf would give 22 % and 11 %, erratum E8); a hop
 takes a tenth of a time unit; Poisson values of 0 are drawn again; routers have room and time for everything unless a
-service rate is given.
+service rate is given. Then it is that of either queue; what a publisher hands in is matched at once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class NewsSetting:
     topics: int = 12  # of an event
     drawn: Literal["evenly", "by volume"] = "evenly"  # which event is next: any that is left, or by what is left of it
     batched: bool = True  # uploads at the beginning of a time unit and interests after them; else evenly over it
-    counts_refreshed: bool = True  # refreshed interests are some of the number of interests
+    counts_refreshed: bool = False  # refreshed interests are some of the number of interests
     locality: Literal["realistic", "random"] = "realistic"
     selectivity: float = 10.0  # mean; 0: everything
     lifetime: float = 20.0  # mean; 0: one-shot requests
@@ -57,7 +58,9 @@ class NewsSetting:
     cursors: bool = False  # ours
     probes: int = 0  # ours
     budgeted: bool = False  # ours
-    service: float = 0.0  # publication messages that a router handles in a tick; 0: all
+    addressed: bool = False  # ours
+    service: float = 0.0  # publication messages that a router matches in a tick, and that it sends; 0: all
+    two_queues: bool = True  # where time is short, before matching and before sending (3.3.1); else the first alone
     queue: Literal["score", "fifo"] = "score"
     buffer: int = 50_000
 
@@ -74,6 +77,7 @@ class NewsSetting:
             cursors=self.cursors,
             probes=self.probes,
             budgeted=self.budgeted,
+            addressed=self.addressed,
             probe_wait=2 / TICKS,
             interests_max=1 << 40,
             left_max=LEFT_MAX if self.service else 0,  # where copies queue, some come late

@@ -4,7 +4,8 @@ Cursors: the cache of a home numbers what comes in, and a chain keeps the number
 refreshed interest may have what others at its home used after that, and a home asks for what one receiver needs and not
 for what each needs. Least fresh first, so that a chain passes over little. Probes: likely neighbours are asked one by
 one before an interest is flooded. Budgeted: a flood asks each branch of the home for its share alone. Notified push:
-publications wait to be asked for until a deadline is near, and go to those alone who still miss something.
+publications wait to be asked for until a deadline is near, and go to those alone who still miss something. Addressed: a
+multicast names the homes that each copy is for, so that none gets two; exhaustive filtering has the paper's nonces.
 
 The ceiling of satisfaction is set by Req 1 itself: whoever got all there was cannot get it again. A receiver that is
 given the oldest of everything that fits and that it never had, from anywhere and at once, is satisfied in 63.0 % of its
@@ -21,6 +22,7 @@ from typing import Any
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
 from penstock.lab.fast.oracle import oracle_satisfaction
 from penstock.lab.papers.retrieval.setting import (
+    COUNTED,
     PAPER,
     PARAMETERS,
     VIOLATIONS,
@@ -41,15 +43,16 @@ OURS: dict[str, Any] = {
     "policy": "LF",
     "probes": 3,
     "budgeted": True,
+    "addressed": True,
     "dissemination": "notified push",
 }
 LARGEST = {"paper": 100.0, "smoke": 16.0}
 BACKGROUND = 0.7
 READINGS: dict[str, dict[str, Any]] = {
     "as read": {},
-    "refreshed interests on top": {"counts_refreshed": False},
+    "refreshed interests counted": COUNTED,
     "events by their volumes": {"drawn": "by volume"},
-    "events by their volumes, refreshed on top": {"drawn": "by volume", "counts_refreshed": False},
+    "events by their volumes, refreshed counted": {"drawn": "by volume", **COUNTED},
     "whole events": {"topics": 1},
     "arrivals evenly over a unit": {"batched": False},
 }
@@ -58,6 +61,7 @@ READINGS: dict[str, dict[str, Any]] = {
 def _points(scale: str) -> dict[str, dict[str, Any]]:
     return {
         "paper's rules": {},
+        "addressed multicasts alone": {"addressed": True},
         "cursors alone": {"cursors": True, "policy": "LF"},
         "ours": OURS,
         "ours, largest selectivity": {**OURS, "selectivity": LARGEST[scale]},
@@ -65,8 +69,10 @@ def _points(scale: str) -> dict[str, dict[str, Any]]:
     }
 
 
-OTHERWISE = NewsSweep(READINGS, READINGS)
-SWEEP = NewsSweep(_points("paper"), _points("smoke"), ends=("ours",))
+OTHERWISE = NewsSweep(READINGS, READINGS, ends=("as read", "refreshed interests counted"))
+SWEEP = NewsSweep(
+    _points("paper"), _points("smoke"), ends=("paper's rules", "ours", "ours, largest selectivity", "ours, background")
+)
 
 
 def _measure(views: Views) -> Mapping[str, float]:
@@ -117,7 +123,8 @@ EXPERIMENTS = (
         tasks=SWEEP.tasks,
         measure=_measure,
         draw=_draw,
-        parameters=PARAMETERS | {"ours": "cursors, LF/LF, three probes, budgeted floods, notified push"},
+        parameters=PARAMETERS
+        | {"ours": "cursors, LF/LF, three probes, budgeted floods, notified and addressed pushes"},
         criteria=(
             Criterion(
                 name="gain, ours (points)",

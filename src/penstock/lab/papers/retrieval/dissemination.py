@@ -24,7 +24,8 @@ from penstock.lab.papers.retrieval.setting import (
 PUSH = {"dissemination": "delayed push"}
 GRID = {"paper": (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0), "smoke": (1.0, 4.0, 16.0)}
 BUFFERS = {"paper": (10, 100, 1_000, 10_000, 50_000), "smoke": (2, 10, 1_000)}
-SERVICE = {"paper": 0.98, "smoke": 0.5}  # messages a tick: 60 % of what a router is offered on average
+SERVICE = {"paper": 5.6, "smoke": 0.18}  # messages a tick: 60 % of what a router is offered on average
+ONE_QUEUE = ", one queue"
 KINDS = ("none", "in network", "proactive", "both")
 
 
@@ -39,7 +40,11 @@ def _queues(scale: str) -> dict[str, dict[str, Any]]:
         f"{name} {buffer}": {"service": SERVICE[scale], "queue": queue, "buffer": buffer}
         for name, queue in (("CBF", "score"), ("FIFO", "fifo"))
         for buffer in BUFFERS[scale]
-    } | {"unlimited": {}}
+    } | {
+        "unlimited": {},
+        f"CBF {max(BUFFERS[scale])}{ONE_QUEUE}": {"service": SERVICE[scale], "two_queues": False},
+        f"FIFO {max(BUFFERS[scale])}{ONE_QUEUE}": {"service": SERVICE[scale], "two_queues": False, "queue": "fifo"},
+    }
 
 
 def _ends(prefixes: Sequence[str], values: Sequence[str]) -> list[str]:
@@ -47,7 +52,12 @@ def _ends(prefixes: Sequence[str], values: Sequence[str]) -> list[str]:
 
 
 SWEEP = NewsSweep(_both("paper"), _both("smoke"), ends=_ends(("EON", "PDP"), ("1", "10", "100")), baseline=False)
-QUEUES = NewsSweep(_queues("paper"), _queues("smoke"), ends=_ends(("CBF", "FIFO"), ("10", "50000")), baseline=False)
+QUEUES = NewsSweep(
+    _queues("paper"),
+    _queues("smoke"),
+    ends=[*_ends(("CBF", "FIFO"), ("10", "50000")), "unlimited"],
+    baseline=False,
+)
 DUPLICATES = NewsSweep(
     {kind: {"duplicates": kind} for kind in KINDS},
     {kind: {"duplicates": kind} for kind in KINDS},
@@ -117,6 +127,9 @@ def _queued(views: Views) -> Mapping[str, float]:
         for buffer in buffers
         if f"{kind} {buffer}" in views.numbers
     }
+    found |= {
+        f"starvation at {name} (%)": of(views, name, "starvation") for name in views.numbers if name.endswith(ONE_QUEUE)
+    }
     found[VIOLATIONS] = violations(views)
     found["CBF over FIFO at the largest buffer"] = starved["CBF"][-1] / fifo[-1] if fifo[-1] else float("nan")
     found["FIFO: spread over buffers (%)"] = 100.0 * (max(fifo) - min(fifo)) / max(fifo) if max(fifo) else float("nan")
@@ -176,13 +189,14 @@ EXPERIMENTS = (
         name="ecbn-cbf-vs-fifo",
         title="Queues by score beside first come, first served",
         source="004 section 4.2.1, Figure 18a",
-        about="Routers have time for six in ten of the publications they are offered on average. Which of them they"
-        " take up first decides who starves.",
+        about="Routers have time for six in ten of the publications they are offered on average, to match them and to"
+        " send them. Which of them they take up first decides who starves.",
         plans=no_plans,
         tasks=QUEUES.tasks,
         measure=_queued,
         draw=_draw_queued,
-        parameters=PARAMETERS | {"service": f"{SERVICE['paper']:g} publication messages a hop time in each router"},
+        parameters=PARAMETERS
+        | {"service": f"{SERVICE['paper']:g} publication messages a hop time in each queue of a router"},
         criteria=(
             Criterion(name="CBF over FIFO at the largest buffer", paper="better", high=0.7, scales=PAPER),
             Criterion(name="FIFO: spread over buffers (%)", paper="insensitive", high=20.0, scales=PAPER),

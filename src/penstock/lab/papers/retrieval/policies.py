@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Views
+from penstock.lab.fast.setting import NewsSetting
 from penstock.lab.papers.retrieval.setting import (
     PAPER,
     PARAMETERS,
@@ -48,7 +49,8 @@ def _over(scale: str, setting: str, names: Sequence[str], values: Mapping[str, S
 
 
 def _sweep(setting: str, names: Sequence[str], values: Mapping[str, Sequence[Any]]) -> NewsSweep:
-    ends = [f"{name} {value:g}" for name in names for value in (values["paper"][0], values["paper"][-1])]
+    many = (values["paper"][0], getattr(NewsSetting(), setting), values["paper"][-1])
+    ends = [f"{name} {value:g}" for name in names for value in many]
     return NewsSweep(_over("paper", setting, names, values), _over("smoke", setting, names, values), ends=ends)
 
 

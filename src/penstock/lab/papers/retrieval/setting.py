@@ -33,9 +33,10 @@ SMOKE: dict[str, Any] = {
     "selectivity": 4.0,
     "cache_size": 24,
 }
+COUNTED: dict[str, Any] = {"counts_refreshed": True}  # the other reading of 4.2, told beside the one that gates
 PARAMETERS = {
     "network": "100 routers, mean degree 4, diameter 6, power-law degrees; a hop takes 0.1 time units",
-    "workload": "100 time units; in each 500 publications and then 1,000 interests, refreshed ones among them",
+    "workload": "100 time units; in each 500 publications and then 1,000 new interests; refreshed ones on top",
     "events": "50 of 12 topics each, as likely one as another until its volume is reached",
     "interests": "max Poisson 10, lifetime Poisson 20, freshness 50 (printed rule), refreshed when they end",
     "routers": "cache 500, MF, overload notifications, both kinds of duplicate dropping, unless varied",
@@ -105,7 +106,9 @@ def baseline(setting: NewsSetting) -> NewsSetting:
         cursors=plain.cursors,
         probes=plain.probes,
         budgeted=plain.budgeted,
+        addressed=plain.addressed,
         service=plain.service,
+        two_queues=plain.two_queues,
         queue=plain.queue,
         buffer=plain.buffer,
     )
