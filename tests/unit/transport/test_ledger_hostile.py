@@ -258,7 +258,7 @@ def test_nobody_tells_or_repairs_in_anothers_name():
     bus.at(2.0, lambda: bus.hand("a", (1 << 40,), ledger_message(lies, ledger)))
     bus.at(2.1, lambda: bus.hand("a", (1,), again))
     bus.run(5.0)
-    reply = Reply(1, 0, (), (), (Resent(2, 2, {"n": 5}, 0),))
+    reply = Reply(1, 0, (), (), 2, (Resent(2, 2, {"n": 5}, 0),))
     bus.hand("a", (SERVICE_SUBSCRIPTIONS,), reply_message(lies, "a", reply, []))
     came = bus.got("a", 1)
     assert {message.identity.publisher: message.attributes["n"] for message in came} == {"p": 1, "liar": 5}
@@ -275,3 +275,30 @@ def test_a_control_message_under_an_ordinary_name_is_refused(kind):
     bus.hand("p", (SERVICE_SUBSCRIPTIONS,), bare)
     assert len(bus.records_of("p", InputRefused)) == 1
     assert not bus.members["p"].transport.scheme.sessions()
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_another_release_at_the_other_end_is_named_and_its_messages_are_delivered_without_order(version):
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("a", TransportConfig(), publishes=True)
+    bus.subscribe("a", 1, "n < 1000", ordered=True, recover=True)
+    message = make_message(Identity("p", 1, 1), {"n": 5}, b"body")
+    header = bytes([version]) + SketchRecord().header(message.attributes, 1.0)[1:]
+    bus.hand("a", (1,), wrap(message, header))
+    assert [one.body for one in bus.got("a", 1)] == [b"body"]
+    others = ControlIdentities("p", 1)
+    ledger = make_ledger(1, 1, [(message, 1.0)], last=1, sent_at=2.0)
+    mark = bytes([version]) if version > 2 else b""  # version 2 had none in control messages
+    for told in (
+        ledger_message(others, mark + ledger[1:]),
+        _marked(ask_message(others, "a", MessageRequest(1, 0, (1, 1))), mark),
+    ):
+        bus.hand("a", (SERVICE_SUBSCRIPTIONS,), told)
+    problems = [record.problem for record in bus.records_of("a", InputRefused)]
+    named = f"of version {version}, this side has 3: use the same release at both ends"
+    assert [problem.split(" ", 1)[1] for problem in problems] == [named] * 3
+
+
+def _marked(message: Message, mark: bytes) -> Message:
+    """The same control message with another version."""
+    return Message(message.identity, message.attributes, message.body[:2] + mark + message.body[3:], message.size_bytes)

@@ -146,6 +146,37 @@ def test_what_a_publisher_that_died_told_nobody_of_is_in_the_report():
     assert (report.delivered, report.unrevealed) == (9, 1)
 
 
+def test_a_tail_of_which_no_ledger_comes_is_told_of_by_a_reply_and_asked_for():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n >= 0", recover=True)
+    lost = (3, 6, 7, 8, 9)  # one that a record shows, and all that follow the last record
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ledger" or (kind_of(message) == "data" and message.attributes["n"] in lost)
+    )
+    for n in range(10):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.01)
+    bus.run(40.0)
+    assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(10))
+
+
+def test_one_request_names_what_else_is_overdue():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] % 10 == 5)
+    )
+    for n in range(60):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
+    bus.run(7.0)
+    numbers = len(bus.records_of("a", RequestSent))
+    requests = sum(carried.kind == "ask" for carried in bus.carried)
+    assert numbers > 1.5 * requests, "what is asked for again waits for nobody, and no request leaves for it alone"
+
+
 def test_a_closed_subscription_asks_for_nothing_any_more_and_its_losses_are_nobodys():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

@@ -24,6 +24,7 @@ from penstock.transport.ledgers.sketch import (
     record_codes,
 )
 from penstock.transport.ledgers.sketch_predicate import CANNOT_TELL, NO, YES, SketchPredicate, text_columns
+from penstock.transport.ledgers.version import VERSION_BYTE
 
 NUMBERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -168,9 +169,9 @@ def test_a_ledger_of_too_many_columns_is_refused(columns):
     packed = msgspec.msgpack.encode((1, (0, 0, b""), [((5,), (0, 0, b""))] * columns))
     names = [f"n{column}" for column in range(columns)]
     with pytest.raises(InvalidHeader, match="length"):
-        decode_ledger(msgspec.msgpack.encode((1, 1, 1, 1.0, 0, 0, names, True, packed)))
+        decode_ledger(VERSION_BYTE + msgspec.msgpack.encode((1, 1, 1, 1.0, 0, 0, names, True, packed)))
     with pytest.raises(InvalidHeader, match="length"):
-        decode_ledger(msgspec.msgpack.encode((1, 1, 1, 1.0, 0, 0, names[:1], True, packed)))
+        decode_ledger(VERSION_BYTE + msgspec.msgpack.encode((1, 1, 1, 1.0, 0, 0, names[:1], True, packed)))
 
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), min_size=1, max_size=50))

@@ -248,12 +248,13 @@ class Answers:
         gone = written(ranges_of(sorted(request.gone))[:RANGES_MAX])
         effects: list[TransportEffect] = []
         incarnation = request.ask.incarnation
+        last = publisher.number if incarnation == publisher.incarnation else 0
         for part in parts.parts or ([[]] if covered or gone else []):
             resent = [
                 Resent(number, message.identity.count, message.attributes, len(message.body))
                 for number, message in part
             ]
-            reply = Reply(incarnation, request.ask.stamp, covered, gone, tuple(resent))
+            reply = Reply(incarnation, request.ask.stamp, covered, gone, last, tuple(resent))
             covered = gone = ()
             effects += [RepairSent(publisher.name, incarnation, one.number, request.requester) for one in resent]
             bodies = [message.body for _, message in part]

@@ -126,13 +126,7 @@ class Detection:
         found = []
         if ledger.began_at + offset < self._interest.earliest:
             window.settle_below(ledger.first)
-        before = window.unknown_between(window.base, ledger.first - 1)
-        if len(before) > room:
-            window.forgotten += len(before) - room
-            window.settle_below(before[-room] if room else ledger.first)
-            before = before[len(before) - room :]
-        for number in before:
-            found.append(self._doubt(session, number, ledger.began_at + offset, None))
+        found += self._doubts(session, ledger.first - 1, ledger.began_at + offset, room)
         places = [number - ledger.first for number in window.unknown_between(ledger.first, ledger.last)]
         for place, verdict in self._verdicts(content, places, offset):
             number, came_at = ledger.first + place, content.departures[place] + offset
@@ -144,6 +138,20 @@ class Detection:
         for place in places:
             window.settle(ledger.first + place)
         return found
+
+    def read_nothing(self, session: LedgerSession, *, now: float, room: int) -> list[Missed]:
+        """No ledger has come for so long that those numbers are doubtful of which one should have told."""
+        return self._doubts(session, session.marked[0], now, room)
+
+    def _doubts(self, session: LedgerSession, last: int, came_at: float, room: int) -> list[Missed]:
+        """All unknown numbers up to this one."""
+        window = session.window
+        unknown = window.unknown_between(window.base, last)
+        if len(unknown) > room:
+            window.forgotten += len(unknown) - room
+            window.settle_below(unknown[-room] if room else last + 1)
+            unknown = unknown[len(unknown) - room :]
+        return [self._doubt(session, number, came_at, None) for number in unknown]
 
     def _verdicts(self, content: LedgerContent, places: list[int], offset: float) -> list[tuple[int, int]]:
         newest = self._interest.newest - offset

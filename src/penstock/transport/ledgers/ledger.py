@@ -44,6 +44,7 @@ from penstock.transport.ledgers.sketch import (
     left_out_column,
     name_hash,
 )
+from penstock.transport.ledgers.version import VERSION_BYTE, versioned
 
 MESSAGES_MAX = 512
 COLUMNS_MAX = 32
@@ -165,7 +166,7 @@ def make_ledger(
         shorter,
         left_out,
     )
-    return _encode(told)
+    return VERSION_BYTE + _encode(told)
 
 
 def _steps(departures: list[float]) -> tuple[int, PackedNumbers]:
@@ -209,7 +210,7 @@ def _read_column(table: tuple[Code, ...], packed: PackedNumbers, count: int) -> 
 def decode_ledger(data: bytes) -> LedgerContent:
     """The ledger in these bytes; raises InvalidHeader."""
     try:
-        ledger = _decode_ledger(data)
+        ledger = _decode_ledger(versioned(data, "ledger"))
         count = ledger.last - ledger.first + 1
         _check(ledger, count)
         if not count:

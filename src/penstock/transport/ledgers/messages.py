@@ -7,7 +7,7 @@
 
 Whose message it is says its identity: each is sent under its client's control name, which brokers let nobody else use.
 So none names its sender, nor who gets it, since that is its inbox. Most requests are small and many are lost: what only
-some have stands in a part of its own, and times are milliseconds modulo 65,536.
+some have stands in a part of its own, and times are milliseconds modulo 65,536. The first byte is the `version`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from penstock.content.envelope import FLAG, control_message
 from penstock.content.message import DEFAULT_LIMITS, INBOX, Identity, Message, Value, make_message
 from penstock.errors import InvalidHeader, InvalidMessage
 from penstock.kernel.number_ranges import NUMBER_MAX, WrittenRanges
+from penstock.transport.ledgers.version import VERSION_BYTE, versioned
 from penstock.transport.wire.control_messages import ASK, ControlIdentities
 
 LEDGER, REPLY, AGAIN = "ledger", "reply", "again"
@@ -66,6 +67,7 @@ class Reply(Struct, frozen=True, array_like=True):
     stamp: int  # of the request
     covered: WrittenRanges  # fills of which everything that matches is here
     gone: WrittenRanges  # not kept any more
+    last: int  # number of the last message that left
     messages: tuple[Resent, ...]
 
 
@@ -103,23 +105,23 @@ def since_stamp(stamp: int, now: float) -> float:
 
 def ask_message(identities: ControlIdentities, publisher: str, ask: MessageRequest) -> Message:
     """To the publisher's inbox."""
-    return control_message(identities.next(), ASK, {INBOX: publisher}, b"", _encode(ask))
+    return control_message(identities.next(), ASK, {INBOX: publisher}, b"", VERSION_BYTE + _encode(ask))
 
 
 def reply_message(identities: ControlIdentities, to: str, reply: Reply, bodies: Sequence[bytes]) -> Message:
     """To the inbox of who asked."""
-    return control_message(identities.next(), REPLY, {INBOX: to}, _encode(reply), b"".join(bodies))
+    return control_message(identities.next(), REPLY, {INBOX: to}, VERSION_BYTE + _encode(reply), b"".join(bodies))
 
 
 def again_message(identities: ControlIdentities, again: Again, message: Message) -> Message:
     """To everybody who wanted the message."""
-    return control_message(identities.next(), AGAIN, message.attributes, _encode(again), message.body)
+    return control_message(identities.next(), AGAIN, message.attributes, VERSION_BYTE + _encode(again), message.body)
 
 
 def decode_message(data: bytes, kind: type[_Kind]) -> _Kind:
-    """What is in a control message of this kind; raises InvalidHeader."""
+    """What is in a control message of this kind; raises InvalidHeader, or ForeignScheme for another version."""
     try:
-        decoded = msgspec.msgpack.decode(data, type=kind)
+        decoded = msgspec.msgpack.decode(versioned(data, kind.__name__), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidHeader(f"no valid {kind.__name__}: {error}") from None
     if not _sane(decoded):
@@ -134,6 +136,8 @@ def _sane(decoded: MessageRequest | Reply | Again) -> bool:
         return decoded.fills is None or _sane_fills(decoded.fills)
     if isinstance(decoded, Again):
         return 0 < decoded.number <= NUMBER_MAX
+    if not 0 <= decoded.last <= NUMBER_MAX:
+        return False
     return all(0 < one.number <= NUMBER_MAX and one.body_bytes >= 0 for one in decoded.messages)
 
 

@@ -73,6 +73,10 @@ class NumberWindow:
         if number > self.base:
             self.unknown &= ~((1 << (number - self.base)) - 1)
 
+    def unknown_up_to(self, number: int) -> bool:
+        """Whether nothing is known of one of these."""
+        return number >= self.base and self.unknown & ((1 << (number - self.base + 1)) - 1) != 0
+
     def unknown_between(self, first: int, last: int) -> list[int]:
         """Of these numbers, those of which nothing is known."""
         first = max(first, self.base)

@@ -1,11 +1,12 @@
 """A publisher's side: numbers and headers, the ring of what it sent, and when to send which ledger.
 
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
-of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner for a while after many were asked for, and before any
-of them leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each
-after a multiple of the time, up to SILENCE_MAX. So the loss of a last message is noticed within a second or so, and an
-idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the last ones told. Whoever
-leaves sees to it that the last number was told TOLD_TIMES, the last time in a ledger that says that nothing follows.
+of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner while many are asked for, and before any of them
+leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each after a
+multiple of the time, less where ledgers are lost, up to SILENCE_MAX. So the loss of a last message is noticed within a
+second or so, and an idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the
+last ones told. Whoever leaves sees to it that the last number was told TOLD_TIMES, the last time in a ledger that says
+that nothing follows.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
@@ -33,14 +34,13 @@ from penstock.transport.wire.control_messages import ControlIdentities
 from penstock.transport.wire.flow_fields import Control
 
 UNTOLD_MAX, UNTOLD_FOR = MESSAGES_MAX, 10.0
-UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.75  # while many ask; while it is urgent
-ASKED_MANY, ASKED_LATELY = 8, 30.0  # lost messages since the last ledger that are many, and for how many seconds
-URGENT_RATE, URGENT_LATELY = 2.0, 10.0  # lost messages in a second that are urgent, and for how many seconds
-ASKED_STILL = int(URGENT_RATE * UNTOLD_FOR_URGENT)  # as many as that between two ledgers: it is still urgent
+UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.75  # while many are lost; while it is urgent
+MANY_RATE, URGENT_RATE = 0.5, 2.0  # lost messages in a second that are many, and that are urgent
+LOST_WINDOW = 10.0  # seconds over which they are counted
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
-SILENCE_GROWS, SILENCE_GROWS_ASKED = 4.0, 2.0  # by which each silence before a ledger is longer; while many ask
+SILENCE_GROWS = 3.0  # by which share each silence before a ledger is longer, over the spans that one tells of
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
-SPANS_FIRST, SPANS_MAX = 3, 4  # spans between ledgers that one tells of; one less if nobody asks for fills
+SPANS_FIRST, SPANS_MAX = 3, 8  # spans between ledgers that one tells of; one less if nobody asks for fills
 SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
@@ -109,12 +109,12 @@ class LedgerPublisher:
         self._ends: deque[int] = deque([0] * SPANS_MAX, maxlen=SPANS_MAX)  # the last numbers of the last ledgers
         self._spans = SPANS_FIRST  # how many of them one ledger tells of
         self._untold_max = UNTOLD_MAX  # messages after which a ledger is due
-        self._asks = self._fills = 0  # since the last ledger: messages that were asked for, and requests for fills
+        self._fills = 0  # requests for fills since the last ledger
+        self._lost = RateEstimator(LOST_WINDOW)  # messages that were asked for
         self._untold_since = 0.0
         self._left_at = -inf  # the last message
         self._departure = -inf  # the same, by a clock that never goes back
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
-        self._asked_at = self._urgent_at = -inf
         self._beat_at, self._beat_after = inf, 0.0  # the next ledger of a silence, and from it to the one after
         self._armed_for = inf
         self._texts: dict[str, float] = {}  # columns, and when their texts were asked for
@@ -169,12 +169,9 @@ class LedgerPublisher:
         So are the texts of these columns. Who asks for fills has missed ledgers. If many do, the next tells of one span
         more, so that one may be lost.
         """
-        self._asks += lost
-        if self._asks >= (ASKED_STILL if self._urgent(now) else ASKED_MANY):
-            self._asked_at = now
+        self._lost.add(now, lost)
+        if self._many(now):
             self._untold_max = UNTOLD_MAX_ASKED
-            if self._asks >= URGENT_RATE * (now - self._untold_since):
-                self._urgent_at = now
         self._fills += fills
         for name in texts:
             if name in self._texts or len(self._texts) < NAMES_ASKED_MAX:
@@ -210,7 +207,7 @@ class LedgerPublisher:
             return []
         effects = self._tell(now)
         if now - self._left_at >= quiet:
-            grows = SILENCE_GROWS_ASKED if self._asked_lately(now) else SILENCE_GROWS
+            grows = 1.0 + SILENCE_GROWS / self._spans
             self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
         self._arm(self._beat_at if self._beat_at < inf else now + min(SILENCE_FIRST_MIN, self._untold_for(now)))
@@ -219,19 +216,19 @@ class LedgerPublisher:
     def _untold_for(self, now: float) -> float:
         if self._urgent(now):
             return UNTOLD_FOR_URGENT
-        return UNTOLD_FOR_ASKED if self._asked_lately(now) else UNTOLD_FOR
+        return UNTOLD_FOR_ASKED if self._many(now) else UNTOLD_FOR
 
     def _urgent(self, now: float) -> bool:
-        return 0.0 <= now - self._urgent_at < URGENT_LATELY
+        return self._lost.rate(now) >= URGENT_RATE
 
-    def _asked_lately(self, now: float) -> bool:
-        return 0.0 <= now - self._asked_at < ASKED_LATELY
+    def _many(self, now: float) -> bool:
+        return self._lost.rate(now) >= MANY_RATE
 
     def _tell(self, now: float) -> list[TransportEffect]:
         """A ledger of what none told of; an empty one if there is nothing."""
-        first, lately = self._told + 1, self._asked_lately(now)
-        self._asks = 0
-        self._untold_max = UNTOLD_MAX_ASKED if lately else UNTOLD_MAX
+        first = self._told + 1
+        self._lost.add(now, 0)  # from the first ledger on it is known how long nobody asked
+        self._untold_max = UNTOLD_MAX_ASKED if self._many(now) else UNTOLD_MAX
         if self.number > self._told:
             self._ends.append(self._told)
             if self._fills > FILLS_PER_SPAN:
@@ -245,7 +242,7 @@ class LedgerPublisher:
             self._told_times = 0
         elif self._final:
             first = self._told_from
-        elif lately and self._spans > 1:
+        elif self._spans > 1:
             first = self._ends[1 - self._spans] + 1
         messages = []
         for number in range(max(first, self.number - MESSAGES_MAX + 1), self.number + 1):

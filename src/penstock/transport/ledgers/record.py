@@ -1,6 +1,6 @@
 """The header of a message, and the record in it: sketches of the messages before it.
 
-    1 byte    version, 2                1 byte    flags: congestion control fields, and how many (`wire/flow_fields`)
+    1 byte    version, 3                1 byte    flags: congestion control fields, and how many (`wire/flow_fields`)
     8 bytes   number                    8 bytes   departure, in seconds of the publisher's clock
     8 bytes   mask of the columns: bit i says that the i-th attribute, in the order of names, is one
     then the congestion control fields, if a flag says so
@@ -25,9 +25,10 @@ from struct import Struct as Layout
 from msgspec import Struct
 
 from penstock.content.message import Attributes
-from penstock.errors import ForeignScheme, InvalidHeader
+from penstock.errors import InvalidHeader
 from penstock.transport.ledgers.column_use import ColumnUse
 from penstock.transport.ledgers.sketch import CODERS, Columns, columns_of, record_codes
+from penstock.transport.ledgers.version import VERSION, not_ours
 from penstock.transport.wire.flow_fields import (
     CONTROL,
     FURTHER_SHIFT,
@@ -38,7 +39,6 @@ from penstock.transport.wire.flow_fields import (
     unpack_control,
 )
 
-VERSION = 2
 RECORD_BYTES_MAX = 120
 ENTRIES_MAX = 24
 AGE_MAX = 60.0  # seconds: a departure in milliseconds is known modulo 65.5
@@ -76,9 +76,9 @@ class DataHeader(Struct, gc=False):
 
 
 def decode_data_header(data: bytes) -> DataHeader:
-    """The header in these bytes; raises InvalidHeader, and ForeignScheme if the publisher uses another scheme."""
+    """The header in these bytes; raises InvalidHeader, and ForeignScheme if the publisher uses another."""
     if len(data) < _FIXED.size or data[0] != VERSION:
-        raise _not_ours(data)
+        raise not_ours(data, "header")
     _, flags, number, departure, mask = _FIXED.unpack_from(data)
     start = _FIXED.size
     control = None
@@ -94,12 +94,6 @@ def decode_data_header(data: bytes) -> DataHeader:
     if entries >= number or entries > ENTRIES_MAX:
         raise InvalidHeader(f"a record of {entries} entries on message {number}")
     return DataHeader(number, departure, control, entries, data, start, mask)
-
-
-def _not_ours(data: bytes) -> InvalidHeader | ForeignScheme:
-    if data[:1] == b"\x01":
-        return ForeignScheme("the publisher uses scheme 'papers', this side 'ledgers': set scheme alike on both")
-    return InvalidHeader(f"{len(data)} bytes of version {data[:1].hex()} are no header of version {VERSION}")
 
 
 class _Shape:

@@ -39,7 +39,7 @@ from penstock.transport.records import GaveUp, LossDetected, LossWithheld, Recov
 from penstock.transport.subscriptions import TransportSubscriptions
 from penstock.transport.wire.control_messages import ControlIdentities
 
-ATTEMPTS_MAX = 25
+ATTEMPTS_MAX = 50
 QUIET = 3.0  # seconds without word of anything withheld, after which the link is taken to have room
 TOLD_EVERY, TOLD_LATE = 1.5, 0.8  # seconds between two words; how long after a message was due it has been told of
 WITHHELD_AT_ONCE, KEPT = 100, 2_000
@@ -113,7 +113,20 @@ class Recovery:
                 effects += self._give_up(session, missed)
             else:
                 asked.append(missed)
+        if asked and len(asked) < NUMBERS_PER_ASK:
+            asked += self._riders(session, asked, now)
         return effects + self._ask(session, asked, now), declared
+
+    def _riders(self, session: LedgerSession, asked: list[Missed], now: float) -> list[Missed]:
+        """What else a request may name that leaves anyway: those whose answers should have come by now."""
+        before, named = now - session.trip.timeout, {missed.number for missed in asked}
+        found = [
+            missed
+            for number, missed in session.missed.items()
+            if 0 < missed.attempts < ATTEMPTS_MAX and missed.asked_last <= before
+            if number not in named and not missed.withheld and missed.checked == self._interest.closed
+        ]
+        return found[: NUMBERS_PER_ASK - len(asked)]
 
     def _not_before(self, session: LedgerSession, missed: Missed) -> float:
         """Before when this one is not asked for, because of a full link."""
@@ -186,6 +199,7 @@ class Recovery:
             for missed in part:
                 missed.attempts += 1
                 missed.asked_at = missed.asked_at or now
+                missed.asked_last = now
                 session.again(missed, now + session.trip.wait(missed.attempts))
                 if missed.sure:
                     effects.append(RequestSent(session.publisher, session.incarnation, missed.number, missed.attempts))
@@ -200,8 +214,8 @@ class Recovery:
         return MessageRequest(
             session.incarnation,
             stamp_of(now),
-            written(ranges_of([missed.number for missed in sure if missed.attempts == 1])),
-            written(ranges_of([missed.number for missed in sure if missed.attempts > 1])),
+            written(ranges_of([missed.number for missed in sure if missed.asked_at == now])),
+            written(ranges_of([missed.number for missed in sure if missed.asked_at < now])),
             None if all(missed.sure for missed in part) else self._fills(session, doubtful),
         )
 

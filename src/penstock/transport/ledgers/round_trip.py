@@ -42,9 +42,11 @@ class ReplyTimeout:
 
     def wait(self, attempts: int) -> float:
         """How long to wait after so many attempts, 1 being the first."""
-        return float(min(self._timeout() * BACK_OFF ** (attempts - 1), WAIT_MAX))
+        return float(min(self.timeout * BACK_OFF ** (attempts - 1), WAIT_MAX))
 
-    def _timeout(self) -> float:
+    @property
+    def timeout(self) -> float:
+        """How long to wait for the first answer."""
         if self._smoothed is not None:
             return min(max(self._smoothed + 4.0 * self._deviation, RTO_MIN), RTO_MAX)
-        return RTO_FIRST if self._others is None else self._others._timeout()
+        return RTO_FIRST if self._others is None else self._others.timeout

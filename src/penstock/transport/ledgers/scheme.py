@@ -327,6 +327,8 @@ class LedgerScheme:
         if session is None:
             return []
         session.trip.measured(since_stamp(reply.stamp, now))
+        if session.window.top < reply.last <= session.window.top + self._config.jump_max:
+            session.window.extend(reply.last)
         effects: list[TransportEffect] = []
         for one, message in resent_messages(sender, reply, bodies):
             effects += self._repaired(session, one.number, message, now)
@@ -415,6 +417,11 @@ class LedgerScheme:
         if self._ticks % ORDER_REPORTED_EVERY == 0:
             for session in self._sessions.values():
                 effects += session.order_report()
+                if self._interest.recover_any and session.untold(now):
+                    room = self._recovery.room(session.publisher)
+                    found = self._detection.read_nothing(session, now=now, room=room)
+                    effects += self._recovery.found(session, found)
+                    self._arm(session)
         return effects
 
     # Sessions.

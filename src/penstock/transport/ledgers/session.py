@@ -35,6 +35,7 @@ from penstock.transport.records import Ordered
 from penstock.transport.subscriptions import HeldDelivery
 
 SILENT_MAX = 180.0  # seconds in which a publisher that lives sends something: ledgers come every minute at least
+LEDGER_OVERDUE = 12.0  # seconds in which a ledger comes, if none is lost
 OVERTAKEN = 3  # later messages that have come, after which congestion control takes one for lost, as TCP does
 
 
@@ -43,6 +44,7 @@ class Missed:
 
     __slots__ = (
         "asked_at",
+        "asked_last",
         "at",
         "attempts",
         "came_at",
@@ -65,7 +67,7 @@ class Missed:
         self.attempts = 0
         self.checked = -1  # how many subscriptions had been closed when somebody last looked who wants it
         self.detected_at: float | None = None
-        self.asked_at = 0.0
+        self.asked_at = self.asked_last = 0.0  # the first time, and the last
         self.overtaken = 1  # messages after it that have come; a record is on one
         self.counted = False  # congestion control knows of it
         self.withheld = False  # a full link, or our own slow reading, kept it from us: it is not lost
@@ -105,6 +107,7 @@ class LedgerSession:
         self.waiting = 0  # of the missed ones, withheld
         self.group = 0  # how many ask for the same message, as the publisher says
         self.received_at = 0.0
+        self.marked = (0, 0.0)  # a number that was the highest then, and unknown ones below have stayed so
         self.finished = False  # its publisher has said that nothing follows
         self.outlived = False  # a later life of its publisher has begun
         self.placed_at = 0.0  # when it was last put at the end of all sessions
@@ -133,6 +136,12 @@ class LedgerSession:
         self.reference = ReferenceHeader(number, now, departure)
         self.fresh_refused.clear()
         return forgotten
+
+    def untold(self, now: float) -> bool:
+        """Whether a ledger is overdue: of some numbers nothing has been known for so long. To be asked now and then."""
+        if not self.window.unknown_up_to(self.marked[0]):
+            self.marked = (self.window.top, now)
+        return now - self.marked[1] > LEDGER_OVERDUE
 
     def observe(self, difference: float) -> None:
         """A delay difference was measured."""

@@ -37,6 +37,7 @@ from penstock.transport.wire.flow_fields import (
     unpack_control,
 )
 
+LEDGERS = (b"\x02", b"\x03")  # versions of the other scheme (`ledgers/version`)
 VERSION = 1
 SHARED, HEARTBEATS = 1, 2  # flags, beside CONTROL
 AGE_MAX = 0xFFFFFFFF  # microseconds: 71 minutes; whatever is older is of no use to anybody
@@ -128,7 +129,7 @@ def needs_own_bits(data: bytes) -> bool:
 
 def decode_header(data: bytes, own_bits: int, *, entry_bits: int) -> Header:
     """The header in these bytes. `own_bits` is the encoding of the message that carries it; raises InvalidHeader."""
-    if data[:1] == b"\x02":
+    if data[:1] in LEDGERS:
         raise ForeignScheme("the publisher uses scheme 'ledgers', this side 'papers': set scheme alike on both")
     if len(data) < _FIXED.size:
         raise InvalidHeader(f"{len(data)} bytes are no transport header")

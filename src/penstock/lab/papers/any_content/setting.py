@@ -14,7 +14,7 @@ from penstock.lab.engine.experiment import Plan, Scale
 from penstock.lab.setups.any_content import any_content_network
 from penstock.transport.config import TransportConfig
 
-NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (12_605, 58_913, 96_870), "smoke": (1,)}
+NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (41_507, 63_388, 87_211), "smoke": (1,)}
 LOSSES = (0.01, 0.05, 0.15)
 BURST = 8.0  # packets
 RECOVERED: Mapping[str, Mapping[str, Any]] = {  # the runs in which messages are lost
