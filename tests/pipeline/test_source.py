@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
-from penstock.pipeline.source import PUSHDOWN, PenstockSource, register
+from penstock.errors import InvalidOption
+from penstock.pipeline.source import PUSHDOWN, PenstockSource, connection, observed_writer, register
 from penstock.pipeline.source.landing import LANDED, Landing
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
@@ -146,3 +147,31 @@ def test_a_stream_lands_in_a_table_while_it_is_published(
     found = spark.read.option("mergeSchema", "true").parquet(str(landing.table))
     assert sorted(row.n for row in found.filter("n IS NOT NULL").collect()) == list(range(10, 15))
     assert found.count() == 15
+
+
+def test_how_a_sink_fares_is_in_the_progress_of_its_query(
+    spark: SparkSession,
+    brokers: BlockingEmbeddedNetwork,
+    network: penstock.BlockingNetwork,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who slows a task down is tested with its parts; here is the way from the tasks into Spark's progress."""
+    for name in ("seen", "told"):
+        network.add_stream(name, at=["a", "c"])
+    publish(network.stream("seen"), *range(40))
+    options = {"servers": brokers.urls["b"], "stream": "seen", "startingOffsets": "earliest"}
+    seen = spark.readStream.format("penstock").options(**options).schema("n bigint").load()
+    with pytest.raises(InvalidOption, match="use write"):
+        observed_writer(spark.range(5), servers=brokers.url, stream="told")
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.0)
+    with pytest.raises(penstock.PenstockError, match="there is no stream 'tlod'"):
+        observed_writer(seen, servers=brokers.url, stream="tlod")
+    writer = observed_writer(seen, servers=brokers.url, stream="told")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(WITHIN)
+    found = [progress["observedMetrics"]["penstock"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert [(told.rows, told.seconds > 0.0, told.slowed_seconds, told.slowed) for told in found] == [
+        (40, True, 0.0, None)
+    ]
+    assert numbers(table(spark, brokers, "told").schema("n bigint").load()) == list(range(40))

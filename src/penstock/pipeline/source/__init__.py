@@ -8,8 +8,9 @@
         .option("where", "symbol = 'IBM' AND price < 120").option("startingOffsets", "earliest").load()
     )
 
-docs/data.md has all options and columns. `register` also lets Spark push filters of batch reads down; whoever writes
-`spark.dataSource.register(PenstockSource)` gets the same without that.
+docs/data.md has all options and columns, and `observed_writer`, a sink that tells the progress who slows it down.
+`register` also lets Spark push filters of batch reads down; whoever writes `spark.dataSource.register(PenstockSource)`
+gets the same without that.
 """
 
 from __future__ import annotations
@@ -35,4 +36,8 @@ def __getattr__(name: str) -> Any:
         from penstock.pipeline.source.data_source import PenstockSource
 
         return PenstockSource
+    if name == "observed_writer":
+        from penstock.pipeline.source.observed import observed_writer
+
+        return observed_writer
     raise AttributeError(f"module 'penstock.pipeline.source' has no attribute '{name}'")
