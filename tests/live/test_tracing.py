@@ -41,8 +41,12 @@ from penstock.live import trace_feed
 from penstock.live.host import LiveHost
 from penstock.live.standing_facts import StandingFacts
 from penstock.live.trace_feed import NetworkTrace, TraceFeed, TraceSender
+from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.records import NeighbourChanged
+from penstock.pipeline.watch.writers import Writers
 from penstock.services import record_kinds
+from penstock.streams.config import StreamsConfig
+from penstock.streams.log_codec import decode_slice
 from penstock.streams.records import DurableBegan, DurableStopped, PubendCommitted
 from penstock.testing import embedded_network
 from penstock.tracing.records import TracingSwitched
@@ -310,6 +314,85 @@ async def test_all_nodes_follow_one_command_and_nothing_says_a_word_about_the_tr
         assert found["writer"].items() >= {"node_started": 1, "published": 1, "node_stopped": 1}.items()
         assert found["a"]["node_started"] == found["b"]["node_started"] == 1
         assert found["a"]["neighbour_changed"] == 1
+
+
+FEW_BYTES = 20_000
+
+
+@pytest.fixture
+def small_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small batches, as fast as they can be stored."""
+    monkeypatch.setattr(trace_feed, "EVERY", 0.01)
+    monkeypatch.setattr(trace_feed, "PAUSE", 0.0)
+    monkeypatch.setattr(trace_feed, "BATCH_RECORDS", 20)
+
+
+@pytest.mark.usefixtures("small_and_often")
+@to_its_end
+async def test_a_trace_that_is_full_forgets_its_oldest_and_whoever_reads_late_knows_what_is_missing() -> None:
+    """Nobody watches, or somebody who reads nothing; messages pass as ever, all the same."""
+    node = NodeConfig(services={"streams": StreamsConfig(trace_bytes=FEW_BYTES)})
+    async with (
+        embedded_network(("a", "b"), node=node) as brokers,
+        penstock.connect(brokers.urls["a"], name="reader") as reader,
+        penstock.connect(brokers.urls["b"], name="operator") as operator,
+    ):
+        await operator.trace(60, at=["a"])
+        await until(lambda: _tracing(reader, operator), what="clients hear of it")
+        trace = operator.stream(TRACE_STREAM)
+        turn, writers = 0, Writers()
+        async with (
+            reader.subscribe("n > 0") as messages,
+            trace.subscribe(durable="sleeper", start="earliest"),  # which it holds up nothing for
+        ):
+            while not (await trace.survey())["pubends"][0]["gone"]:
+                numbers = range(turn * 100 + 1, turn * 100 + 101)
+                for number in numbers:
+                    await operator.publish({"n": number, "text": f"{number}" * 20})
+                assert [(await anext(messages)).attributes["n"] for _ in numbers] == list(numbers)
+                turn += 1
+        for _ in range(100):  # it goes on, and stays as small
+            await operator.publish({"n": -1})
+        (kept,) = (await trace.survey())["pubends"]
+        assert kept["bytes"] < 2 * FEW_BYTES
+        asked = {"epoch": kept["epoch"], "first": kept["gone"] + 1, "last": kept["last"]}
+        async for found in trace.slices(kept["pubend"], **asked):  # as a watch reads
+            for _, entry in decode_slice(found.ticks, found.entries):
+                writers.take(decode_batch(entry.message.body), 0.0)
+        assert writers.lost_batches > 0
+        assert writers.lost, "a stretch of time that is not judged"
+        assert writers.left_out == 0, "at the nodes there was room"
+
+
+@pytest.mark.usefixtures("small_and_often")
+@to_its_end
+async def test_when_nobody_stores_the_trace_messages_pass_and_what_is_left_out_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker of `_trace` is down while messages flow past it; when it is back, records go on with a count."""
+    monkeypatch.setattr(trace_feed, "RECORDS_MAX", 50)
+    monkeypatch.setattr(trace_feed, "RETRY_AFTER", 0.01)
+    async with (
+        embedded_network(("c", "a", "b")) as brokers,
+        penstock.connect(brokers.urls["a"], name="reader") as reader,
+        penstock.connect(brokers.urls["b"], name="operator") as operator,
+    ):
+        await operator.trace(60, at=["c"])
+        await until(lambda: _tracing(reader, operator), what="clients hear of it")
+        await brokers.crash("c")
+        async with reader.subscribe("n > 0") as messages:
+            for number in range(1, 301):
+                await operator.publish({"n": number})
+            assert [(await anext(messages)).attributes["n"] for _ in range(300)] == list(range(1, 301))
+        await brokers.start("c")
+        told = dict[str, int]()
+        async with operator.stream(TRACE_STREAM).subscribe(durable="test", start="earliest") as batches:
+            async for message in batches:
+                batch = decode_batch(message.body)
+                told[batch.node] = told.get(batch.node, 0) + batch.left_out
+                if told.get("operator") and told.get("reader"):
+                    break
+        assert told["operator"] <= 300
 
 
 def _tracing(*networks: penstock.Network) -> bool:

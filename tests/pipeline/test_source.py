@@ -18,8 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.errors import InvalidOption
+from penstock.overlay.assembly import NodeConfig
 from penstock.pipeline.source import PUSHDOWN, PenstockSource, connection, observed_writer, register
 from penstock.pipeline.source.landing import LANDED, Landing
+from penstock.streams.config import StreamsConfig
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
 COPIES = Path(__file__).with_name("copy_orders.py")
@@ -175,3 +177,28 @@ def test_how_a_sink_fares_is_in_the_progress_of_its_query(
         (40, True, 0.0, None)
     ]
     assert numbers(table(spark, brokers, "told").schema("n bigint").load()) == list(range(40))
+
+
+def test_who_slows_a_sink_down_is_in_the_progress_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    """A broker behind a narrow link cannot keep up: the stream takes 40 messages a second, and the query says why."""
+    register(spark)
+    quick = {"query_interval": 0.1, "smoothing": 0.5, "pace_interval": 0.1, "lag_max": 0.3, "quiet": 60.0}
+    control = StreamsConfig(control_rule="paper", decrease=0.1, rate_floor=40.0, **quick)
+    node, narrow = NodeConfig(services={"streams": control}), {"kind": "shaped", "rate_bits_per_s": 200e3}
+    with (
+        embedded_network_blocking(("bank", "edge"), node=node, **narrow) as brokers,
+        penstock.connect_blocking(brokers.urls["bank"]) as writer,
+        penstock.connect_blocking(brokers.urls["edge"]) as reader,
+    ):
+        writer.add_stream("orders", at=["bank"])
+        orders = writer.stream("orders")
+        with reader.stream("orders").subscribe(durable="all"):
+            while not orders.report().slowed:
+                orders.publish_many([({"n": 0}, bytes(900), "", "")] * 100)
+            rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "60").load()
+            sink = observed_writer(rows.selectExpr("value AS n"), servers=brokers.url, stream="orders")
+            query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+            assert query.awaitTermination(WITHIN)
+    told = query.lastProgress["observedMetrics"]["penstock"]
+    assert "orders/0: broker 'edge' cannot keep up" in told.slowed
+    assert 0.0 < told.slowed_seconds <= told.seconds

@@ -247,15 +247,21 @@ class LiveHost:
 
     def note(self, record: Record) -> None:
         """Write a fact about this node, and count it if somebody may ask."""
+        kind = type(record)
+        if kind is Published or kind is Delivered:  # by far the most, and nobody acts on them
+            if self.trace is not None:
+                # How long a message waited is counted up to when the machine was asked, and not up to when we get to
+                # its record, which may be the last of a long batch: both must stand for the same moment.
+                at = self._told if kind is Published else self._clock_offset + time.monotonic()
+                self.trace.write(at, self.name, record)
+            return
         if type(record) is Dropped:
             self.drops[record.peer, record.place, record.cause] += 1
         elif type(record) is InputRefused:
             self.refusals += 1
-        lasting = type(record) in LASTING
+        lasting = kind in LASTING
         if self.trace is not None or lasting:
-            # How long a message waited is counted up to when the machine was asked, and not up to when we get to its
-            # record, which may be the last of a long batch: both must stand for the same moment.
-            at = self._told if type(record) is Published else self._clock_offset + time.monotonic()
+            at = self._clock_offset + time.monotonic()
             if lasting:
                 self.standing.saw(at, record)
             if self.trace is not None:

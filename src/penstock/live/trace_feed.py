@@ -23,7 +23,9 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import cache
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
@@ -51,6 +53,7 @@ BATCH_BYTES = 512 << 10  # of text in it; a message may have 1 MiB
 RECORDS_MAX = 50_000  # records of messages that may wait
 OTHERS_MAX = 10_000  # and others besides
 TEXT_MAX = 32 << 20  # characters that may wait
+RECORD_TEXT = 50  # characters of a record without its long field
 REPEAT = 60.0  # seconds until what holds is said again
 RETRY_AFTER = 1.0  # seconds, if the stream cannot be had
 CLOSE_WITHIN = 2.0  # seconds for the last batch
@@ -291,5 +294,13 @@ class TraceFeed:
 
 
 def _text(record: Record) -> int:
-    """How long it is, roughly: only attributes and the text of a subscription may be long."""
-    return 50 + len(getattr(record, "attributes", "")) + len(getattr(record, "where", ""))
+    """How long it is, roughly."""
+    long = _long_field(type(record))
+    return RECORD_TEXT if long is None else RECORD_TEXT + len(long(record))
+
+
+@cache
+def _long_field(kind: type[Record]) -> attrgetter[str] | None:
+    """Only attributes and the text of a subscription may be long, and no kind has both."""
+    (name,) = {"attributes", "where"} & {*kind.__struct_fields__} or ("",)
+    return attrgetter(name) if name else None
