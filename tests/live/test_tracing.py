@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -13,6 +14,7 @@ import pytest
 
 import penstock
 from live_help import run, until
+from penstock.content.message import Identity, make_message
 from penstock.errors import PenstockError
 from penstock.kernel.trace import (
     TRACE_STREAM,
@@ -26,6 +28,8 @@ from penstock.kernel.trace import (
     Record,
     Subscribed,
     Unsubscribed,
+    published_record,
+    published_records,
 )
 from penstock.kernel.trace_batch import (
     BYTES_MAX,
@@ -147,10 +151,34 @@ def test_of_a_sample_all_are_counted() -> None:
         trace.write(1.0, "n", published(count))
     recorded = len(trace)
     assert 50 < recorded < 150
-    trace.count(2.0, "n")
-    trace.count(3.0, "n")
+    passed_over: Counter[type[Record]] = Counter({Published: 500})  # of which no record was made
+    trace.count(2.0, "n", passed_over)
+    trace.count(3.0, "n", passed_over)
     lines, _ = trace.take()
-    assert lines[recorded:] == [(2.0, Counted("published in all", "", 1_000))]
+    assert lines[recorded:] == [(2.0, Counted("published in all", "", 1_500))]
+
+
+@to_its_end
+async def test_records_that_no_sample_has_are_counted_and_not_made() -> None:
+    host = LiveHost("n", "client", 1)
+    trace = NetworkTrace(one_in=10)
+    host.trace_also(trace, 10)
+    messages = [make_message(Identity("exchange", 1, count), {}) for count in range(1, 1_001)]
+    made = [record for message in messages for record in published_records(host.traced, message)]
+    assert made == [record for record in map(published_record, messages) if chosen(record, 10)]
+    assert host.traced.passed_over == {Published: 1_000 - len(made)}
+    for record in made:
+        host.note(record)
+    trace.count(2.0, "n", host.traced.passed_over)
+    lines, _ = trace.take()
+    assert lines[-1] == (2.0, Counted("published in all", "", 1_000))
+    assert not host.traced.passed_over
+    host.trace_also(None)
+    assert published_records(host.traced, messages[0]) == ()
+    # A run's own trace has all of them, whatever is sent.
+    own = LiveHost("n", "client", 1, trace=NetworkTrace(one_in=1))
+    own.trace_also(trace, 10)
+    assert own.traced.one_in == 1
 
 
 def test_what_holds_is_remembered_until_it_ends() -> None:

@@ -218,7 +218,8 @@ class LiveHost:
     def _deliver_traced(self, effect: Deliver) -> None:
         if not isinstance(effect.message, StreamMessage | RetrievedMessage):  # those have a record of their own
             identity = effect.message.identity
-            self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
+            if not self.traced.passes_over(Delivered, identity):
+                self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
         self.on_deliver(effect)
 
     def answer(self, ticket: Ticket, outcome: Outcome) -> None:
@@ -268,13 +269,14 @@ class LiveHost:
                 self.trace.write(at, self.name, record)
         self.on_record(record)
 
-    def trace_also(self, other: Trace | None) -> None:
-        """Write all records there too from now on; None: no longer."""
+    def trace_also(self, other: Trace | None, one_in: int = 1) -> None:
+        """Write all records there too from now on; None: no longer. Of messages it wants those of one in so many."""
         if self.trace is None:  # what links carried before is not for this trace
             self._counted = {link: (port.packets_sent, port.bytes_sent) for link, port in self.ports.items()}
         own = self._own_trace
         self.trace = own if other is None else other if own is None else _Both(own, other)
         self.traced.on = self.trace is not None
+        self.traced.one_in = one_in if own is None else 1
 
     def connection_lost(self, peer: str, messages: int) -> None:
         """A connection was lost with so many messages that are not known to have arrived; which, nobody knows."""

@@ -121,9 +121,10 @@ class NetworkTrace:
         self._left = (count + 1, first if count else time, time)
         self.left_out += 1
 
-    def count(self, now: float, node: str) -> None:
-        """Tell how many records of messages there were, of which only some are sent."""
-        counts, self._in_all = self._in_all, Counter()
+    def count(self, now: float, node: str, passed_over: Counter[type[Record]]) -> None:
+        """Tell how many records of messages there were, of which only some are sent, or were even made."""
+        counts, self._in_all = self._in_all + passed_over, Counter()
+        passed_over.clear()
         for kind, value in counts.items():
             self.write(now, node, Counted(f"{kind_name(kind)} in all", "", value))
 
@@ -203,7 +204,7 @@ class TraceSender:
         now = self._host.now()
         if now > self._holds_said + REPEAT:
             self._say_what_holds()
-        self.trace.count(now, self._host.name)
+        self.trace.count(now, self._host.name, self._host.traced.passed_over)
         if not (last or len(self.trace) or self.trace.has_left_out or now > self._sent + IDLE_EVERY):
             return
         while True:
@@ -275,11 +276,12 @@ class TraceFeed:
             self._end("")
         elif self._sender is not None:
             self._sender.trace.one_in = one_in
+            self._host.trace_also(self._sender.trace, one_in)
         else:
             self._sender = TraceSender(self._host, self._connect, one_in)
             self._tasks.add(self._sender.task)
             self._sender.task.add_done_callback(self._tasks.discard)
-            self._host.trace_also(self._sender.trace)
+            self._host.trace_also(self._sender.trace, one_in)
 
     async def stop(self, cause: str) -> None:
         """The node ends: say so, as far as there is time."""
