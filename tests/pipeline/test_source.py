@@ -82,16 +82,32 @@ def test_a_stream_is_a_table_that_brokers_filter(
     assert found.first() == (100, b"body", True)
     typed = table(spark, brokers, "trades", where="n < 50").schema("n bigint, symbol string").load()
     assert numbers(typed.filter("symbol = 'IBM' AND n >= 40")) == [41, 43, 45, 47, 49]
+    assert numbers(typed.filter("n < 3").union(typed.filter("n >= 48"))) == [0, 1, 2, 48, 49]
+    assert numbers(typed) == list(range(50)), "the filter before is not that of the table"
     with pytest.raises(PySparkException, match="strem: there is no such option; did you mean 'stream'"):
         table(spark, brokers, "trades", strem="x").load()
     doubled = spark.range(5).selectExpr("id * 2 AS n", "'x' AS key")
     doubled.write.format("penstock").option("servers", brokers.url).option("stream", "trades").mode("append").save()
-    # Without `register` Spark pushes nothing, and would refuse a reader that could take it.
-    spark.conf.unset(PUSHDOWN)
-    spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(PenstockSource)  # in a session that has not heard of us
     written = table(spark, brokers, "trades", where="symbol IS NULL").schema("n bigint").load()
     assert numbers(written.filter("n > 2")) == [4, 6, 8]
-    register(spark)
+
+
+def test_filters_are_pushed_if_asked_for_and_spark_keeps_them_with_the_table(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork
+) -> None:
+    """Once Spark keeps them with the query, they can be pushed by default: then the last line fails."""
+    network.add_stream("pushed", at=["a"])
+    publish(network.stream("pushed"), *range(20))
+    try:
+        register(spark, push_filters=True)
+        found = table(spark, brokers, "pushed").schema("n bigint, symbol string").load()
+        assert numbers(found.filter("n < 3")) == [0, 1, 2]
+        assert numbers(found.filter("n > 17")) == [18, 19], "another filter is asked for anew"
+        assert numbers(found) == [18, 19], "wrong, and why this is not the default"
+    finally:
+        spark.conf.unset(PUSHDOWN)
+        register(spark)
 
 
 def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(

@@ -4,8 +4,8 @@
     query.lastProgress["observedMetrics"]["penstock"]
 
 Why it is not the format itself: Spark takes the metrics of a sink from a table that implements `ReportsSinkMetrics`.
-Its table for sources in Python does not (4.3.0), its own metrics of Python are three that nobody can add to, and the
-messages of `commit` go nowhere else. What Spark does take from anybody is `observe`. So here the rows are published
+Its table for sources in Python does not (4.3.0), the metrics of Python's workers are a fixed list, and the messages of
+`commit` go nowhere else. What Spark does take from anybody is `observe`. So here the rows are published
 within the plan, by the same function and under the same ids as the format's, each task leaves one row about it, Spark
 observes these, and the sink behind has nothing to do.
 
