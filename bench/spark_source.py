@@ -11,7 +11,9 @@ two workers with a core each, on the same machine:
     where    one message in a hundred, chosen by the broker
     write    rows as messages, acknowledged when they are on disk; a quarter as many
     parquet  the same rows, from Parquet files and to them
-    trigger  a query that goes on, while 1,000 messages a second are published: how long a batch takes
+    stream   the typed columns by a query that goes on, in batches of a quarter: rows by the time of its batches
+    busy     a query that goes on, while 1,000 messages a second are published: how long a batch takes
+    trickle  the same with a message every 50 ms; also how long after it was stored the batch of a message is done
 
 Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's.
 With Spark the same of all processes together, which a busy machine changes little: two quiet cores do up to twice that.
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -32,10 +35,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 import penstock
@@ -48,6 +53,7 @@ from spark_cluster import standalone_cluster  # the cluster of the tests
 
 ROWS = 400_000
 TURNS = 3
+TRIGGERED = 25.0  # seconds for which a query is watched that goes on
 PUBLISHED_TOGETHER = 10_000
 BODY = bytes(80)
 FEW = "symbol = 'S7'"  # one in a hundred
@@ -170,22 +176,71 @@ def measured(spark: SparkSession, url: str, broker: int, folder: Path, rows: int
         found |= timed(sink.save, rows // 4, "write")
         into = str(folder / "written")
         found |= timed(lambda: some.write.mode("overwrite").parquet(into), rows // 4, "write to parquet")
-        found["trigger, median s"] = trigger_seconds(spark, url, orders, folder / "checkpoint")
+        found |= followed(spark, url, rows, folder / "stream")
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        found |= triggers(spark, url, orders, folder / "busy", "busy", 1_000, 1.0)
+        found |= triggers(spark, url, orders, folder / "trickle", "trickle", 1, 0.05)
     return found
 
 
-def trigger_seconds(spark: SparkSession, url: str, orders: penstock.BlockingStream, checkpoint: Path) -> float:
-    """How long the batches of a query take that has little to do."""
-    read = spark.readStream.format("penstock").options(servers=url, stream="orders").schema(SCHEMA).load()
-    query = read.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
-    for second in range(15):
+def follow(spark: SparkSession, url: str, checkpoint: Path, **options: str) -> DataStreamWriter:
+    read = spark.readStream.format("penstock").options(servers=url, stream="orders", minPartitions="2", **options)
+    return read.schema(SCHEMA).load().writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+
+
+def followed(spark: SparkSession, url: str, rows: int, checkpoint: Path) -> dict[str, float]:
+    """A query that takes what is there, in batches; its first, which wakes everything up, does not count."""
+    query = follow(spark, url, checkpoint, startingOffsets="earliest", maxOffsetsPerTrigger=str(rows // 4))
+    running = query.trigger(availableNow=True).start()
+    running.awaitTermination()
+    done = [progress for progress in running.recentProgress if progress.numInputRows]
+    assert sum(progress.numInputRows for progress in done) == rows
+    milliseconds = sum(progress.batchDuration for progress in done[1:])
+    return {"stream, rows/s": 1_000 * sum(progress.numInputRows for progress in done[1:]) / milliseconds}
+
+
+def triggers(
+    spark: SparkSession,
+    url: str,
+    orders: penstock.BlockingStream,
+    checkpoint: Path,
+    name: str,
+    together: int,
+    every: float,
+) -> dict[str, float]:
+    """How long the batches of a query take that has little to do, and how late a message is in its batch."""
+    query = follow(spark, url, checkpoint).start()
+    while not query.recentProgress:  # it has begun, and reads from here
+        time.sleep(0.1)
+    stored: list[int] = []
+    for turn in range(int(TRIGGERED / every)):
         began = time.perf_counter()
-        orders.publish_many(messages(second * 1_000, 1_000))
-        time.sleep(max(0.0, 1.0 - (time.perf_counter() - began)))
+        stored += [receipt.tick for receipt in orders.publish_many(messages(turn * together, together))]
+        time.sleep(max(0.0, every - (time.perf_counter() - began)))
+    query.processAllAvailable()
     query.stop()
-    batches = [progress.batchDuration for progress in query.recentProgress if progress.numInputRows]
-    print(f"{len(batches)} batches, of {min(batches, default=0)} to {max(batches, default=0)} ms")
-    return statistics.median(batches[1:]) / 1_000 if len(batches) > 1 else float("nan")
+    batches = [progress for progress in query.recentProgress if progress.numInputRows][1:]
+    delays, upto = [], 0
+    for batch in batches:
+        end = json.loads(batch.sources[0].endOffset)["pubends"]["0"]["next"]
+        begin = json.loads(batch.sources[0].startOffset)["pubends"]["0"]["next"]
+        done = datetime.fromisoformat(batch.timestamp).timestamp() + batch.batchDuration / 1_000
+        delays += [done - tick / 1_000_000 for tick in stored if begin <= tick < end]
+        upto += batch.numInputRows
+    assert upto == len(delays), "each row of a batch is a message that was published here"
+    seconds = [batch.batchDuration / 1_000 for batch in batches]
+    return {
+        f"{name}, batches": len(batches),
+        f"{name}, s of a batch, p50": percentile(seconds, 0.5),
+        f"{name}, s of a batch, p99": percentile(seconds, 0.99),
+        f"{name}, s from stored to done, p50": percentile(delays, 0.5),
+        f"{name}, s from stored to done, p99": percentile(delays, 0.99),
+    }
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that is not exceeded by this share of them."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else math.nan
 
 
 def main() -> None:

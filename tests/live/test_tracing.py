@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -13,6 +14,7 @@ import pytest
 
 import penstock
 from live_help import run, until
+from penstock.content.message import Identity, make_message
 from penstock.errors import PenstockError
 from penstock.kernel.trace import (
     TRACE_STREAM,
@@ -26,6 +28,8 @@ from penstock.kernel.trace import (
     Record,
     Subscribed,
     Unsubscribed,
+    published_record,
+    published_records,
 )
 from penstock.kernel.trace_batch import (
     BYTES_MAX,
@@ -41,8 +45,12 @@ from penstock.live import trace_feed
 from penstock.live.host import LiveHost
 from penstock.live.standing_facts import StandingFacts
 from penstock.live.trace_feed import NetworkTrace, TraceFeed, TraceSender
+from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.records import NeighbourChanged
+from penstock.pipeline.watch.writers import Writers
 from penstock.services import record_kinds
+from penstock.streams.config import StreamsConfig
+from penstock.streams.log_codec import decode_slice
 from penstock.streams.records import DurableBegan, DurableStopped, PubendCommitted
 from penstock.testing import embedded_network
 from penstock.tracing.records import TracingSwitched
@@ -143,10 +151,34 @@ def test_of_a_sample_all_are_counted() -> None:
         trace.write(1.0, "n", published(count))
     recorded = len(trace)
     assert 50 < recorded < 150
-    trace.count(2.0, "n")
-    trace.count(3.0, "n")
+    passed_over: Counter[type[Record]] = Counter({Published: 500})  # of which no record was made
+    trace.count(2.0, "n", passed_over)
+    trace.count(3.0, "n", passed_over)
     lines, _ = trace.take()
-    assert lines[recorded:] == [(2.0, Counted("published in all", "", 1_000))]
+    assert lines[recorded:] == [(2.0, Counted("published in all", "", 1_500))]
+
+
+@to_its_end
+async def test_records_that_no_sample_has_are_counted_and_not_made() -> None:
+    host = LiveHost("n", "client", 1)
+    trace = NetworkTrace(one_in=10)
+    host.trace_also(trace, 10)
+    messages = [make_message(Identity("exchange", 1, count), {}) for count in range(1, 1_001)]
+    made = [record for message in messages for record in published_records(host.traced, message)]
+    assert made == [record for record in map(published_record, messages) if chosen(record, 10)]
+    assert host.traced.passed_over == {Published: 1_000 - len(made)}
+    for record in made:
+        host.note(record)
+    trace.count(2.0, "n", host.traced.passed_over)
+    lines, _ = trace.take()
+    assert lines[-1] == (2.0, Counted("published in all", "", 1_000))
+    assert not host.traced.passed_over
+    host.trace_also(None)
+    assert published_records(host.traced, messages[0]) == ()
+    # A run's own trace has all of them, whatever is sent.
+    own = LiveHost("n", "client", 1, trace=NetworkTrace(one_in=1))
+    own.trace_also(trace, 10)
+    assert own.traced.one_in == 1
 
 
 def test_what_holds_is_remembered_until_it_ends() -> None:
@@ -310,6 +342,85 @@ async def test_all_nodes_follow_one_command_and_nothing_says_a_word_about_the_tr
         assert found["writer"].items() >= {"node_started": 1, "published": 1, "node_stopped": 1}.items()
         assert found["a"]["node_started"] == found["b"]["node_started"] == 1
         assert found["a"]["neighbour_changed"] == 1
+
+
+FEW_BYTES = 20_000
+
+
+@pytest.fixture
+def small_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small batches, as fast as they can be stored."""
+    monkeypatch.setattr(trace_feed, "EVERY", 0.01)
+    monkeypatch.setattr(trace_feed, "PAUSE", 0.0)
+    monkeypatch.setattr(trace_feed, "BATCH_RECORDS", 20)
+
+
+@pytest.mark.usefixtures("small_and_often")
+@to_its_end
+async def test_a_trace_that_is_full_forgets_its_oldest_and_whoever_reads_late_knows_what_is_missing() -> None:
+    """Nobody watches, or somebody who reads nothing; messages pass as ever, all the same."""
+    node = NodeConfig(services={"streams": StreamsConfig(trace_bytes=FEW_BYTES)})
+    async with (
+        embedded_network(("a", "b"), node=node) as brokers,
+        penstock.connect(brokers.urls["a"], name="reader") as reader,
+        penstock.connect(brokers.urls["b"], name="operator") as operator,
+    ):
+        await operator.trace(60, at=["a"])
+        await until(lambda: _tracing(reader, operator), what="clients hear of it")
+        trace = operator.stream(TRACE_STREAM)
+        turn, writers = 0, Writers()
+        async with (
+            reader.subscribe("n > 0") as messages,
+            trace.subscribe(durable="sleeper", start="earliest"),  # which it holds up nothing for
+        ):
+            while not (await trace.survey())["pubends"][0]["gone"]:
+                numbers = range(turn * 100 + 1, turn * 100 + 101)
+                for number in numbers:
+                    await operator.publish({"n": number, "text": f"{number}" * 20})
+                assert [(await anext(messages)).attributes["n"] for _ in numbers] == list(numbers)
+                turn += 1
+        for _ in range(100):  # it goes on, and stays as small
+            await operator.publish({"n": -1})
+        (kept,) = (await trace.survey())["pubends"]
+        assert kept["bytes"] < 2 * FEW_BYTES
+        asked = {"epoch": kept["epoch"], "first": kept["gone"] + 1, "last": kept["last"]}
+        async for found in trace.slices(kept["pubend"], **asked):  # as a watch reads
+            for _, entry in decode_slice(found.ticks, found.entries):
+                writers.take(decode_batch(entry.message.body), 0.0)
+        assert writers.lost_batches > 0
+        assert writers.lost, "a stretch of time that is not judged"
+        assert writers.left_out == 0, "at the nodes there was room"
+
+
+@pytest.mark.usefixtures("small_and_often")
+@to_its_end
+async def test_when_nobody_stores_the_trace_messages_pass_and_what_is_left_out_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker of `_trace` is down while messages flow past it; when it is back, records go on with a count."""
+    monkeypatch.setattr(trace_feed, "RECORDS_MAX", 50)
+    monkeypatch.setattr(trace_feed, "RETRY_AFTER", 0.01)
+    async with (
+        embedded_network(("c", "a", "b")) as brokers,
+        penstock.connect(brokers.urls["a"], name="reader") as reader,
+        penstock.connect(brokers.urls["b"], name="operator") as operator,
+    ):
+        await operator.trace(60, at=["c"])
+        await until(lambda: _tracing(reader, operator), what="clients hear of it")
+        await brokers.crash("c")
+        async with reader.subscribe("n > 0") as messages:
+            for number in range(1, 301):
+                await operator.publish({"n": number})
+            assert [(await anext(messages)).attributes["n"] for _ in range(300)] == list(range(1, 301))
+        await brokers.start("c")
+        told = dict[str, int]()
+        async with operator.stream(TRACE_STREAM).subscribe(durable="test", start="earliest") as batches:
+            async for message in batches:
+                batch = decode_batch(message.body)
+                told[batch.node] = told.get(batch.node, 0) + batch.left_out
+                if told.get("operator") and told.get("reader"):
+                    break
+        assert told["operator"] <= 300
 
 
 def _tracing(*networks: penstock.Network) -> bool:

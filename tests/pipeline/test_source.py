@@ -17,8 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
-from penstock.pipeline.source import PUSHDOWN, PenstockSource, register
+from penstock.errors import InvalidOption
+from penstock.overlay.assembly import NodeConfig
+from penstock.pipeline.source import PUSHDOWN, PenstockSource, connection, observed_writer, register
 from penstock.pipeline.source.landing import LANDED, Landing
+from penstock.streams.config import StreamsConfig
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
 COPIES = Path(__file__).with_name("copy_orders.py")
@@ -79,16 +82,32 @@ def test_a_stream_is_a_table_that_brokers_filter(
     assert found.first() == (100, b"body", True)
     typed = table(spark, brokers, "trades", where="n < 50").schema("n bigint, symbol string").load()
     assert numbers(typed.filter("symbol = 'IBM' AND n >= 40")) == [41, 43, 45, 47, 49]
+    assert numbers(typed.filter("n < 3").union(typed.filter("n >= 48"))) == [0, 1, 2, 48, 49]
+    assert numbers(typed) == list(range(50)), "the filter before is not that of the table"
     with pytest.raises(PySparkException, match="strem: there is no such option; did you mean 'stream'"):
         table(spark, brokers, "trades", strem="x").load()
     doubled = spark.range(5).selectExpr("id * 2 AS n", "'x' AS key")
     doubled.write.format("penstock").option("servers", brokers.url).option("stream", "trades").mode("append").save()
-    # Without `register` Spark pushes nothing, and would refuse a reader that could take it.
-    spark.conf.unset(PUSHDOWN)
-    spark.dataSource.register(PenstockSource)
+    spark.dataSource.register(PenstockSource)  # in a session that has not heard of us
     written = table(spark, brokers, "trades", where="symbol IS NULL").schema("n bigint").load()
     assert numbers(written.filter("n > 2")) == [4, 6, 8]
-    register(spark)
+
+
+def test_filters_are_pushed_if_asked_for_and_spark_keeps_them_with_the_table(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork
+) -> None:
+    """Once Spark keeps them with the query, they can be pushed by default: then the last line fails."""
+    network.add_stream("pushed", at=["a"])
+    publish(network.stream("pushed"), *range(20))
+    try:
+        register(spark, push_filters=True)
+        found = table(spark, brokers, "pushed").schema("n bigint, symbol string").load()
+        assert numbers(found.filter("n < 3")) == [0, 1, 2]
+        assert numbers(found.filter("n > 17")) == [18, 19], "another filter is asked for anew"
+        assert numbers(found) == [18, 19], "wrong, and why this is not the default"
+    finally:
+        spark.conf.unset(PUSHDOWN)
+        register(spark)
 
 
 def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
@@ -146,3 +165,56 @@ def test_a_stream_lands_in_a_table_while_it_is_published(
     found = spark.read.option("mergeSchema", "true").parquet(str(landing.table))
     assert sorted(row.n for row in found.filter("n IS NOT NULL").collect()) == list(range(10, 15))
     assert found.count() == 15
+
+
+def test_how_a_sink_fares_is_in_the_progress_of_its_query(
+    spark: SparkSession,
+    brokers: BlockingEmbeddedNetwork,
+    network: penstock.BlockingNetwork,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who slows a task down is tested with its parts; here is the way from the tasks into Spark's progress."""
+    for name in ("seen", "told"):
+        network.add_stream(name, at=["a", "c"])
+    publish(network.stream("seen"), *range(40))
+    options = {"servers": brokers.urls["b"], "stream": "seen", "startingOffsets": "earliest"}
+    seen = spark.readStream.format("penstock").options(**options).schema("n bigint").load()
+    with pytest.raises(InvalidOption, match="use write"):
+        observed_writer(spark.range(5), servers=brokers.url, stream="told")
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.0)
+    with pytest.raises(penstock.PenstockError, match="there is no stream 'tlod'"):
+        observed_writer(seen, servers=brokers.url, stream="tlod")
+    writer = observed_writer(seen, servers=brokers.url, stream="told")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(WITHIN)
+    found = [progress["observedMetrics"]["penstock"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert [(told.rows, told.seconds > 0.0, told.slowed_seconds, told.slowed) for told in found] == [
+        (40, True, 0.0, None)
+    ]
+    assert numbers(table(spark, brokers, "told").schema("n bigint").load()) == list(range(40))
+
+
+def test_who_slows_a_sink_down_is_in_the_progress_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    """A broker behind a narrow link cannot keep up: the stream takes 40 messages a second, and the query says why."""
+    register(spark)
+    quick = {"query_interval": 0.1, "smoothing": 0.5, "pace_interval": 0.1, "lag_max": 0.3, "quiet": 60.0}
+    control = StreamsConfig(control_rule="paper", decrease=0.1, rate_floor=40.0, **quick)
+    node, narrow = NodeConfig(services={"streams": control}), {"kind": "shaped", "rate_bits_per_s": 200e3}
+    with (
+        embedded_network_blocking(("bank", "edge"), node=node, **narrow) as brokers,
+        penstock.connect_blocking(brokers.urls["bank"]) as writer,
+        penstock.connect_blocking(brokers.urls["edge"]) as reader,
+    ):
+        writer.add_stream("orders", at=["bank"])
+        orders = writer.stream("orders")
+        with reader.stream("orders").subscribe(durable="all"):
+            while not orders.report().slowed:
+                orders.publish_many([({"n": 0}, bytes(900), "", "")] * 100)
+            rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "60").load()
+            sink = observed_writer(rows.selectExpr("value AS n"), servers=brokers.url, stream="orders")
+            query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+            assert query.awaitTermination(WITHIN)
+    told = query.lastProgress["observedMetrics"]["penstock"]
+    assert "orders/0: broker 'edge' cannot keep up" in told.slowed
+    assert 0.0 < told.slowed_seconds <= told.seconds

@@ -45,7 +45,7 @@ import penstock
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidOption, PenstockError
-from penstock.pipeline.source import connection, writing
+from penstock.pipeline.source import connection
 from penstock.pipeline.source.columns import HEADERS, Columns, check_schema, default_schema
 from penstock.pipeline.source.data_source import PenstockSource
 from penstock.pipeline.source.offsets import DataLoss
@@ -565,11 +565,11 @@ def test_a_stream_that_nobody_knows_is_said_before_a_query_writes_to_it(
 def test_who_slows_a_batch_down_is_in_the_log_of_the_driver(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writing, "SLOW_TOLD_AFTER", -1.0)
     slowed = penstock.StreamSlowdown("orders/0", 10.0, 20.0, "edge", False, 0.1, "broker 'edge' cannot keep up")
     report = penstock.PublisherReport(stream="orders", unanswered=1, waiting_since=None, slowed=(slowed,))
     monkeypatch.setattr(penstock.BlockingStream, "report", lambda self: report)
     done = written(sink_options(orders.options()), "query", "1", 0, iter([a_batch(1)]))
+    assert (done.rows, 0.0 < done.slowed_seconds <= done.seconds) == (1, True)
     FollowingWriter(sink_options(orders.options())).commit([done, None], 7)
     assert "batch 7 took" in caplog.text
     assert "orders/0: broker 'edge' cannot keep up" in caplog.text

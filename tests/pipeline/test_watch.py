@@ -57,7 +57,9 @@ broker = "north"
 where = "topic = 'ticks'"
 """
 TRIES = 30
-UNLIKE = {"link_use", "counts", "lives"}  # links also carry the trace; nobody hears the last words of brokers
+UNLIKE = {"link_use", "counts", "lives"}  # these are compared as far as a watch can know them, see below
+CLIENTS = {"exchange", "near", "trader"}
+NODES = {"north", "south", *CLIENTS}
 
 
 class Watcher:
@@ -113,6 +115,31 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [row for row in found if row.get("cause") != "lost on the wire"]
 
 
+def the_rest_is_the_same_while_it_was_watched(watched: Path, run: Path) -> None:
+    """A run's folder also has what came after tracing had ended, and the links to those who serve the trace."""
+    lives, run_lives = ({row["node"]: row for row in rows(folder, "lives")} for folder in (watched, run))
+    for node, there in run_lives.items():
+        here = lives[node]
+        assert [here[key] for key in ("role", "incarnation", "started")] == [
+            there[key] for key in ("role", "incarnation", "started")
+        ]
+        if node in CLIENTS:  # it says that it leaves a moment before it does
+            assert (here["cause"], here["stopped"] <= there["stopped"]) == (there["cause"], True)
+        else:
+            assert here["stopped"] is None, "nobody hears the last words of a broker: tracing had ended"
+    assert not CLIENTS & {node for node, row in lives.items() if row["stopped"] is None}
+    end = int(min(lives[node]["stopped"] for node in CLIENTS))  # in this second clients left, and then tracing ended
+    use, run_use = rows(watched, "link_use"), rows(run, "link_use")
+    assert [row for row in use if row not in run_use] == []
+    between = [row for row in run_use if {row["node"], row["peer"]} <= NODES and row["second"] < end]
+    assert between
+    assert [row for row in between if row not in use] == []
+    plain, run_plain = (
+        [row for row in rows(folder, "counts") if not row["name"].startswith("link ")] for folder in (watched, run)
+    )
+    assert plain == run_plain, "of links there are the rows above, added up"
+
+
 def test_a_watch_has_the_same_numbers_as_the_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +157,7 @@ def test_a_watch_has_the_same_numbers_as_the_run(
     for name in WATCHED:
         if name not in UNLIKE:
             assert rows(watched, name) == rows(run, name), name
+    the_rest_is_the_same_while_it_was_watched(watched, run)
     assert sum(row["published"] for row in rows(watched, "rates")) > 100
     assert {row["client"]: row["missed"] > 0 for row in rows(watched, "missed")} == {"near": False, "trader": True}
     # What was said of `_trace` itself was not said.

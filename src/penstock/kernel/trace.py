@@ -11,13 +11,15 @@ at the same times.
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from hashlib import blake2b
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
-from penstock.content.message import Message
+from penstock.content.message import Identity, Message
 
 TRACE_STREAM = "_trace"  # the stream through which records of a running network flow, if that is switched on
 TRACE_CLIENT = "_trace-"  # the names of clients that serve it begin so; nothing that names them is recorded
@@ -157,14 +159,36 @@ class Trace(Protocol):
 class TraceSwitch:
     """Whether anybody keeps the records of a node: true or false, and another at any time while the node lives.
 
-    What happens once per message costs time to record; machines look here first.
+    What happens once per message costs time to record; machines look here first. Where only one in so many messages is
+    recorded, the records of the others are not made, but counted.
     """
 
     def __init__(self, on: bool) -> None:
         self.on = on
+        self.one_in = 1
+        self.passed_over: Counter[type[Record]] = Counter()  # until somebody tells how many
 
     def __bool__(self) -> bool:
         return self.on
+
+    def passes_over(self, kind: type[Record], identity: Identity) -> bool:
+        """Whether this message is none of those that are recorded."""
+        if self.one_in == 1 or in_sample(identity.publisher, identity.incarnation, identity.count, self.one_in):
+            return False
+        self.passed_over[kind] += 1
+        return True
+
+
+def in_sample(publisher: str, incarnation: int, count: int, one_in: int) -> bool:
+    """Whether a message is one of those that are recorded: the same ones at every node."""
+    return zlib.crc32(f"{publisher}/{incarnation}/{count}".encode()) % one_in == 0
+
+
+def published_records(traced: TraceSwitch | bool, message: Message, waited: float = 0.0) -> tuple[Published, ...]:
+    """The record of a message that has left, if anybody wants it."""
+    if not traced or (traced is not True and traced.passes_over(Published, message.identity)):
+        return ()
+    return (published_record(message, waited),)
 
 
 class Digest:

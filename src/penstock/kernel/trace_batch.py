@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from penstock.kernel.trace import TRACE_CLIENT, TRACE_STREAM, Record
+from penstock.kernel.trace import TRACE_CLIENT, TRACE_STREAM, Record, in_sample
 from penstock.kernel.trace_files import kind_name
 
 BYTES_MAX = 16 << 20  # of a batch, unpacked
@@ -106,7 +106,7 @@ def of_message(kind: type[Record]) -> bool:
 def chosen(record: Record, one_in: int) -> bool:
     """Whether the message of this record is one of those that are recorded: the same ones at every node."""
     publisher, incarnation, count = _identity(record)
-    return not publisher or zlib.crc32(f"{publisher}/{incarnation}/{count}".encode()) % one_in == 0
+    return not publisher or in_sample(publisher, incarnation, count, one_in)
 
 
 _identity: attrgetter[Any] = attrgetter(*IDENTITY)

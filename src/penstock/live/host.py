@@ -218,7 +218,8 @@ class LiveHost:
     def _deliver_traced(self, effect: Deliver) -> None:
         if not isinstance(effect.message, StreamMessage | RetrievedMessage):  # those have a record of their own
             identity = effect.message.identity
-            self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
+            if not self.traced.passes_over(Delivered, identity):
+                self.note(Delivered(effect.subscription, identity.publisher, identity.incarnation, identity.count))
         self.on_deliver(effect)
 
     def answer(self, ticket: Ticket, outcome: Outcome) -> None:
@@ -247,28 +248,35 @@ class LiveHost:
 
     def note(self, record: Record) -> None:
         """Write a fact about this node, and count it if somebody may ask."""
+        kind = type(record)
+        if kind is Published or kind is Delivered:  # by far the most, and nobody acts on them
+            if self.trace is not None:
+                # How long a message waited is counted up to when the machine was asked, and not up to when we get to
+                # its record, which may be the last of a long batch: both must stand for the same moment.
+                at = self._told if kind is Published else self._clock_offset + time.monotonic()
+                self.trace.write(at, self.name, record)
+            return
         if type(record) is Dropped:
             self.drops[record.peer, record.place, record.cause] += 1
         elif type(record) is InputRefused:
             self.refusals += 1
-        lasting = type(record) in LASTING
+        lasting = kind in LASTING
         if self.trace is not None or lasting:
-            # How long a message waited is counted up to when the machine was asked, and not up to when we get to its
-            # record, which may be the last of a long batch: both must stand for the same moment.
-            at = self._told if type(record) is Published else self._clock_offset + time.monotonic()
+            at = self._clock_offset + time.monotonic()
             if lasting:
                 self.standing.saw(at, record)
             if self.trace is not None:
                 self.trace.write(at, self.name, record)
         self.on_record(record)
 
-    def trace_also(self, other: Trace | None) -> None:
-        """Write all records there too from now on; None: no longer."""
+    def trace_also(self, other: Trace | None, one_in: int = 1) -> None:
+        """Write all records there too from now on; None: no longer. Of messages it wants those of one in so many."""
         if self.trace is None:  # what links carried before is not for this trace
             self._counted = {link: (port.packets_sent, port.bytes_sent) for link, port in self.ports.items()}
         own = self._own_trace
         self.trace = own if other is None else other if own is None else _Both(own, other)
         self.traced.on = self.trace is not None
+        self.traced.one_in = one_in if own is None else 1
 
     def connection_lost(self, peer: str, messages: int) -> None:
         """A connection was lost with so many messages that are not known to have arrived; which, nobody knows."""

@@ -23,7 +23,9 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import cache
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
@@ -51,6 +53,7 @@ BATCH_BYTES = 512 << 10  # of text in it; a message may have 1 MiB
 RECORDS_MAX = 50_000  # records of messages that may wait
 OTHERS_MAX = 10_000  # and others besides
 TEXT_MAX = 32 << 20  # characters that may wait
+RECORD_TEXT = 50  # characters of a record without its long field
 REPEAT = 60.0  # seconds until what holds is said again
 RETRY_AFTER = 1.0  # seconds, if the stream cannot be had
 CLOSE_WITHIN = 2.0  # seconds for the last batch
@@ -118,9 +121,10 @@ class NetworkTrace:
         self._left = (count + 1, first if count else time, time)
         self.left_out += 1
 
-    def count(self, now: float, node: str) -> None:
-        """Tell how many records of messages there were, of which only some are sent."""
-        counts, self._in_all = self._in_all, Counter()
+    def count(self, now: float, node: str, passed_over: Counter[type[Record]]) -> None:
+        """Tell how many records of messages there were, of which only some are sent, or were even made."""
+        counts, self._in_all = self._in_all + passed_over, Counter()
+        passed_over.clear()
         for kind, value in counts.items():
             self.write(now, node, Counted(f"{kind_name(kind)} in all", "", value))
 
@@ -200,7 +204,7 @@ class TraceSender:
         now = self._host.now()
         if now > self._holds_said + REPEAT:
             self._say_what_holds()
-        self.trace.count(now, self._host.name)
+        self.trace.count(now, self._host.name, self._host.traced.passed_over)
         if not (last or len(self.trace) or self.trace.has_left_out or now > self._sent + IDLE_EVERY):
             return
         while True:
@@ -272,11 +276,12 @@ class TraceFeed:
             self._end("")
         elif self._sender is not None:
             self._sender.trace.one_in = one_in
+            self._host.trace_also(self._sender.trace, one_in)
         else:
             self._sender = TraceSender(self._host, self._connect, one_in)
             self._tasks.add(self._sender.task)
             self._sender.task.add_done_callback(self._tasks.discard)
-            self._host.trace_also(self._sender.trace)
+            self._host.trace_also(self._sender.trace, one_in)
 
     async def stop(self, cause: str) -> None:
         """The node ends: say so, as far as there is time."""
@@ -291,5 +296,13 @@ class TraceFeed:
 
 
 def _text(record: Record) -> int:
-    """How long it is, roughly: only attributes and the text of a subscription may be long."""
-    return 50 + len(getattr(record, "attributes", "")) + len(getattr(record, "where", ""))
+    """How long it is, roughly."""
+    long = _long_field(type(record))
+    return RECORD_TEXT if long is None else RECORD_TEXT + len(long(record))
+
+
+@cache
+def _long_field(kind: type[Record]) -> attrgetter[str] | None:
+    """Only attributes and the text of a subscription may be long, and no kind has both."""
+    (name,) = {"attributes", "where"} & {*kind.__struct_fields__} or ("",)
+    return attrgetter(name) if name else None

@@ -33,7 +33,7 @@ from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.service import Context, ServesSubscriptions
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
-from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed, published_record
+from penstock.kernel.trace import InputRefused, Subscribed, Unsubscribed, published_records
 from penstock.overlay.config import ClientConfig
 from penstock.overlay.egress import dropped
 from penstock.overlay.packets import Answer, Attach, Delivery, Publish, Ready, ReadyRequest, Subscribe, Unsubscribe
@@ -97,8 +97,8 @@ class Client:
         to = (self._home,)
         effects: list[Effect] = [Send(to, Publish(message, lane), lane) for message in messages]
         if self._traced:
-            facts = map(published_record, messages, waited or repeat(0.0))
-            effects = [part for pair in zip(facts, effects, strict=True) for part in pair]
+            facts = map(published_records, repeat(self._traced), messages, waited or repeat(0.0))
+            effects = [part for fact, send in zip(facts, effects, strict=True) for part in (*fact, send)]
         return effects
 
     def subscribe(

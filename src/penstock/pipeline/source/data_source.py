@@ -82,7 +82,10 @@ class PenstockSource(DataSource):
 
 
 class PushingSource(PenstockSource):
-    """The same in a session that lets sources filter: elsewhere Spark refuses a reader that could."""
+    """The same in a session that lets sources filter, for tables that are used once: see `register`.
+
+    A class of its own, because Spark refuses a reader that could filter where sources may not.
+    """
 
     def _batch_reader(self, options: SourceOptions, schema: StructType) -> DataSourceReader:
         return PushingReader(options, schema)

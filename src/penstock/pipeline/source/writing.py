@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_TOLD_AFTER = 5.0  # seconds that a batch of rows may take before anybody asks why
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 Publication = tuple[dict[str, Any], bytes, str, str]  # attributes, body, key, publication_id
@@ -52,7 +51,8 @@ class Written(WriterCommitMessage):
 
     rows: int
     seconds: float
-    slowed: str  # why it took long, if somebody slows publishers down
+    slowed_seconds: float  # of these, for rows during which some pubend took messages slowly
+    slowed: str  # which pubends, and why; empty: none
 
 
 def check_written_schema(schema: StructType, options: SinkOptions) -> None:
@@ -123,14 +123,32 @@ def _column(batch: RecordBatch, name: str) -> list[Any]:
 def written(options: SinkOptions, query: str, batch: str, partition: int, batches: Iterator[RecordBatch]) -> Written:
     """Publish all rows of one partition; returns when they are on disk."""
     publisher = RowPublisher(query, batch, partition, options.id_column)
-    began, rows, slowed = time.monotonic(), 0, ""
+    began, rows, slowed, slowed_seconds = time.monotonic(), 0, "", 0.0
     with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
         for one in batches:
             since = time.monotonic()
             rows += len(link.log.publish_many(list(publisher.publications(one))))
-            if time.monotonic() - since > SLOW_TOLD_AFTER:
-                slowed = "; ".join(f"{by.pubend}: {by.reason}" for by in link.log.report().slowed) or slowed
-    return Written(rows, time.monotonic() - began, slowed)
+            if told := "; ".join(f"{by.pubend}: {by.reason}" for by in link.log.report().slowed):
+                slowed = told
+                slowed_seconds += time.monotonic() - since
+    return Written(rows, time.monotonic() - began, slowed_seconds, slowed)
+
+
+def written_by_query(options: SinkOptions, batches: Iterator[RecordBatch]) -> Written:
+    """The same for the task of a streaming query that this is."""
+    context = TaskContext.get()
+    assert context is not None
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    if not query or not batch:
+        raise PenstockError("Spark does not say which query and batch this is; without that a repeat is not known")
+    return written(options, query.replace("-", ""), batch, context.partitionId(), batches)
+
+
+def expect_stream(options: SinkOptions) -> None:
+    """A stream that is not there is said before any task starts."""
+    with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
+        link.expect()
 
 
 class FollowingWriter(DataSourceStreamArrowWriter):
@@ -138,22 +156,16 @@ class FollowingWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
-            link.expect()  # a stream that is not there is said before any task starts
+        expect_stream(options)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        if not query or not batch:
-            raise PenstockError("Spark does not say which query and batch this is; without that a repeat is not known")
-        return written(self._options, query.replace("-", ""), batch, context.partitionId(), iterator)
+        return written_by_query(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         for message in messages:
             if isinstance(message, Written) and message.slowed:
-                log.warning("batch %d took %.1f s: %s", batchId, message.seconds, message.slowed)
+                slow, why = message.slowed_seconds, message.slowed
+                log.warning("batch %d took %.1f s, of which %.1f slowed down: %s", batchId, message.seconds, slow, why)
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -25,7 +25,7 @@ from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import Counted, TraceSwitch, published_record
+from penstock.kernel.trace import Counted, TraceSwitch, published_records
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
@@ -216,7 +216,7 @@ class SendPath:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
         if self._limits:
             self._rate_limiter.recent.append(message)
-        effects: list[TransportEffect] = [published_record(message, now - began)] if self._traced else []
+        effects: list[TransportEffect] = [*published_records(self._traced, message, now - began)]
         effects.append(BearerPublish(wrapped))
         return effects + after if after else effects
 
