@@ -28,23 +28,27 @@ def test_every_run_can_be_made_and_no_two_are_one():
 
 
 def test_all_runs_on_a_network_have_the_same_tree_and_publishers():
-    prefix = setting.run_name(setting.NETWORKS["paper"][1], "")
-    plans = [plan.scenario for name, plan in setting.plans("paper").items() if name.startswith(prefix)]
+    plans = [plan.scenario for plan in setting.drawn("paper", 2).values()]
     assert len({tuple(link.between for link in scenario.link) for scenario in plans}) == 1
     assert len({tuple((c.name, c.broker) for c in scenario.client if c.publish) for scenario in plans}) == 1
 
 
 def test_every_run_with_recovery_is_made_with_and_without_link_repair():
-    runs = setting.plans("paper")
-    for number in setting.NETWORKS["paper"]:
+    for seed in range(1, len(setting.NETWORKS["paper"]) + 1):
+        runs = setting.drawn("paper", seed)
         for name in (*setting.RECOVERED, *setting.LOSSLESS):
-            columns = [runs[setting.run_name(number, run)].scenario for run in setting.both([name])]
+            columns = [runs[run].scenario for run in setting.both([name])]
             assert [{link.repair for link in scenario.link} for scenario in columns] == [{False}, {True}]
             assert columns[0].client == columns[1].client
 
 
+def test_each_seed_has_a_network_of_its_own():
+    trees = [setting.drawn("paper", seed)["order"].scenario.link for seed in range(1, 6)]
+    assert len(set(trees)) == 5
+
+
 def test_every_criterion_is_about_a_run_that_is_made():
-    runs = {name.split(": ", 1)[1] for name in setting.plans("paper")}
+    runs = set(setting.drawn("paper", 1))
     kinds = {criterion.name.rsplit(": ", 1)[0] for criterion in EXPERIMENTS[0].criteria if ": " in criterion.name}
     assert kinds <= runs
 

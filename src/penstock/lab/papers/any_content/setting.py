@@ -1,8 +1,9 @@
 """The runs: networks of `lab/setups/any_content.py`, each with one kind of filters and one kind of trouble.
 
 Every run has the product's defaults at its ends. Each with `recover` is made twice: end to end, where links lose what
-they lose, and with links that repair themselves, which is the product's default. Networks are drawn from numbers; those
-of the last judgement must be numbers that nobody has looked at before, so they stand here, in one place.
+they lose, and with links that repair themselves, which is the product's default. Each seed has a network of its own,
+drawn from a number; those of the last judgement must be numbers that nobody has looked at before, so they stand here,
+in one place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from penstock.lab.engine.experiment import Plan, Scale
 from penstock.lab.setups.any_content import any_content_network
 from penstock.transport.config import TransportConfig
 
-NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (41_507, 63_388, 87_211), "smoke": (1,)}
+NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (41_507, 63_388, 87_211, 20_963, 74_150), "smoke": (1,)}
 LOSSES = (0.01, 0.05, 0.15)
 BURST = 8.0  # packets
 RECOVERED: Mapping[str, Mapping[str, Any]] = {  # the runs in which messages are lost
@@ -42,32 +43,20 @@ def both(runs: Iterable[str]) -> list[str]:
     return [name + column for column in ("", REPAIRED) for name in runs]
 
 
-def plans(scale: Scale) -> Mapping[str, Plan]:
-    """Every run on every network."""
+def drawn(scale: Scale, seed: int) -> Mapping[str, Plan]:
+    """Every run on the network of this seed."""
     runs = {**RECOVERED, **LOSSLESS}
+    number = NETWORKS[scale][(seed - 1) % len(NETWORKS[scale])]
     found = {}
-    for number in NETWORKS[scale]:
-        for name in both(runs):
-            if scale == "paper" or name in SMOKE:
-                run = runs[name.removesuffix(REPAIRED)]
-                found[run_name(number, name)] = _plan(
-                    number,
-                    scale,
-                    transport=TransportConfig(),
-                    recover=True,
-                    repair=name.endswith(REPAIRED),
-                    **run,
-                )
-        found[run_name(number, PLAIN)] = _plan(number, scale, filters="mixed")
-        found[run_name(number, ORDER)] = _plan(
-            number, scale, filters="mixed", spikes=True, twins=True, transport=TransportConfig(), ordered=True
-        )
+    for name in both(runs):
+        if scale == "paper" or name in SMOKE:
+            run, repair = runs[name.removesuffix(REPAIRED)], name.endswith(REPAIRED)
+            found[name] = _plan(number, scale, transport=TransportConfig(), recover=True, repair=repair, **run)
+    found[PLAIN] = _plan(number, scale, filters="mixed")
+    found[ORDER] = _plan(
+        number, scale, filters="mixed", spikes=True, twins=True, transport=TransportConfig(), ordered=True
+    )
     return found
-
-
-def run_name(number: int, name: str) -> str:
-    """What a run is called."""
-    return f"network {number}: {name}"
 
 
 def _plan(number: int, scale: Scale, *, filters: str, **more: Any) -> Plan:

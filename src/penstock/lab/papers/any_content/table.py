@@ -23,14 +23,12 @@ from penstock.lab.papers.any_content.fates import MessageFates, fates
 from penstock.lab.papers.any_content.setting import (
     BURST,
     LOSSLESS,
-    NETWORKS,
     ORDER,
     PLAIN,
     RECOVERED,
     REPAIRED,
     both,
-    plans,
-    run_name,
+    drawn,
 )
 from penstock.pipeline import metrics
 
@@ -127,13 +125,11 @@ _KINDS: Mapping[str, Callable[[View], dict[str, float]]] = {
 
 
 def measure(views: Views) -> Mapping[str, float]:
-    """Every run: the mean over the networks. What a scale leaves out is not a number."""
+    """Every run. What a scale leaves out is not a number."""
     found: dict[str, float] = {}
     for kind, measured in _KINDS.items():
-        runs = [_measured(views[name], measured) for name in _runs(views, kind)]
-        for what in runs[0] if runs else ():
-            values = [run[what] for run in runs if run[what] == run[what]]
-            found[f"{kind}: {what}"] = float(np.mean(values)) if values else NAN
+        if kind in views:
+            found |= {f"{kind}: {what}": value for what, value in _measured(views[kind], measured).items()}
     mixed, plain = found.get(f"{MIXED}: {SIZE}", NAN), found.get(f"{PLAIN}: {SIZE}", NAN)
     found["header for six attributes (B)"] = mixed - plain
     lossy = [found.get(f"{kind}: neither recovered nor reported", NAN) for kind in both(RECOVERED)]
@@ -145,11 +141,6 @@ def measure(views: Views) -> Mapping[str, float]:
 def _measured(view: View, measured: Callable[[View], dict[str, float]]) -> dict[str, float]:
     """Once for the numbers and once for the figures would be twice the work."""
     return measured(view)
-
-
-def _runs(views: Views, kind: str) -> list[str]:
-    names = [run_name(number, kind) for number in NETWORKS[views.scale]]
-    return [name for name in names if name in views]
 
 
 MIXED, SIZE = "lossless, mixed", "bytes of a message on a link"
@@ -234,7 +225,8 @@ EXPERIMENTS = (
         source="beyond 002 chapters 3 and 4; networks of our own",
         about="Random trees with nothing tuned, filters as people write them, and losses of all kinds. What users get,"
         " judged by what was published and what came, not by what the transport says of itself.",
-        plans=plans,
+        plans=lambda scale: drawn(scale, 1),
+        drawn=drawn,
         measure=measure,
         draw=_draw,
         parameters={
