@@ -67,6 +67,7 @@ bench: setup  ## all benchmarks, beside their peers
 	$(BIN)/python bench/matching.py
 	$(BIN)/python bench/predicates.py
 	$(BIN)/python bench/simulator.py
+	$(BIN)/python bench/retrieval.py
 	$(BIN)/python bench/pipeline.py
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/streams.py
