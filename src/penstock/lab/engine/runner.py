@@ -158,7 +158,7 @@ def _judge(
             names.append("/".join(view.folder.parts[-2:]))
             took[view.scenario.name] = max(took.get(view.scenario.name, 0.0), _seconds(view.folder))
     findings = [_found(criterion, measured.get(criterion.name, []), scale) for criterion in criteria]
-    seed_option = f" --seeds {len(seeds)}"
+    seed_option = f" --seeds {len(seeds)}" + (f" --first-seed {seeds[0]}" if seeds[0] != 1 else "")
     return Result(
         experiment=experiment,
         scale=scale,
@@ -173,7 +173,7 @@ def _judge(
 
 
 def _found(criterion: Criterion, values: Sequence[float], scale: Scale) -> Finding:
-    value = criterion.judge(values)
+    value = float(criterion.judge(values))
     return Finding(
         criterion=criterion,
         value=value,

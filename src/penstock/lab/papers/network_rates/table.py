@@ -6,6 +6,7 @@ Each row is a network that the seed draws (`setups.network_rates`), run with the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.pages.style import named_bars
@@ -57,7 +58,8 @@ def _draw(views: Views) -> Sequence[Figure]:
 
 
 def _goal(name: str, today: str, *, low: float | None = None, high: float | None = None, note: str = "") -> Criterion:
-    return Criterion(name=name, paper=today, low=low, high=high, kind="goal", scales=PAPER, note=note)
+    judged: Literal["mean", "every seed"] = "mean" if low is None and high is None else "every seed"
+    return Criterion(name=name, paper=today, low=low, high=high, kind="goal", scales=PAPER, note=note, judged=judged)
 
 
 def _reported(name: str) -> Criterion:
@@ -84,11 +86,16 @@ CRITERIA = (
     _goal("fast and slow: received by the fast one", "that of the slow one", low=0.999, note="unchanged"),
     _reported("fast and slow: lost (%)"),
     _goal("round trips: larger share over smaller", "15", high=1.5),
+    _reported("round trips: lost (%)"),
+    _reported("round trips: received"),
     _goal("flaps: lost (%)", "4", high=1.0),
     _goal("flaps: lost in the second after a drop, worst (%)", "28 to 48", high=20.0),
     _reported("flaps: lost in the second after a drop, mean (%)"),
     _goal("first seconds: lost (%)", "22", high=0.0),
     _goal("fifty at once: lost (%)", "58 to 69", high=1.0),
+    _reported("sparse and greedy: received"),
+    _reported("sparse and greedy: lost (%)"),
+    _reported("sparse and greedy: of the sparse, came"),
     _goal("on and off: lost (%)", "-", high=1.0),
     _goal("on and off: received", "-", low=0.93),
     _goal("town: received at the depot", "0.62 to 0.87", low=0.97),
