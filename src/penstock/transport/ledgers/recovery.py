@@ -11,9 +11,10 @@ as is left free after that: one alone half of the room, and nobody leaves nothin
 reported lost at once. What nobody wants any more, because subscriptions were closed, is dropped when it is due.
 
 What a full link withheld from us is not lost (`told_withheld`). To ask for it would fill that link, so it waits until
-nothing was withheld for QUIET seconds, and as long as the last word said that the next one takes (`next_word`); then a few are asked for in each second, and repairs pay for the link as any
-message does. While a publisher is thinned, a loss that nobody was told of is asked for only after the next word of it.
-What is gone then, and all but the last KEPT of a publisher, counts as withheld for good.
+nothing was withheld for QUIET seconds, and as long as the last word said that the next one takes (`next_word`); then a
+few are asked for in each second, and repairs pay for the link as any message does. While a publisher is thinned, a loss
+that nobody was told of is asked for only after the next word of it. What is gone then, and all but the last KEPT of a
+publisher, counts as withheld for good.
 
 State: counts, also by publisher, and the last numbers that were lost. What is missed stands in the sessions. Messages:
 `ask`. Bounds: `requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
