@@ -1,7 +1,7 @@
 """Who is told of what was withheld: the publisher, whose home knows; and readers, whose broker is told by that home.
 
 Follow what a home has withheld:
-1. `withheld`: once a second its client is told, by link and broker (`WithheldNotice`).
+1. `withheld`: its client is told, by link and broker (`WithheldNotice`): at once, and then every FAR_EVERY.
 2. The brokers that did not get it are told too (`WithheldFrom`, from neighbour to neighbour): every second if the
    messages have headers of the transport, and then by their counts, so that nobody asks for them over the very link
    that is full; else after a moment, and then every FAR_EVERY.
@@ -20,15 +20,15 @@ Nothing is told when nothing is withheld. What is said of another broker is beli
 alone.
 
 State: what brokers have not been told yet, and until when the last word over a link takes its share of it. Bounds:
-DESTINATIONS_MAX brokers, the keys of the books for each, COUNTS_KEPT messages of a key, the latest; NOTES_MAX in one
-packet; a client is told of the ones with most messages, and how many the others had; NOTICES_RATE packets a
-second to readers.
+DESTINATIONS_MAX brokers and PUBLISHERS_MAX publishers, the keys of the books for each, COUNTS_KEPT messages of a key,
+the latest; NOTES_MAX in one packet; a client is told of the ones with most messages, and how many the others had;
+NOTICES_RATE packets a second to readers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -58,12 +58,15 @@ from penstock.rates.withheld import WithheldCount, WithheldKey
 FAR_EVERY = 5.0  # seconds
 TELL_AGAIN = 1.0  # seconds: word comes so often where there is room for it
 SEVERAL = ""  # publishers together
-DESTINATIONS_MAX = 4_096
+DESTINATIONS_MAX = PUBLISHERS_MAX = 4_096
 WORD_SHARE = 0.02  # of a publisher's share of a full link
 NEXT_WORD_MAX = 3_600.0  # seconds that are said
 COUNTS_KEPT = 4_096
 NOTICES_RATE = 1_000.0
 PASSED_RATE = 1_000.0  # of others' packets
+
+
+Of = TypeVar("Of", BrokerId, str)
 
 
 class ReaderWithheld(NamedTuple):
@@ -88,6 +91,8 @@ class Telling:
         self._rates = rates
         self._upstream = upstream
         self._name = name
+        self._unnoticed: dict[str, dict[WithheldKey, WithheldCount]] = {}  # by publisher
+        self._noticed_at: dict[str, float] = {}
         self._untold: dict[BrokerId, dict[WithheldKey, WithheldCount]] = {}
         self._told_at: dict[BrokerId, float] = {}
         self._paid_until: dict[Hop, tuple[float, float]] = {}  # since when, and until when
@@ -95,34 +100,34 @@ class Telling:
         self._passed = TokenBucket(PASSED_RATE, PASSED_RATE, 0.0)
 
     def __bool__(self) -> bool:
-        return bool(self._untold)
+        return bool(self._untold or self._unnoticed)
 
     # What our own clients' messages met with.
 
     def withheld(self, taken: Mapping[WithheldKey, WithheldCount], now: float) -> list[Effect]:
         """This was withheld since the last time: tell whose it was, and those that are due to be told."""
-        notes = [_brief(self._note(key, count, now)) for key, count in taken.items()]
         for key, count in taken.items():
             self._keep(key, count)
-        return self._tell_publishers(notes) + self._tell_brokers(now)
+        return self._notice_publishers(now) + self._tell_brokers(now)
+
+    def _notice_publishers(self, now: float) -> list[Effect]:
+        """Tell those of our clients who were not told lately."""
+        self._noticed_at = _lately(self._noticed_at, now)
+        notes: list[Note] = []
+        for publisher in [name for name in self._unnoticed if name not in self._noticed_at]:
+            self._noticed_at[publisher] = now
+            notes += [_brief(self._note(key, one, now)) for key, one in self._unnoticed.pop(publisher).items()]
+        return self._tell_publishers(notes)
 
     def _keep(self, key: WithheldKey, count: WithheldCount) -> None:
+        _add(self._unnoticed, key.publisher, key, count, PUBLISHERS_MAX)
         if not count.counts:  # who is behind the link needs to know how many, not whose
             key = key._replace(publisher=SEVERAL)
-        untold = self._untold.get(key.destination)
-        if untold is None:
-            if len(self._untold) >= DESTINATIONS_MAX:
-                return
-            untold = self._untold[key.destination] = {}
-        known = untold.get(key)
-        if known is None:
-            known = untold[key] = WithheldCount(count.since)
-        known.join(count)
-        del known.counts[:-COUNTS_KEPT]
+        _add(self._untold, key.destination, key, count, DESTINATIONS_MAX)
 
     def _tell_brokers(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        self._told_at = {one: at for one, at in self._told_at.items() if 0.0 <= now - at < FAR_EVERY}
+        self._told_at = _lately(self._told_at, now)
         for destination in list(self._untold):
             urgent = any(count.counts for count in self._untold[destination].values())
             if (destination in self._told_at and not urgent) or not self._has_room(destination, now):
@@ -246,6 +251,26 @@ def _note(
     counts = written(ranges_of(sorted(count.counts))[:RANGES_MAX])
     slow = subscription != NO_SUBSCRIPTION
     return Note(publisher, link, rate, to, *sizes, count.life, counts, slow, subscription)
+
+
+def _add(
+    books: dict[Of, dict[WithheldKey, WithheldCount]], whose: Of, key: WithheldKey, count: WithheldCount, most: int
+) -> None:
+    """One count more, unless there are as many as may be."""
+    kept = books.get(whose)
+    if kept is None:
+        if len(books) >= most:
+            return
+        kept = books[whose] = {}
+    known = kept.get(key)
+    if known is None:
+        known = kept[key] = WithheldCount(count.since)
+    known.join(count)
+    del known.counts[:-COUNTS_KEPT]
+
+
+def _lately(times: dict[Of, float], now: float) -> dict[Of, float]:
+    return {one: at for one, at in times.items() if 0.0 <= now - at < FAR_EVERY}
 
 
 def _brief(note: Note) -> Note:

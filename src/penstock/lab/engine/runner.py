@@ -217,10 +217,11 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
         from penstock.live.emulation.scenario_run import live_run
 
         return live_run(plan.scenario, seed, runs_root).folder
-    if plan.simulator == "namespaces":
+    if plan.simulator in ("namespaces", "traced namespaces"):
         from penstock.live.emulation.namespace_run import namespace_run
 
-        return namespace_run(plan.scenario, seed, runs_root).folder
+        traced = plan.simulator == "traced namespaces"
+        return namespace_run(plan.scenario, seed, runs_root, brokers_traced=traced).folder
 
     def store_and_forward(trace: Trace) -> RunOutcome:
         from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig

@@ -10,9 +10,12 @@ from typing import Literal
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.pages.style import named_bars
+from penstock.lab.papers.congestion.setting import in_namespaces
 from penstock.lab.papers.network_rates.outcome import NAN, RatesRun
 from penstock.lab.papers.network_rates.rows import MEASURES, YIELDS_WITHIN
 from penstock.lab.setups.network_rates import rates_network
+from penstock.lab.setups.network_rates.live import ROWS as LIVE_ROWS
+from penstock.lab.setups.network_rates.live import live_network
 from penstock.lab.setups.network_rates.rows import ROWS
 from penstock.lab.setups.network_rates.town import town, town_is_here
 
@@ -22,6 +25,7 @@ LONGER = {"ten by ten": 60.0, "beside TCP": 60.0}  # of these rows, at paper sca
 SHORTER = {"large": 20.0, "busy": 20.0, "idle": 10.0}
 SMOKE = ("ten by ten", "nested", "series", "fast and slow", "flaps", "on and off")
 PAPER: tuple[Scale, ...] = ("paper",)
+LIVE_SECONDS = 15.0
 
 
 def drawn(scale: Scale, seed: int) -> Mapping[str, Plan]:
@@ -36,6 +40,18 @@ def drawn(scale: Scale, seed: int) -> Mapping[str, Plan]:
     if scale == "paper" and town_is_here():
         found |= {f"town, {name}": Plan(scenario=town(controlled=name == CONTROLLED)) for name in (FREE, CONTROLLED)}
     return found
+
+
+def in_real_networks() -> Mapping[str, Plan]:
+    """Four rows between network namespaces, with a bottleneck of the kernel."""
+    return in_namespaces(
+        {
+            f"{row}, {name}": Plan(scenario=live_network(row, seconds=LIVE_SECONDS, controlled=name == CONTROLLED))
+            for row in LIVE_ROWS
+            for name in (FREE, CONTROLLED)
+        },
+        brokers_traced=True,
+    )
 
 
 def measure(views: Views) -> Mapping[str, float]:
@@ -59,7 +75,10 @@ def _draw(views: Views) -> Sequence[Figure]:
 
 def _goal(name: str, today: str, *, low: float | None = None, high: float | None = None, note: str = "") -> Criterion:
     judged: Literal["mean", "every seed"] = "mean" if low is None and high is None else "every seed"
-    return Criterion(name=name, paper=today, low=low, high=high, kind="goal", scales=PAPER, note=note, judged=judged)
+    live = (low, high) if name.partition(":")[0] in LIVE_ROWS else None  # the same bounds on real sockets
+    return Criterion(
+        name=name, paper=today, low=low, high=high, kind="goal", scales=PAPER, note=note, judged=judged, live=live
+    )
 
 
 def _reported(name: str) -> Criterion:
@@ -119,6 +138,7 @@ EXPERIMENTS = (
         " withheld from those behind it alone. What users get, judged by what was published and what came.",
         plans=lambda scale: drawn(scale, 1),
         drawn=drawn,
+        live=in_real_networks,
         measure=measure,
         draw=_draw,
         parameters={
