@@ -286,6 +286,13 @@ QUERIES = {
         SELECT run, publisher, limiting_receiver, count(*) AS withheld FROM message_withheld GROUP BY ALL""",
     "withheld_per_second": _per_second("message_withheld", "publisher", "withheld"),
     "flow_limits": "SELECT run, node, flow, limiting_receiver, time, quota FROM flow_limited",
+    "thinned_by_link": """
+        SELECT run, publisher, origin, neighbour, destination, sum(messages)::BIGINT, sum(size_bytes)::BIGINT,
+               min(time), max(time)
+        FROM thinned GROUP BY run, publisher, origin, neighbour, destination""",
+    "readers_thinned": """
+        SELECT run, node, client, sum(messages)::BIGINT, min(time), max(time)
+        FROM reader_thinned GROUP BY run, node, client""",
     "order": """
         SELECT run, publisher, node, sum(delivered)::BIGINT, sum(late)::BIGINT, sum(latched)::BIGINT, fsum(assigned),
                fsum(held)

@@ -141,6 +141,7 @@ def show_numbers(numbers: RunNumbers) -> None:
         narrow_table,
         slowed_table,
         streams_table,
+        thinned_table,
         twins_tables,
     )
     from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
@@ -169,6 +170,8 @@ def show_numbers(numbers: RunNumbers) -> None:
             console.print(table)
         explained = "late: came after a later one; delay: from publish(); held: waiting for others; on average"
         console.print(explained, style="bright_black")
+    if numbers.thinned:
+        console.print(thinned_table(numbers.thinned))
     if numbers.narrow:
         console.print(narrow_table(numbers.narrow))
         explained = "delay: from publish(); after sending: from where it left the publisher; on average"

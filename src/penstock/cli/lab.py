@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -52,6 +53,7 @@ def run_command(
     names: Annotated[list[str], typer.Argument(help="Names of experiments, or 'all'.")],
     scale: Annotated[str, typer.Option(help="paper: as published. smoke: the same in seconds.")] = "smoke",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; the verdict is on the mean.", min=1)] = None,
+    first_seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
     live: Annotated[
         bool, typer.Option("--live", help="On real sockets instead of the simulator, at a small scale.")
     ] = False,
@@ -85,13 +87,14 @@ def run_command(
     if product and "all" in names:
         chosen = [one for one in chosen if not no_product(one, scale)]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
+    wanted = range(first_seed, first_seed + count)
     if scale == "paper":
-        _show_estimate(chosen, count, runs, product)
+        _show_estimate(chosen, wanted, runs, product)
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
         results = run_experiments(
             chosen,
             scale=scale,
-            seeds=range(1, count + 1),
+            seeds=wanted,
             runs_root=runs,
             spark=lambda: spark_session(master=master),
             processes=os.cpu_count() or 1,
@@ -187,7 +190,7 @@ def _keep(result: Result, folder: Path | None) -> None:
             typer.echo(f"not kept: {why}", err=True)
 
 
-def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path, product: bool) -> None:
+def _show_estimate(chosen: list[Experiment], seeds: Sequence[int], runs: Path, product: bool) -> None:
     """How many runs there are to make, and how long that takes, before it begins."""
     from penstock.lab.engine.estimate import estimates
     from penstock.lab.engine.kept_results import read_results
@@ -196,7 +199,7 @@ def _show_estimate(chosen: list[Experiment], seeds: int, runs: Path, product: bo
     wanted = {one.name for one in chosen}
     those = {name: [one for one in some if one.name in wanted] for name, some in experiments_by_family().items()}
     kept = read_results(RESULTS) if RESULTS.is_dir() else {}
-    found = estimates(those, scale="paper", seeds=range(1, seeds + 1), runs_root=runs, kept=kept, product=product)
+    found = estimates(those, scale="paper", seeds=seeds, runs_root=runs, kept=kept, product=product)
     for one in found:
         guessed = f" ({one.guessed} were never timed: guessed from the others)" if one.guessed else ""
         time = f"about {one.seconds / 60:.0f} minutes of one processor{guessed}" if one.seconds else "never timed"

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.lab.pages.numbers import count, duration, some
-from penstock.lab.pages.run_comparisons import slowed_rows
+from penstock.lab.pages.run_comparisons import THINNED_HEADINGS, slowed_rows, thinned_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers, StreamNumbers
+    from penstock.lab.pages.run_numbers import ClientNumbers, PairNumbers, SlowedNumbers, StreamNumbers, ThinnedNumbers
     from penstock.scenario.stream_tally import StreamTallies
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -140,6 +140,14 @@ def slowed_table(slowed: Sequence[SlowedNumbers]) -> Table:
     for heading in ("slowed by", "slowest", "last", "from", "to"):
         table.add_column(heading, no_wrap=True, justify="left" if heading == "slowed by" else "right")
     for row in slowed_rows(slowed):
+        table.add_row(*row)
+    return table
+
+
+def thinned_table(thinned: Sequence[ThinnedNumbers]) -> Table:
+    """What full links and slow readers kept from whom."""
+    table = grid("what full links withheld", THINNED_HEADINGS[:3], THINNED_HEADINGS[3:])
+    for row in thinned_rows(thinned):
         table.add_row(*row)
     return table
 

@@ -42,6 +42,8 @@ STEPS = (
     flow.WITHHELD_METRIC,
     per_second.counted_per_second("withheld", ("publisher",)),
     flow.FLOW_LIMITS_METRIC,
+    flow.THINNED_METRIC,
+    flow.READERS_THINNED_METRIC,
     order.ORDER_METRIC,
     recovery.RECOVERY_METRIC,
     recovery.REPAIRS_METRIC,

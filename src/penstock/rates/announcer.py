@@ -1,8 +1,10 @@
 """When a link tells its rate.
 
-It is told while the link is busy: when it has changed, and every `refresh` if it has not; at once if it has fallen by a
-tenth. A link that is not busy any more tells a rate that rises, as long as the old one may be obeyed somewhere; then it
-falls silent, and what it told expires. So a network without busy links has no such traffic.
+It is told while the link is busy: when it has changed by CHANGE, and every `refresh` if it has not; at once if it has
+fallen by a tenth. Two words are `announce_every` apart, and so far that word to all publishers' homes takes no more
+than WORD_SHARE of what the link carries. A link that is not busy any more tells a rate that rises, as long as the old
+one may be obeyed somewhere; then it falls silent, and what it told expires. So a network without busy links has no such
+traffic.
 
 State: what was told last, and when. No bound is needed.
 """
@@ -14,8 +16,10 @@ from math import inf
 
 from penstock.rates.config import RatesConfig
 
-CHANGE = 0.1  # what is worth telling
+CHANGE = 0.05  # what is worth telling
 FALL = 0.9  # and what is worth telling at once
+WORD_BYTES = 23.0  # of one word to one home
+WORD_SHARE = 0.02  # of the link's capacity, that word of it may take elsewhere
 
 
 class Announcer:
@@ -27,6 +31,12 @@ class Announcer:
         self._config = config
         self._told = inf
         self._told_at = -inf
+        self._spacing = config.announce_every
+
+    def pace(self, publishers: int, capacity: float) -> None:
+        """A narrow link with many publishers tells less often: its word must not cost more than it is worth."""
+        needed = publishers * WORD_BYTES / (WORD_SHARE * capacity)
+        self._spacing = min(self._config.refresh, max(self._config.announce_every, needed))
 
     def tells(self, rate: float, busy: bool, now: float) -> bool:
         """Whether this rate is told now; if so, it has been."""
@@ -46,7 +56,7 @@ class Announcer:
             return busy
         if busy and (rate < FALL * self._told or since >= self._config.refresh):
             return True
-        if since < self._config.announce_every:
+        if since < self._spacing:
             return False
         risen = rate > (1.0 + CHANGE) * self._told
         return risen or (busy and rate < (1.0 - CHANGE) * self._told)

@@ -15,7 +15,7 @@ class RatesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     enabled: bool = True
     interval: float = 0.05  # between two looks at a link, and as long as three packets take on it
     response: float = 0.2  # the least time that a change of rate is given to show
-    announce_every: float = 0.2  # a link's rate is told so often at most, unless it falls
+    announce_every: float = 0.1  # a link's rate is told so often at most, unless it falls
     refresh: float = 1.0  # and so often at least, while the link is busy
     expire_after: float = 3.0  # what was not told again for so long counts no longer
     busy_from: float = 0.7  # a link with this part of its load, or a backlog, tells its rate

@@ -73,8 +73,8 @@ class SlowReaders:
     def admits(self, reader: ReaderKey, message: Message, lane: Lane, now: float) -> tuple[bool, Message | None]:
         """Whether the reader gets this message now, and the message that it will never get, if there is one."""
         slow = self._readers.get(reader)
-        if slow is None or abs(now - slow.told_at) > self._expire_after:
-            return True, None
+        if slow is None or (slow.held is None and abs(now - slow.told_at) > self._expire_after):
+            return True, None  # what is held goes first, also when the reader is slow no longer
         if slow.held is None and slow.bucket.take(now):
             return True, None
         if not slow.newest:

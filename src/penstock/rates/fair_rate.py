@@ -9,7 +9,8 @@ others, because then R grows. So the shares are max-min fair, whatever the numbe
 T seconds since the last look, y offered by publishers, A capacity without what is not regulated, q backlog and Q length
 of the queue in seconds, q0 the backlog that is wanted, d how long a change takes to show.
 
-When A changes R changes with it at once. The first 0.5 is 1 while more is offered than A and the queue is too long.
+When A changes R changes with it at once. The first 0.5 is 1 while more is offered than A and the queue is too long. With
+half of the queue full R is cut to the part of it that fits, R A/y, once in d.
 
 What others than this broker send over the same wire gets half of it at most: it yields to what we send, as TCP does.
 Nor does the queue count then.
@@ -25,12 +26,13 @@ State: R, and A at the last look. No bound is needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from penstock.rates.meter import LinkSight
 
 GAIN_LOAD, GAIN_OVERLOAD, GAIN_BACKLOG = 0.5, 1.0, 0.5
 FALL_MAX, RISE_MAX = 0.5, 1.25
-NEAR_LEVEL = (0.7, 1.4)
+NEAR_LEVEL = (0.95, 1.15)
 LEAST_SHARE = 0.7
 ROOM = 0.1  # so much less than A is offered: there is room
 EXCESS = 0.05  # the queue is too long by this part of what is wanted: there is none
@@ -52,6 +54,7 @@ class FairRate:
         self.rate: float | None = None
         self._regulated = 0.0  # A, at the last look
         self.response = response  # d
+        self._since_cut = inf  # seconds
         self._queue_packets = queue_packets
 
     def update(self, sight: LinkSight) -> float:
@@ -74,6 +77,10 @@ class FairRate:
         step = sight.seconds / self.response * (gain * lack - GAIN_BACKLOG * excess)
         scaled = self.rate * regulated / before
         rate = scaled * min(RISE_MAX, max(FALL_MAX, 1.0 + step))
+        self._since_cut += sight.seconds
+        if lack < 0.0 and excess > EXCESS and sight.backlog > queue / 2.0 and self._since_cut >= self.response:
+            self._since_cut = 0.0  # what follows from it shows only after a while
+            rate = min(rate, scaled * regulated / sight.offered)
         level, (least, most) = fair_level(sight.publishers, self.rate, regulated), NEAR_LEVEL
         if lack > ROOM and excess < 0.0:
             rate = max(rate, min(RISE_MAX * scaled, least * level))

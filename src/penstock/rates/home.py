@@ -107,7 +107,7 @@ class Home:
         if self._must_hold(client) and client not in self._holding:
             return now
         times = [start.ready_at() for start in self._starts.get(client, {}).values() if start]
-        shared = self._sharing.ready_at(client)
+        shared = self._sharing.ready_at(client, now)
         if shared is not None:
             times.append(min(shared, now + self._config.expire_after))  # a rate may have expired by then
         at = min(times, default=None)

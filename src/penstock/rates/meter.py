@@ -26,7 +26,7 @@ from typing import NamedTuple
 from penstock.kernel.link import LinkLoad
 
 SEEN_FOR = 1.0  # seconds in which a publisher that sent something counts
-RATE_SECONDS = 0.5
+RATE_SECONDS = 0.2
 PUBLISHERS_MAX = 4_096
 BUSY_LEAST = 0.3
 HARDLY_BUSY = 0.05

@@ -104,6 +104,7 @@ class Note(Struct, frozen=True, array_like=True):
     counts: WrittenRanges = ()  # of their identities, if they have headers of the transport
     slow_reader: bool = False  # whether a client did not get them that reads slowly
     subscription: int = NO_SUBSCRIPTION  # which one of it
+    next_word: float = 0.0  # seconds until there may be room for more word of it; 0: as soon as there is any
 
 
 class WithheldNotice(Packet, frozen=True):
@@ -159,7 +160,8 @@ def _check_notes(notes: tuple[Note, ...]) -> None:
         names = (note.publisher, *note.link, note.to)
         require(max(map(len, names)) <= CLIENT_NAME_BYTES_MAX, "a name that is too long")
         require(isfinite(note.rate) and 0.0 <= note.rate <= RATE_MAX, f"a rate of {note.rate}")
-        require(isfinite(note.seconds) and 0.0 <= note.seconds <= SECONDS_MAX, f"{note.seconds} seconds")
+        for seconds in (note.seconds, note.next_word):
+            require(isfinite(seconds) and 0.0 <= seconds <= SECONDS_MAX, f"{seconds} seconds")
         numbers = (note.messages, note.size_bytes, note.life)
         require(min(numbers) >= 0 and max(numbers) < VERSION_MAX, "a count that cannot be")
         require(NO_SUBSCRIPTION <= note.subscription < VERSION_MAX, "a number of no subscription")

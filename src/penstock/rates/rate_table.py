@@ -84,6 +84,10 @@ class RateTable:
         """Forget what is too old; returns these links."""
         old = [hop for hop, told in self._links.items() if abs(now - told.at) > self._expire_after]
         for hop in old:
-            del self._links[hop]
-        self.changes += bool(old)
+            self.forget(hop)
         return old
+
+    def forget(self, hop: Hop) -> None:
+        """Nobody limits this link any more."""
+        del self._links[hop]
+        self.changes += 1

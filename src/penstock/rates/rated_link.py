@@ -62,6 +62,7 @@ class RatedEgress:
             self._fair.rate = None
         self._fair.response = max(self._response, TRIPS * self.trips.mean(now))
         rate = self._fair.update(sight)
+        self.announcer.pace(len(sight.publishers), sight.capacity)
         if not self.announcer.tells(rate, busy, now):
             return None
         self.trips.told(self.announcer.version, now)

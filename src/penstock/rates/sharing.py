@@ -8,7 +8,8 @@ waits for it.
 
 A job that no broker of it can be paid for waits, in a line of all jobs with the same links, for `wait` seconds at most.
 A burst may wait; a line in which somebody has stood for as long is kept short, so that who always sends too much does
-not wait for nothing. Lines of one client take turns.
+not wait for nothing. Lines of one client take turns, but none passes another to the same broker: a job stands back
+while an earlier one waits for a broker that it could reach now, so each broker gets a client's messages in order.
 
 That is *thin*. A client may choose otherwise (`terms`). With *drop* no job waits. With *wait* a job waits until all its
 brokers can be paid for, and none is left out; the broker gives the client no more credit while anything of it waits, so
@@ -21,7 +22,7 @@ with BURST_JOBS each; beyond these a job does not wait, and is withheld.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from random import Random
 from typing import NamedTuple
@@ -77,6 +78,7 @@ class _Job(NamedTuple):
     plan: JobPlan
     until: float
     whole: bool  # whether it leaves for all its brokers or for none
+    number: int  # of this client's jobs
 
 
 class _Line(deque[_Job]):
@@ -102,11 +104,35 @@ class _Line(deque[_Job]):
 
 
 class _Client:
-    __slots__ = ("jobs", "lines")
+    __slots__ = ("_awaited", "jobs", "lines")
 
     def __init__(self) -> None:
         self.lines: dict[tuple[Hop, ...], _Line] = {}  # the one whose turn it is stands first
         self.jobs = 0
+        self._awaited: dict[BrokerId, dict[int, None]] = {}  # by broker, the jobs that wait for it, the first one first
+
+    def wait(self, job: _Job, line: _Line, forgotten_after: float, now: float) -> None:
+        """A job waits."""
+        line.wait(job, forgotten_after, now)
+        self.jobs += 1
+        for destination in _brokers(job):
+            self._awaited.setdefault(destination, {})[job.number] = None
+
+    def take(self, line: _Line) -> _Job:
+        """The first job of a line waits no more."""
+        job = line.popleft()
+        self.jobs -= 1
+        for destination in _brokers(job):
+            numbers = self._awaited[destination]
+            del numbers[job.number]
+            if not numbers:
+                del self._awaited[destination]
+        return job
+
+    def awaits(self, destination: BrokerId, before: int) -> bool:
+        """Whether an earlier job waits for this broker."""
+        numbers = self._awaited.get(destination)
+        return numbers is not None and next(iter(numbers)) < before
 
 
 class Sharing:
@@ -124,6 +150,7 @@ class Sharing:
         self._gone: dict[Link, None] = {}  # who left while something of theirs waited
         self._splits: dict[tuple[BrokerId, ...], tuple[tuple[BrokerId, ...], tuple[JobPlan, ...]]] = {}
         self._split_at = -1
+        self._jobs = 0  # that there ever were
 
     def forget_ways(self) -> None:
         """The map has changed."""
@@ -193,11 +220,22 @@ class Sharing:
     def admit(self, client: Link, copy: Copy, way: Way, now: float) -> list[Copy]:
         """A client's message for these brokers: what may leave now, of it and of what waited before it."""
         free, plans = self._split(copy.destinations, way)
-        leaving = [Copy(copy.message, copy.lane, free)] if free else []
+        leaving: list[Copy] = []
+        self._jobs += 1
+        owner = self._clients.get(client)
+        if free and owner is not None and owner.jobs and any(owner.awaits(one, self._jobs) for one in free):
+            leaving += self.serve(client, now)  # a link limits nobody any more: what waited for it goes first
+            owner = self._clients.get(client)
+            late = {one: way(one)[:1] for one in free if owner is not None and owner.awaits(one, self._jobs)}
+            plans += tuple(JobPlan(hops, (JobPart(hops, (one,)),)) for one, hops in late.items() if hops)
+            free = tuple(one for one in free if not late.get(one))
+        if free:
+            leaving.append(Copy(copy.message, copy.lane, free))
         whole = self._terms.get(client) == "wait"
         until = inf if whole else now + self._wait
         for plan in plans:
-            leaving += self._try_or_wait(client, _Job(copy.message, copy.lane, plan, until, whole), now)
+            job = _Job(copy.message, copy.lane, plan, until, whole, self._jobs)
+            leaving += self._try_or_wait(client, job, now)
         return leaving
 
     def limits(self, destinations: tuple[BrokerId, ...], way: Way) -> bool:
@@ -214,11 +252,10 @@ class Sharing:
             for hops in list(owner.lines):
                 line = owner.lines[hops]
                 while line and line[0].until <= now and not self._payable(client, line[0], now):
-                    self._give_up(client, line.popleft(), now)
-                    owner.jobs -= 1
-                if line and self._payable(client, line[0], now):
-                    leaving.append(self._leave(client, line.popleft(), now))
-                    owner.jobs -= 1
+                    self._give_up(client, owner.take(line), now)
+                    served = True  # who stood back for it may go
+                if line and self._payable(client, line[0], now) and not self._stands_back(client, line[0], now):
+                    leaving.append(self._leave(client, owner.take(line), now))
                     served = True
                     line.last = now
                     owner.lines[hops] = owner.lines.pop(hops)  # to the end
@@ -227,20 +264,24 @@ class Sharing:
             self._forget_client(client)
         return leaving
 
-    def ready_at(self, client: Link) -> float | None:
+    def ready_at(self, client: Link, now: float) -> float | None:
         """When something of this client may leave or is given up; None if nothing waits."""
         owner = self._clients.get(client)
         if owner is None:
             return None
-        lines = [line[0] for line in owner.lines.values() if line]
-        return min((min(self._payable_at(client, job), job.until) for job in lines), default=None)
+        heads = [line[0] for line in owner.lines.values() if line]
+        # Who stands back is served together with whom it stands back for; the earliest of all never does.
+        times = (
+            min(self._payable_at(client, job), job.until) for job in heads if not self._stands_back(client, job, now)
+        )
+        return min(times, default=None)
 
     # One job.
 
     def _try_or_wait(self, client: Link, job: _Job, now: float) -> list[Copy]:
         owner = self._clients.get(client)
         line = owner.lines.get(job.plan.hops) if owner is not None else None
-        if not line and self._payable(client, job, now):
+        if not line and self._payable(client, job, now) and not self._stands_back(client, job, now):
             return [self._leave(client, job, now)]
         if owner is None:
             owner = _Client()
@@ -250,8 +291,7 @@ class Sharing:
         self._clients[client] = owner
         if line is None:
             line = owner.lines[job.plan.hops] = _Line(now)
-        line.wait(job, self._wait, now)
-        owner.jobs += 1
+        owner.wait(job, line, self._wait, now)
         return []
 
     def _full(self, line: _Line | None, owner: _Client, terms: WhenFull, now: float) -> bool:
@@ -272,6 +312,19 @@ class Sharing:
             if all(self._purse(client, hop, job.message.size_bytes, now).can_pay(now) for hop in part.hops):
                 return True
         return False
+
+    def _stands_back(self, client: Link, job: _Job, now: float) -> bool:
+        """Whether an earlier job waits for a broker that this one would reach now."""
+        owner = self._clients.get(client)
+        if owner is None or not owner.jobs:
+            return False
+        size_bytes = job.message.size_bytes
+        return any(
+            owner.awaits(destination, job.number)
+            for part in job.plan.parts
+            if job.whole or all(self._purse(client, hop, size_bytes, now).can_pay(now) for hop in part.hops)
+            for destination in part.destinations
+        )
 
     def _payable_at(self, client: Link, job: _Job) -> float:
         found = inf
@@ -338,6 +391,10 @@ class Sharing:
         if found is None:
             found = self._splits[destinations] = _parted(destinations, way, self._rates)
         return found
+
+
+def _brokers(job: _Job) -> Iterator[BrokerId]:
+    return (destination for part in job.plan.parts for destination in part.destinations)
 
 
 def _parted(

@@ -1,7 +1,7 @@
 """Who is told of what was withheld: the publisher, whose home knows; and readers, whose broker is told by that home.
 
 Follow what a home has withheld:
-1. `withheld`: once a second its client is told, by link and broker (`WithheldNotice`).
+1. `withheld`: its client is told, by link and broker (`WithheldNotice`): at once, and then every FAR_EVERY.
 2. The brokers that did not get it are told too (`WithheldFrom`, from neighbour to neighbour): every second if the
    messages have headers of the transport, and then by their counts, so that nobody asks for them over the very link
    that is full; else after a moment, and then every FAR_EVERY.
@@ -12,18 +12,23 @@ And what a broker has withheld from a slow reader of its own:
 4. `from_readers`: the reader is told, and word goes against the way of the data, as that of a full link does
    (`ReadersWithheld`), to the homes of all who sent to this broker lately; `readers` tells the publishers there.
 
+Word for a broker crosses the very link that is full. So of what a home may send over such a link, no more than
+WORD_SHARE is word: where that is little, word waits, and says how long the next one will (`Note.next_word`), so that
+nobody takes silence for room. What has waited is told at once when the link limits nobody any more.
+
 Nothing is told when nothing is withheld. What is said of another broker is believed from the neighbour on the way there
 alone.
 
-State: what brokers have not been told yet. Bounds: DESTINATIONS_MAX brokers, the keys of the books for each; NOTES_MAX
-in one packet; a client is told of the ones with most messages, and how many the others had; NOTICES_RATE packets a
-second to readers.
+State: what brokers have not been told yet, and until when the last word over a link takes its share of it. Bounds:
+DESTINATIONS_MAX brokers and PUBLISHERS_MAX publishers, the keys of the books for each, COUNTS_KEPT messages of a key,
+the latest; NOTES_MAX in one packet; a client is told of the ones with most messages, and how many the others had;
+NOTICES_RATE packets a second to readers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,6 +42,7 @@ from penstock.overlay.broker import Broker
 from penstock.overlay.egress import OURSELVES
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
+from penstock.overlay.spanning_tree import Hop
 from penstock.rates.packets import (
     NO_SUBSCRIPTION,
     NOTES_MAX,
@@ -50,10 +56,17 @@ from penstock.rates.upstream import Upstream
 from penstock.rates.withheld import WithheldCount, WithheldKey
 
 FAR_EVERY = 5.0  # seconds
+TELL_AGAIN = 1.0  # seconds: word comes so often where there is room for it
 SEVERAL = ""  # publishers together
-DESTINATIONS_MAX = 4_096
+DESTINATIONS_MAX = PUBLISHERS_MAX = 4_096
+WORD_SHARE = 0.02  # of a publisher's share of a full link
+NEXT_WORD_MAX = 3_600.0  # seconds that are said
+COUNTS_KEPT = 4_096
 NOTICES_RATE = 1_000.0
 PASSED_RATE = 1_000.0  # of others' packets
+
+
+Of = TypeVar("Of", BrokerId, str)
 
 
 class ReaderWithheld(NamedTuple):
@@ -78,51 +91,85 @@ class Telling:
         self._rates = rates
         self._upstream = upstream
         self._name = name
+        self._unnoticed: dict[str, dict[WithheldKey, WithheldCount]] = {}  # by publisher
+        self._noticed_at: dict[str, float] = {}
         self._untold: dict[BrokerId, dict[WithheldKey, WithheldCount]] = {}
         self._told_at: dict[BrokerId, float] = {}
+        self._paid_until: dict[Hop, tuple[float, float]] = {}  # since when, and until when
         self._notices = TokenBucket(NOTICES_RATE, NOTICES_RATE, 0.0)
         self._passed = TokenBucket(PASSED_RATE, PASSED_RATE, 0.0)
 
     def __bool__(self) -> bool:
-        return bool(self._untold)
+        return bool(self._untold or self._unnoticed)
 
     # What our own clients' messages met with.
 
     def withheld(self, taken: Mapping[WithheldKey, WithheldCount], now: float) -> list[Effect]:
         """This was withheld since the last time: tell whose it was, and those that are due to be told."""
-        notes = [_brief(self._note(key, count, now)) for key, count in taken.items()]
         for key, count in taken.items():
             self._keep(key, count)
-        return self._tell_publishers(notes) + self._tell_brokers(now)
+        return self._notice_publishers(now) + self._tell_brokers(now)
+
+    def _notice_publishers(self, now: float) -> list[Effect]:
+        """Tell those of our clients who were not told lately."""
+        self._noticed_at = _lately(self._noticed_at, now)
+        notes: list[Note] = []
+        for publisher in [name for name in self._unnoticed if name not in self._noticed_at]:
+            self._noticed_at[publisher] = now
+            notes += [_brief(self._note(key, one, now)) for key, one in self._unnoticed.pop(publisher).items()]
+        return self._tell_publishers(notes)
 
     def _keep(self, key: WithheldKey, count: WithheldCount) -> None:
+        _add(self._unnoticed, key.publisher, key, count, PUBLISHERS_MAX)
         if not count.counts:  # who is behind the link needs to know how many, not whose
             key = key._replace(publisher=SEVERAL)
-        untold = self._untold.get(key.destination)
-        if untold is None:
-            if len(self._untold) >= DESTINATIONS_MAX:
-                return
-            untold = self._untold[key.destination] = {}
-        known = untold.get(key)
-        if known is None:
-            known = untold[key] = WithheldCount(count.since)
-        known.join(count)
+        _add(self._untold, key.destination, key, count, DESTINATIONS_MAX)
 
     def _tell_brokers(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        self._told_at = {one: at for one, at in self._told_at.items() if 0.0 <= now - at < FAR_EVERY}
+        self._told_at = _lately(self._told_at, now)
         for destination in list(self._untold):
             urgent = any(count.counts for count in self._untold[destination].values())
-            if destination in self._told_at and not urgent:
+            if (destination in self._told_at and not urgent) or not self._has_room(destination, now):
                 continue
             untold = self._untold.pop(destination)
             self._told_at[destination] = now
             link = self._routing.exits().get(destination)
             if link is not None:
-                notes = [self._note(key, count, now) for key, count in untold.items()]
-                packets = [WithheldFrom(destination, self._routing.broker, some) for some in _parts(notes)]
+                packets = self._words(destination, untold, 0.0, now)
+                wait = self._pay(untold, sum(packet.size_bytes() for packet in packets), now)
+                packets = self._words(destination, untold, wait, now) if wait else packets
                 effects += [Send((link,), packet, Lane.CONTROL) for packet in packets]
         return effects
+
+    def _words(
+        self, destination: BrokerId, untold: Mapping[WithheldKey, WithheldCount], wait: float, now: float
+    ) -> list[WithheldFrom]:
+        notes = [msgspec.structs.replace(self._note(key, one, now), next_word=wait) for key, one in untold.items()]
+        return [WithheldFrom(destination, self._routing.broker, some) for some in _parts(notes)]
+
+    def _has_room(self, destination: BrokerId, now: float) -> bool:
+        """Whether the links that withheld something from this broker have room for word of it."""
+        for key in self._untold[destination]:
+            since, until = self._paid_until.get(key.hop, (now, now))
+            if since <= now < until and key.hop in self._rates:
+                return False
+        return True
+
+    def _pay(self, untold: Mapping[WithheldKey, WithheldCount], size_bytes: int, now: float) -> float:
+        """Word of so many bytes takes its share of these links for a while; the longest such time, as it is said."""
+        self._paid_until = {hop: paid for hop, paid in self._paid_until.items() if paid[0] <= now < paid[1]}
+        publishers: dict[Hop, int] = {}
+        for key in untold:
+            publishers[key.hop] = publishers.get(key.hop, 0) + 1
+        longest = 0.0
+        for hop, count in publishers.items():
+            rate = self._rates.rate(hop)
+            if rate is not None:
+                seconds = size_bytes / (WORD_SHARE * rate * count)
+                self._paid_until[hop] = (now, now + seconds)
+                longest = max(longest, seconds)
+        return min(NEXT_WORD_MAX, longest) if longest > TELL_AGAIN else 0.0
 
     def _note(self, key: WithheldKey, count: WithheldCount, now: float) -> Note:
         link = (self._name(key.hop[0]), self._name(key.hop[1]))
@@ -204,6 +251,26 @@ def _note(
     counts = written(ranges_of(sorted(count.counts))[:RANGES_MAX])
     slow = subscription != NO_SUBSCRIPTION
     return Note(publisher, link, rate, to, *sizes, count.life, counts, slow, subscription)
+
+
+def _add(
+    books: dict[Of, dict[WithheldKey, WithheldCount]], whose: Of, key: WithheldKey, count: WithheldCount, most: int
+) -> None:
+    """One count more, unless there are as many as may be."""
+    kept = books.get(whose)
+    if kept is None:
+        if len(books) >= most:
+            return
+        kept = books[whose] = {}
+    known = kept.get(key)
+    if known is None:
+        known = kept[key] = WithheldCount(count.since)
+    known.join(count)
+    del known.counts[:-COUNTS_KEPT]
+
+
+def _lately(times: dict[Of, float], now: float) -> dict[Of, float]:
+    return {one: at for one, at in times.items() if 0.0 <= now - at < FAR_EVERY}
 
 
 def _brief(note: Note) -> Note:

@@ -186,7 +186,8 @@ class TransportClient:
         """A full link, or our broker because we read slowly, has withheld something: nobody asks for it for a while."""
         counts = (count for first, last in read_ranges(note.counts) for count in range(first, last + 1))
         some = list(islice(counts, COUNTS_MAX))
-        return self.carried_out(self.transport.withheld(note.publisher, note.life, some, now=now))
+        told = (note.publisher, note.life, some)
+        return self.carried_out(self.transport.withheld(*told, next_word=note.next_word, now=now))
 
     # The network and time.
 

@@ -199,7 +199,9 @@ class PapersScheme:
         """Repairs for all take the way of the message they repair."""
         return kind == control.REPAIR and control.TO not in inside.attributes
 
-    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+    def withheld(
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+    ) -> list[TransportEffect]:
         """The papers know of no such thing: what does not come is lost."""
         return []
 

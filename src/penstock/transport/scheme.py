@@ -72,8 +72,13 @@ class Scheme(Protocol):
     def control_message(self, kind: str, data: bytes, inside: Message, *, now: float) -> list[TransportEffect] | None:
         """A control message has come; None if it is none of this scheme. Raises InvalidHeader."""
 
-    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
-        """These of a publisher's messages, by the counts of their identities, were withheld from us: no losses."""
+    def withheld(
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+    ) -> list[TransportEffect]:
+        """These of a publisher's messages, by the counts of their identities, were withheld from us: no losses.
+
+        The next word of such may come in `next_word` seconds.
+        """
 
     def public(self, kind: str, inside: Message) -> bool:
         """Whether control messages of this kind take the way of an application's message."""

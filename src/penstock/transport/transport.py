@@ -232,9 +232,11 @@ class Transport:
         self._keep_ticking(now)
         return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
 
-    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+    def withheld(
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+    ) -> list[TransportEffect]:
         """Messages were withheld from us, by a full link or because we read slowly: they are not lost."""
-        return self.scheme.withheld(publisher, incarnation, counts, now=now)
+        return self.scheme.withheld(publisher, incarnation, counts, next_word=next_word, now=now)
 
     def dropped_here(self, message: Message, *, now: float) -> None:
         """The application was too slow for a message that we handed over: a loss as any other."""

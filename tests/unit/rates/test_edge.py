@@ -64,9 +64,9 @@ def test_others_are_not_slow_and_what_is_old_does_not_count() -> None:
     for _ in range(5):
         assert edge.admits(ReaderKey(1, 8), message(0), Lane.BEST_EFFORT, 0.0) == (True, None)
         edge.admits(READER, message(0), Lane.BEST_EFFORT, 0.0)
-    assert edge.admits(READER, message(0), Lane.BEST_EFFORT, 4.0) == (True, None)
     assert len(edge.expire(4.0)) == 1
     assert len(edge) == 0
+    assert edge.admits(READER, message(0), Lane.BEST_EFFORT, 4.0) == (True, None)
 
 
 def test_who_keeps_up_again_gets_what_waited() -> None:
@@ -125,3 +125,17 @@ def test_a_slow_application_loses_nothing_in_its_own_queue_and_the_fast_one_gets
     assert notes.dropped == 0
     assert notes.got["slow"] + notes.withheld == pytest.approx(published, abs=1)
     assert notes.got["slow"] >= 0.9 * 7.0 * 50.0
+
+
+def test_what_was_held_goes_before_what_comes_when_the_reader_is_slow_no_longer() -> None:
+    edge = SlowReaders(3.0)
+    edge.tell(READER, 0.1, True, 0.0)
+    got = [number for number in range(4) if edge.admits(READER, message(number), Lane.BEST_EFFORT, 0.0)[0]]
+    assert got == [0, 1], "what the bucket holds; the last of the others waits"
+    gets, lost = edge.admits(READER, message(4), Lane.BEST_EFFORT, 3.5)  # what it said has expired
+    assert not gets
+    assert lost is not None
+    assert lost.identity.count == 3, "the newest waits in its place"
+    ((_, held),) = edge.expire(3.5)
+    assert held[0].identity.count == 4
+    assert edge.admits(READER, message(5), Lane.BEST_EFFORT, 3.5) == (True, None)

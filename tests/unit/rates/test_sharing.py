@@ -12,6 +12,7 @@ from penstock.kernel.link import Link
 from penstock.kernel.packet import Lane
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.spanning_tree import Hop
+from penstock.rates.config import WhenFull
 from penstock.rates.rate_table import RateTable
 from penstock.rates.sharing import LINE_JOBS, LINGER, Copy, Sharing
 
@@ -29,6 +30,7 @@ class Bench:
         self.withheld: list[tuple[Hop, BrokerId]] = []
         self.sharing = Sharing(self.table, wait, self._withhold, Random(0))
         self.sent: list[tuple[float, int, tuple[BrokerId, ...]]] = []
+        self.now = 0.0
 
     def _withhold(self, client: Link, hop: Hop, destination: BrokerId, message: Message, now: float) -> None:
         assert client == CLIENT
@@ -47,9 +49,20 @@ class Bench:
         copy = Copy(Message(Identity("p", 1, number), {}, b"", size), Lane.BEST_EFFORT, destinations)
         self._left(self.sharing.admit(CLIENT, copy, self.way, now), now)
 
+    def flip(self, hop: Hop, rate: float, now: float) -> None:
+        """A link that was limited is so no longer, or the other way round."""
+        self.serve(now)
+        if hop in self.table:
+            self.table.forget(hop)
+            self.sharing.forget_link(hop)
+        else:
+            self.table.hear(hop, 1, 1, rate, now)
+
     def serve(self, until: float) -> None:
-        while (at := self.sharing.ready_at(CLIENT)) is not None and at <= until:
-            self._left(self.sharing.serve(CLIENT, at), at)
+        while (at := self.sharing.ready_at(CLIENT, self.now)) is not None and at <= until:
+            self.now = max(self.now, at)
+            self._left(self.sharing.serve(CLIENT, self.now), self.now)
+        self.now = max(self.now, until)
 
     def _left(self, copies: list[Copy], now: float) -> None:
         for copy in copies:
@@ -81,6 +94,31 @@ def test_every_broker_gets_each_message_once_or_is_counted_once(seed: int) -> No
     for hop, rate in limited.items():
         crossing = [time for time, _, some in bench.sent if any(hop in bench.way(broker) for broker in some)]
         assert 100 * len(crossing) <= rate * (now + 0.5) + max(4 * 150, 0.1 * rate) + 150, f"seed {seed}"
+
+
+@pytest.mark.parametrize("terms", ["thin", "wait"])
+@pytest.mark.parametrize("seed", range(25))
+def test_each_broker_gets_the_messages_of_a_publisher_in_order(seed: int, terms: WhenFull) -> None:
+    """Also across lines of different links, and when links become limited or unlimited meanwhile."""
+    random = Random(seed)
+    brokers = random.randint(2, 8)
+    parents = [random.randrange(number) for number in range(1, brokers + 1)]
+    links = [(parents[broker - 1], broker) for broker in range(1, brokers + 1)]
+    bench = Bench(parents, {hop: random.uniform(200.0, 5_000.0) for hop in links if random.random() < 0.7})
+    bench.sharing.agree(CLIENT, terms)
+    now = 0.0
+    for number in range(400):
+        now += random.expovariate(40.0)
+        if random.random() < 0.05:
+            bench.flip(random.choice(links), random.uniform(200.0, 5_000.0), now)
+        wanted = tuple(b for b in range(1, brokers + 1) if random.random() < 0.5)
+        if wanted:
+            bench.publish(number, wanted, now)
+    bench.serve(now + 1e4)
+    assert not bench.sharing.jobs(), f"seed {seed}: something waits for ever"
+    for broker in range(1, brokers + 1):
+        numbers = [number for _, number, some in bench.sent if broker in some]
+        assert numbers == sorted(numbers), f"seed {seed}, broker {broker}"
 
 
 def test_what_no_limited_link_is_before_leaves_at_once() -> None:
@@ -146,7 +184,7 @@ def test_what_waits_for_a_client_that_leaves_is_counted() -> None:
         bench.publish(number, (1,), 0.0)
     bench.sharing.client_gone(CLIENT, 0.0)
     assert (len(bench.sent), len(bench.withheld)) == (1, 4)
-    assert bench.sharing.ready_at(CLIENT) is None
+    assert bench.sharing.ready_at(CLIENT, bench.now) is None
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -180,7 +218,7 @@ def test_who_drops_waits_for_nothing() -> None:
     bench.sharing.agree(CLIENT, "drop")
     for number in range(10):
         bench.publish(number, (1,), 0.0)
-        assert bench.sharing.ready_at(CLIENT) is None
+        assert bench.sharing.ready_at(CLIENT, bench.now) is None
     assert (len(bench.sent), len(bench.withheld)) == (1, 9)
 
 
@@ -195,4 +233,4 @@ def test_what_waits_as_promised_outlives_its_client_for_a_while() -> None:
     assert len(bench.sent) + len(bench.withheld) == 50
     assert 5 < len(bench.sent) < 20
     assert max(time for time, _, _ in bench.sent) <= LINGER
-    assert bench.sharing.ready_at(CLIENT) is None
+    assert bench.sharing.ready_at(CLIENT, bench.now) is None

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.kernel.trace import Record
+from penstock.kernel.trace import Counted, Record
 from penstock.rates.packets import NO_SUBSCRIPTION, Note
 from penstock.rates.records import ReaderThinned, Thinned, WithheldTold
 from penstock.rates.told import FLOWS_MAX, SHOWN_FOR, WithheldFlows
@@ -115,3 +115,51 @@ def test_a_subscription_sees_its_own_and_what_its_broker_did_not_get() -> None:
     flows.add(note(2, 5, subscription=7), 0.0)
     assert [flow.messages for flow in flows.of(7)] == [5, 1]
     assert [flow.messages for flow in flows.of(8)] == [1]
+
+
+def crowd(publishers: int) -> Scenario:
+    """So many publishers at one of two homes, each more than its share of 64 kbit/s, and one who recovers all."""
+    publishing = PublisherSpec(rate_messages_per_s=2.0, start=1.0, stop=21.0, attributes={"x": 1}, body_bytes=100)
+    transport = {"transport": TransportConfig()}
+    return Scenario(
+        name="crowd",
+        duration=21.0,
+        broker=tuple(BrokerSpec(name=name) for name in "abcd"),
+        link=(
+            LinkSpec(between=("a", "c"), rate_bits_per_s=1e7, delay=0.005),
+            LinkSpec(between=("b", "c"), rate_bits_per_s=1e7, delay=0.005),
+            LinkSpec(between=("c", "d"), rate_bits_per_s=64_000.0, delay=0.005, queue_packets=50),
+        ),
+        client=(
+            *(
+                ClientSpec(name=f"p{number}", broker="ab"[number % 2], publish=(publishing,), services=transport)
+                for number in range(publishers)
+            ),
+            ClientSpec(
+                name="far",
+                broker="d",
+                subscribe=(SubscriptionSpec(where="x = 1", options={"recover": True}),),
+                services=transport,
+            ),
+        ),
+    )
+
+
+class Words(Told):
+    """Also counts what a broker sends in the lanes of control, and in all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: Counter[str] = Counter()
+
+    def write(self, time: float, node: str, record: Record) -> None:
+        super().write(time, node, record)
+        if isinstance(record, Counted) and (node, record.peer) == ("c", "d"):
+            self.bytes[record.name] += record.value
+
+
+def test_word_of_what_was_withheld_takes_a_small_share_of_a_slow_link() -> None:
+    found = Words()
+    simulate(crowd(100), 1, trace=found)
+    assert found.told, "who reads is told all the same"
+    assert found.bytes["control bytes"] < 0.1 * found.bytes["data bytes"]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Scale = Literal["paper", "smoke"]
 SCALES: tuple[Scale, ...] = ("paper", "smoke")
+Simulator = Literal["best effort", "store and forward", "live", "namespaces", "traced namespaces"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class Plan:
     """One run that an experiment needs."""
 
     scenario: Scenario
-    simulator: Literal["best effort", "store and forward", "live", "namespaces"] = "best effort"
+    simulator: Simulator = "best effort"
 
 
 @dataclass(frozen=True, kw_only=True)

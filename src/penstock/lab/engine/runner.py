@@ -163,7 +163,7 @@ def _judge(
             names.append("/".join(view.folder.parts[-2:]))
             took[view.scenario.name] = max(took.get(view.scenario.name, 0.0), _seconds(view.folder))
     findings = [_found(criterion, measured.get(criterion.name, []), scale) for criterion in criteria]
-    seed_option = f" --seeds {len(seeds)}"
+    seed_option = f" --seeds {len(seeds)}" + (f" --first-seed {seeds[0]}" if seeds[0] != 1 else "")
     return Result(
         experiment=experiment,
         scale=scale,
@@ -179,7 +179,7 @@ def _judge(
 
 
 def _found(criterion: Criterion, values: Sequence[float], scale: Scale) -> Finding:
-    value = criterion.judge(values)
+    value = float(criterion.judge(values))
     return Finding(
         criterion=criterion,
         value=value,
@@ -223,10 +223,11 @@ def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
         from penstock.live.emulation.scenario_run import live_run
 
         return live_run(plan.scenario, seed, runs_root).folder
-    if plan.simulator == "namespaces":
+    if plan.simulator in ("namespaces", "traced namespaces"):
         from penstock.live.emulation.namespace_run import namespace_run
 
-        return namespace_run(plan.scenario, seed, runs_root).folder
+        traced = plan.simulator == "traced namespaces"
+        return namespace_run(plan.scenario, seed, runs_root, brokers_traced=traced).folder
 
     def store_and_forward(trace: Trace) -> RunOutcome:
         from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig

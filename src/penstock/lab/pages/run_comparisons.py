@@ -11,8 +11,8 @@ from html import escape
 
 from penstock.lab.pages.comparison import losses_figures, order_compared, quota_figures
 from penstock.lab.pages.html import figures_html, table
-from penstock.lab.pages.numbers import bit_rate, count, duration
-from penstock.lab.pages.run_numbers import PairNumbers, SlowedNumbers
+from penstock.lab.pages.numbers import bit_rate, count, duration, size
+from penstock.lab.pages.run_numbers import PairNumbers, SlowedNumbers, ThinnedNumbers
 
 
 def transport_part(pairs: Sequence[PairNumbers], start: int) -> list[str]:
@@ -27,6 +27,15 @@ def transport_part(pairs: Sequence[PairNumbers], start: int) -> list[str]:
         twins_table(pairs),
         *figures_html(order_compared(pairs, start)),
     ]
+
+
+def rates_part(thinned: Sequence[ThinnedNumbers]) -> list[str]:
+    """Which links, and which slow readers, kept what from whom."""
+    if not thinned:
+        return []
+    rest = thinned[THINNED_SHOWN:]
+    left = f"<p class=note>And {count(sum(one.messages for one in rest))} in {len(rest)} more rows.</p>" if rest else ""
+    return ["<h2>What full links withheld</h2>", f"<p>{escape(THINNED)}</p>", thinned_table(thinned), left]
 
 
 def congestion_part(pairs: Sequence[PairNumbers], slowed: Sequence[SlowedNumbers], start: int) -> list[str]:
@@ -51,6 +60,14 @@ SLOWED = (
     "A quota is how many messages of a flow its publisher may send in a second. The client behind the narrowest way"
     " sets it."
 )
+
+
+THINNED = (
+    "A busy link gives each publisher the same share. What is more than that is withheld by the publisher's own broker"
+    " from those behind the link, and from nobody else; both ends are told. A client that reads slowly is such a link"
+    " too. A message that two brokers did not get counts for each."
+)
+THINNED_SHOWN = 30
 
 
 def losses_compared(pairs: Sequence[PairNumbers]) -> str:
@@ -109,6 +126,26 @@ def slowed_table(slowed: Sequence[SlowedNumbers]) -> str:
     headings = ("publisher", "flow", "slowed by", "slowest", "last", "from", "to")
     rows = [(escape(row[0]), f"<code>{escape(row[1])}</code>", *map(escape, row[2:])) for row in slowed_rows(slowed)]
     return table(headings, rows, numbers=range(3, 7), styles="name - name")
+
+
+def thinned_rows(thinned: Sequence[ThinnedNumbers]) -> list[tuple[str, ...]]:
+    """Link, whose messages, who did not get them, how many, how large, from when to when; most first."""
+    return [
+        (
+            *(" - ".join(one.link), one.publisher or "several", one.to, count(one.messages)),
+            *(size(one.size_bytes) if one.size_bytes is not None else "", f"{one.since:.0f} s", f"{one.until:.0f} s"),
+        )
+        for one in thinned[:THINNED_SHOWN]
+    ]
+
+
+THINNED_HEADINGS = ("link", "messages of", "withheld from", "messages", "size", "from", "to")
+
+
+def thinned_table(thinned: Sequence[ThinnedNumbers]) -> str:
+    """What links withheld."""
+    rows = [tuple(map(escape, row)) for row in thinned_rows(thinned)]
+    return table(THINNED_HEADINGS, rows, numbers=range(3, 7), styles="name name name")
 
 
 def twins_table(pairs: Sequence[PairNumbers]) -> str:

@@ -167,6 +167,19 @@ class PairNumbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ThinnedNumbers:
+    """What a full link, or a slow reader, kept from somebody."""
+
+    publisher: str  # empty: several
+    link: tuple[str, str]  # the broker before it, and the broker or client behind it
+    to: str  # who did not get it
+    messages: int
+    size_bytes: int | None
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunNumbers:
     """Everything that is shown of a run."""
 
@@ -186,6 +199,7 @@ class RunNumbers:
     twins: list[PairNumbers]
     narrow: list[PairNumbers]
     slowed: list[SlowedNumbers]
+    thinned: list[ThinnedNumbers]  # most first
     streams: list[StreamNumbers]
     checks: list[Row]
     warnings: list[str] = field(default_factory=list)
@@ -221,6 +235,7 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
         twins=[pair for pair in _pairs(tables, scenario, twins(scenario)) if pair.due],
         narrow=_pairs(tables, scenario, narrow_ways(scenario)),
         slowed=_slowed(tables),
+        thinned=_thinned(tables, scenario),
         streams=_streams(tables),
         checks=tables.rows("checks"),
         warnings=list(warnings),
@@ -368,6 +383,36 @@ def _quotas(tables: _Tables, publisher: str) -> list[Row]:
     end = tables.publishing_ends(publisher)
     rows = [row for row in tables.rows("flow_limits", publisher=publisher) if row["time"] < end]
     return sorted(rows, key=lambda row: row["time"])
+
+
+def _thinned(tables: _Tables, scenario: Scenario) -> list[ThinnedNumbers]:
+    """What fair rates withheld; a trace knows brokers by their numbers, which are their places in the file."""
+    names = dict(enumerate(broker.name for broker in scenario.broker))
+    found = [
+        ThinnedNumbers(
+            publisher=row["publisher"],
+            link=(names.get(row["origin"], str(row["origin"])), names.get(row["neighbour"], str(row["neighbour"]))),
+            to=names.get(row["destination"], str(row["destination"])),
+            messages=row["messages"],
+            size_bytes=row["size_bytes"],
+            since=row["first"],
+            until=row["last"],
+        )
+        for row in tables.rows("thinned_by_link")
+    ]
+    found += [
+        ThinnedNumbers(
+            publisher="",
+            link=(row["broker"], row["client"]),
+            to=row["client"],
+            messages=row["messages"],
+            size_bytes=None,
+            since=row["first"],
+            until=row["last"],
+        )
+        for row in tables.rows("readers_thinned")
+    ]
+    return sorted(found, key=lambda one: (-one.messages, one.publisher, one.link, one.to))
 
 
 def _slowed(tables: _Tables) -> list[SlowedNumbers]:

@@ -17,7 +17,7 @@ from penstock.lab.pages.html import BOTH_COUNTED, figure_html, page, table
 from penstock.lab.pages.look import HEAT_CSS, MAP_CSS
 from penstock.lab.pages.network_map import network_map
 from penstock.lab.pages.numbers import bit_rate, count, duration, share, size, some
-from penstock.lab.pages.run_comparisons import congestion_part, transport_part
+from penstock.lab.pages.run_comparisons import congestion_part, rates_part, transport_part
 from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
 from penstock.lab.pages.run_streams import streams_part
 from penstock.scenario.spec import Scenario
@@ -59,6 +59,7 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left
         f" both directions. {lost_explained(numbers)}</p>",
         f"<figure>{network_map(numbers)}</figure>",
         *transport_part(numbers.twins, numbers.start),
+        *rates_part(numbers.thinned),
         *congestion_part(numbers.narrow, numbers.slowed, numbers.start),
         "<h2>Over time</h2>",
         f"<p>{BOTH_COUNTED}{faults}</p>",
@@ -120,6 +121,7 @@ def _tiles(numbers: RunNumbers) -> str:
     warned = len(numbers.checks) - len(failed) + len(numbers.warnings)
     tiles = [
         ("published", count(numbers.published), f"{count(numbers.withheld)} more were withheld"),
+        ("withheld by links", count(sum(one.messages for one in numbers.thinned)), _by_links(numbers)),
         ("delivered", count(numbers.delivered), f"{count(numbers.due - numbers.missed)} of {count(numbers.due)} due"),
         ("missed", count(numbers.missed), f"{share(numbers.missed, numbers.due) or '0 %'} of {count(numbers.due)} due"),
         ("packets dropped", count(numbers.dropped), f"{count(numbers.dropped_messages)} of them with a message"),
@@ -130,6 +132,11 @@ def _tiles(numbers: RunNumbers) -> str:
         + "".join(f"<div><dt>{name}</dt><dd>{value}<small>{note}</small></dd></div>" for name, value, note in tiles)
         + "</dl>"
     )
+
+
+def _by_links(numbers: RunNumbers) -> str:
+    links = len({one.link for one in numbers.thinned})
+    return f"by {links} full link{'s' if links != 1 else ''} or slow readers" if links else "no link was full"
 
 
 # Over time.

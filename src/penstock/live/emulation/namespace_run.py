@@ -3,7 +3,9 @@
 The scenario has two brokers, `left` and `right`, a datagram link between them with a rate and a queue, and perhaps a
 TCP connection on it. Live, the rate and the queue are the kernel's (`namespaces`); the brokers send one message in a
 datagram, as fast as they get them. The trace has what the simulator's has: publications and deliveries from the
-clients, what the bottleneck carried as `link bytes` of the left broker, and `tcp delivered bytes`.
+clients, what the bottleneck carried as `link bytes` of the left broker, and `tcp delivered bytes`. Where brokers are
+traced too, they say themselves what they sent, dropped and withheld; then the run begins LEAD_SECONDS after the brokers
+are started, so that all agree on its beginning. The bottleneck's rate may change (`link_rate`).
 
 Sizes. A message of `WIRE_BYTES` has `FRAME_BYTES` on a real wire, with the heads of datagram, UDP, IP and Ethernet. The
 bottleneck's rate is raised by just that, TCP's packets have the same size, and all bytes are counted in units of the
@@ -21,9 +23,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from penstock.errors import NotPossibleHere
 from penstock.kernel.link import LinkKind
 from penstock.kernel.trace import Counted, Trace
 from penstock.live.broker.supervisor import Brokers
+from penstock.live.emulation.actor import until_time
 from penstock.live.emulation.namespaces import LEFT, RIGHT, Dumbbell
 from penstock.live.emulation.scenario_run import LiveResult, drive_clients, outcome_of, settled
 from penstock.live.event_loop import run
@@ -45,15 +49,19 @@ PORT, TCP_PORT = 7420, 7421
 UNSHAPED_BITS_PER_S = 50e6  # far above the bottleneck; with a rate, a datagram carries one message
 UNSHAPED_PACKETS = 10_000
 CONNECT_SECONDS = 1.0  # for the clients, before the run begins
+LEAD_SECONDS = 10.0  # for the brokers as well, where they are traced
 SAMPLE_EVERY = 0.2
 
 
-def namespace_run(scenario: Scenario, seed: int, runs_root: Path, *, again: bool = False) -> Run:
+def namespace_run(
+    scenario: Scenario, seed: int, runs_root: Path, *, brokers_traced: bool = False, again: bool = False
+) -> Run:
     """The run, from the cache or made now, under a name of its own."""
     renamed = replace(scenario, name=f"{scenario.name} in namespaces")
+    folder = namespace_folder(scenario, seed, runs_root) if brokers_traced else None
 
     def make(trace: Trace) -> RunOutcome:
-        return outcome_of(run(drive_in_namespaces(renamed, seed, trace=trace)))
+        return outcome_of(run(drive_in_namespaces(renamed, seed, trace=trace, folder=folder)))
 
     return open_or_make(renamed, seed, runs_root, make, also="live", again=again)
 
@@ -68,12 +76,14 @@ async def drive_in_namespaces(
     seed: int,
     *,
     trace: Trace | None = None,
+    folder: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> LiveResult:
-    """The whole run; raises NotPossibleHere where namespaces cannot be made."""
+    """The whole run; with a folder, the brokers write their traces there. Raises NotPossibleHere without namespaces."""
     (link,) = scenario.link
     assert link.rate_bits_per_s is not None, "a bottleneck has a rate"
-    unshaped = replace(link, rate_bits_per_s=UNSHAPED_BITS_PER_S, queue_packets=UNSHAPED_PACKETS, delay=0.0)
+    own_rate = UNSHAPED_BITS_PER_S if link.link_kind is LinkKind.DATAGRAM else None  # a connection shows how fast it is
+    unshaped = replace(link, rate_bits_per_s=own_rate, queue_packets=UNSHAPED_PACKETS, delay=0.0)
     inside = replace(scenario, link=(unshaped,), tcp=(), fault=())
     rate = link.rate_bits_per_s * FRAME_BYTES / WIRE_BYTES
     frame = FRAME_BYTES if link.link_kind is LinkKind.DATAGRAM else TCP_FRAME_BYTES
@@ -86,13 +96,23 @@ async def drive_in_namespaces(
         across = {(a, b): Address(dumbbell.across(b), PORT) for a, b in ((LEFT, RIGHT), (RIGHT, LEFT))}
         via = {(LEFT, LEFT): anywhere, (RIGHT, RIGHT): anywhere, **across}
         before = {side: dumbbell.inside(side) for side in (LEFT, RIGHT)}
-        await stack.enter_async_context(Brokers(inside, addresses, via=via, before=before, restart=False))
+        start = time.monotonic() + LEAD_SECONDS
+        began = start + CLOCK_OFFSET
+        brokers = Brokers(inside, addresses, via=via, before=before, restart=False, trace=folder, began=began)
+        await stack.enter_async_context(brokers)
         await settled(addresses, inside)
-        start = time.monotonic() + CONNECT_SECONDS
+        if folder is None:
+            start = time.monotonic() + CONNECT_SECONDS
+        elif time.monotonic() + CONNECT_SECONDS > start:
+            raise NotPossibleHere(
+                f"brokers take more than {LEAD_SECONDS:g} s to start", "try a machine with less to do"
+            )
         written = LiveTrace(trace, began=start + CLOCK_OFFSET) if trace is not None else None
         if written is not None:
             stack.callback(written.close)
-        beside = [_sample(dumbbell, written, start), *(_tcp(dumbbell, flow, written, start) for flow in scenario.tcp)]
+        beside = [_tcp(dumbbell, flow, written, start) for flow in scenario.tcp]
+        beside += [_sample(dumbbell, written, start)] if folder is None else []
+        beside += [_change_rates(dumbbell, scenario, start)]
         tasks = [asyncio.ensure_future(work) for work in beside]
         try:
             return await drive_clients(inside, seed, addresses, trace=written, progress=progress, start=start)
@@ -110,6 +130,14 @@ async def _sample(dumbbell: Dumbbell, trace: LiveTrace | None, start: float) -> 
         await asyncio.sleep(SAMPLE_EVERY)
         before, (carried, _) = carried, await dumbbell.carried_bytes()
         _count(trace, LEFT, "link bytes", RIGHT, (carried - before) * WIRE_BYTES // FRAME_BYTES, time.monotonic())
+
+
+async def _change_rates(dumbbell: Dumbbell, scenario: Scenario, start: float) -> None:
+    """The bottleneck becomes slower and faster, when the file says so."""
+    for fault in sorted(scenario.fault, key=lambda fault: fault.at):
+        if fault.kind == "link_rate" and fault.rate_bits_per_s is not None:
+            await until_time(start + fault.at)
+            await dumbbell.set_rate(fault.rate_bits_per_s * FRAME_BYTES / WIRE_BYTES)
 
 
 async def _tcp(dumbbell: Dumbbell, flow: TcpSpec, trace: LiveTrace | None, start: float) -> None:

@@ -88,6 +88,15 @@ class Dumbbell:
         root = next(queue for queue in found if queue["kind"] == "tbf")
         return root["bytes"], root["drops"]
 
+    async def set_rate(self, rate_bits_per_s: float) -> None:
+        """The bottleneck has this rate from now on."""
+        self._rate = round(rate_bits_per_s)
+        await _call(*self.inside(MIDDLE), "tc", "qdisc", "change", "dev", RIGHT, *self._bucket())
+
+    def _bucket(self) -> tuple[str, ...]:
+        limits = ("burst", f"{self._burst_bytes}", "limit", "1000000")
+        return ("root", "handle", "1:", "tbf", "rate", f"{self._rate}bit", *limits)
+
     async def _make(self) -> None:
         for name in self.names.values():
             await _call("ip", "netns", "add", name)
@@ -100,8 +109,7 @@ class Dumbbell:
             await _call(*self.inside(side), "ip", "route", "add", f"{self.across(other)}/32", "via", gateway)
         # The bucket's own queue counts bytes, and then the larger of two packets finds no room where the other does.
         add = (*self.inside(MIDDLE), "tc", "qdisc", "add", "dev", RIGHT)
-        limits = ("burst", f"{self._burst_bytes}", "limit", "1000000")
-        await _call(*add, "root", "handle", "1:", "tbf", "rate", f"{self._rate}bit", *limits)
+        await _call(*add, *self._bucket())
         await _call(*add, "parent", "1:1", "pfifo", "limit", f"{self._queue_packets}")
 
     async def _join(self, side: str) -> None:

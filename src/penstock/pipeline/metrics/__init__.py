@@ -7,7 +7,7 @@ the node that a message was delivered to. Seconds are whole seconds of the run's
 from penstock.pipeline.metrics.delay import delay_histogram, delay_percentiles, delays
 from penstock.pipeline.metrics.fairness import jain_index
 from penstock.pipeline.metrics.fates import fates, twin_delays
-from penstock.pipeline.metrics.flow import flow_limits, withheld
+from penstock.pipeline.metrics.flow import flow_limits, readers_thinned, thinned, withheld
 from penstock.pipeline.metrics.losses import (
     drops,
     duplicates,
@@ -64,10 +64,12 @@ __all__ = [
     "published_per_second",
     "queue_lengths",
     "rates",
+    "readers_thinned",
     "recoveries",
     "recovery_totals",
     "repair_totals",
     "rounds",
+    "thinned",
     "twin_delays",
     "withheld",
     "withheld_per_second",

@@ -11,9 +11,10 @@ as is left free after that: one alone half of the room, and nobody leaves nothin
 reported lost at once. What nobody wants any more, because subscriptions were closed, is dropped when it is due.
 
 What a full link withheld from us is not lost (`told_withheld`). To ask for it would fill that link, so it waits until
-nothing was withheld for QUIET seconds; then a few are asked for in each second, and repairs pay for the link as any
-message does. While a publisher is thinned, a loss that nobody was told of is asked for only after the next word of it.
-What is gone then, and all but the last KEPT of a publisher, counts as withheld for good.
+nothing was withheld for QUIET seconds, and as long as the last word said that the next one takes (`next_word`); then a
+few are asked for in each second, and repairs pay for the link as any message does. While a publisher is thinned, a loss
+that nobody was told of is asked for only after the next word of it. What is gone then, and all but the last KEPT of a
+publisher, counts as withheld for good.
 
 State: counts, also by publisher, and the last numbers that were lost. What is missed stands in the sessions. Messages:
 `ask`. Bounds: `requests_pending_max` missed numbers; NUMBERS_PER_ASK in a request; LOST_KEPT lost numbers.
@@ -42,6 +43,7 @@ from penstock.transport.wire.control_messages import ControlIdentities
 ATTEMPTS_MAX = 50
 QUIET = 3.0  # seconds without word of anything withheld, after which the link is taken to have room
 TOLD_EVERY, TOLD_LATE = 1.5, 0.8  # seconds between two words; how long after a message was due it has been told of
+NEXT_WORD_MAX = 60.0  # seconds: for so long we believe that the next word has no room
 WITHHELD_AT_ONCE, KEPT = 100, 2_000
 WITHHELD_MAX = 4_096  # numbers of a publisher that are known to be withheld: as many as it keeps
 NUMBERS_PER_ASK = 200
@@ -132,14 +134,16 @@ class Recovery:
         """Before when this one is not asked for, because of a full link."""
         told_at = session.thinned_at
         if missed.withheld:
-            return told_at + QUIET
+            return told_at + session.next_word + QUIET
         if missed.attempts or told_at > missed.came_at + TOLD_LATE:
             return -inf
-        return told_at + TOLD_EVERY
+        return told_at + session.next_word + TOLD_EVERY
 
-    def told_withheld(self, session: LedgerSession, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+    def told_withheld(
+        self, session: LedgerSession, counts: Sequence[int], *, next_word: float = 0.0, now: float
+    ) -> list[TransportEffect]:
         """These of a publisher's messages were withheld from us, by the counts of their identities."""
-        session.thinned_at = now
+        session.thinned_at, session.next_word = now, min(NEXT_WORD_MAX, next_word)
         effects: list[TransportEffect] = []
         ahead = session.count_ahead
         for number in [count - ahead for count in counts] if ahead is not None else ():
@@ -159,7 +163,7 @@ class Recovery:
         self.waiting += 1
         if missed.sure and missed.detected_at is not None:
             self.lost -= 1  # it was taken for lost
-        session.again(missed, session.thinned_at + QUIET)
+        session.again(missed, session.thinned_at + session.next_word + QUIET)
         session.order.wait_no_more(missed.number)
         session.waiting += 1
         told: list[TransportEffect] = []

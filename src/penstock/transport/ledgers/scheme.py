@@ -313,12 +313,14 @@ class LedgerScheme:
         self._arm(session)
         return effects
 
-    def withheld(self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float) -> list[TransportEffect]:
+    def withheld(
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+    ) -> list[TransportEffect]:
         """These were withheld from us, by the counts of their identities: they are not lost."""
         session = self._sessions.get((publisher, incarnation))
         if session is None:
             return []
-        effects = self._recovery.told_withheld(session, counts, now=now)
+        effects = self._recovery.told_withheld(session, counts, next_word=next_word, now=now)
         self._arm(session)
         return effects + self._release(session, now)
 

@@ -103,6 +103,7 @@ class LedgerSession:
         self._suspects: list[Missed] = []  # that congestion control may soon know of
         self.count_ahead: int | None = None  # by how much the counts of messages' identities are ahead of their numbers
         self.thinned_at = -inf  # when we were last told that something was withheld from us
+        self.next_word = 0.0  # seconds after that until there may be more word
         self.withheld: dict[int, None] = {}  # numbers that were, the last ones
         self.waiting = 0  # of the missed ones, withheld
         self.group = 0  # how many ask for the same message, as the publisher says

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from penstock.lab.engine.experiment import Criterion, Figure, Plan, Scale
+from penstock.lab.engine.experiment import Criterion, Figure, Plan, Scale, Simulator
 from penstock.lab.engine.view import Floats, View
 from penstock.lab.pages.style import lines
 from penstock.lab.setups.dumbbell import CONTROL, DELAY, QUEUE_PACKETS, WIRE_BYTES
@@ -44,12 +44,13 @@ PARAMETERS = {
 }
 
 
-def in_namespaces(plans: Mapping[str, Plan]) -> Mapping[str, Plan]:
+def in_namespaces(plans: Mapping[str, Plan], *, brokers_traced: bool = False) -> Mapping[str, Plan]:
     """The same runs with a real bottleneck between brokers in network namespaces; raises NotPossibleHere."""
     from penstock.live.emulation.namespaces import possible
 
     possible()
-    return {name: replace(plan, simulator="namespaces") for name, plan in plans.items()}
+    simulator: Simulator = "traced namespaces" if brokers_traced else "namespaces"
+    return {name: replace(plan, simulator=simulator) for name, plan in plans.items()}
 
 
 _measured: WeakKeyDictionary[View, RunCounts] = WeakKeyDictionary()

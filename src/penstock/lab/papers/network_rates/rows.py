@@ -90,6 +90,12 @@ def flaps(free: RatesRun, controlled: RatesRun) -> Numbers:
     }
 
 
+def sparse_and_greedy(free: RatesRun, controlled: RatesRun) -> Numbers:
+    due = controlled.due
+    sparse = due.of_client("of-sparse")
+    return {**_both(free, controlled), "of the sparse, came": due.received(sparse) / max(1, int(sparse.sum()))}
+
+
 def beside_tcp(free: RatesRun, controlled: RatesRun) -> Numbers:
     """Shares in the last half of the time in which both are there."""
     scenario, (tcp,) = controlled.scenario, controlled.scenario.tcp
@@ -104,7 +110,7 @@ def beside_tcp(free: RatesRun, controlled: RatesRun) -> Numbers:
     return {
         "share of content": share,
         "share of TCP": other,
-        "yields within (s)": 1.0 + good[0] / 10.0 if len(good) else NAN,
+        "yields within (s)": 1.0 + float(good[0]) / 10.0 if len(good) else NAN,
         "lost (%)": controlled.due.lost_share(),
     }
 
@@ -148,6 +154,7 @@ MEASURES: Mapping[str, Callable[[RatesRun, RatesRun], Numbers]] = {
     "flaps": flaps,
     "first seconds": _both,
     "fifty at once": _both,
+    "sparse and greedy": sparse_and_greedy,
     "on and off": _both,
     "beside TCP": beside_tcp,
     "cheating": cheating,

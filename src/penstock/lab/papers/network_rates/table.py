@@ -6,12 +6,16 @@ Each row is a network that the seed draws (`setups.network_rates`), run with the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Plan, Scale, Views
 from penstock.lab.pages.style import named_bars
+from penstock.lab.papers.congestion.setting import in_namespaces
 from penstock.lab.papers.network_rates.outcome import NAN, RatesRun
 from penstock.lab.papers.network_rates.rows import MEASURES, YIELDS_WITHIN
 from penstock.lab.setups.network_rates import rates_network
+from penstock.lab.setups.network_rates.live import ROWS as LIVE_ROWS
+from penstock.lab.setups.network_rates.live import live_network
 from penstock.lab.setups.network_rates.rows import ROWS
 from penstock.lab.setups.network_rates.town import town, town_is_here
 
@@ -21,6 +25,7 @@ LONGER = {"ten by ten": 60.0, "beside TCP": 60.0}  # of these rows, at paper sca
 SHORTER = {"large": 20.0, "busy": 20.0, "idle": 10.0}
 SMOKE = ("ten by ten", "nested", "series", "fast and slow", "flaps", "on and off")
 PAPER: tuple[Scale, ...] = ("paper",)
+LIVE_SECONDS = 15.0
 
 
 def drawn(scale: Scale, seed: int) -> Mapping[str, Plan]:
@@ -35,6 +40,18 @@ def drawn(scale: Scale, seed: int) -> Mapping[str, Plan]:
     if scale == "paper" and town_is_here():
         found |= {f"town, {name}": Plan(scenario=town(controlled=name == CONTROLLED)) for name in (FREE, CONTROLLED)}
     return found
+
+
+def in_real_networks() -> Mapping[str, Plan]:
+    """Four rows between network namespaces, with a bottleneck of the kernel."""
+    return in_namespaces(
+        {
+            f"{row}, {name}": Plan(scenario=live_network(row, seconds=LIVE_SECONDS, controlled=name == CONTROLLED))
+            for row in LIVE_ROWS
+            for name in (FREE, CONTROLLED)
+        },
+        brokers_traced=True,
+    )
 
 
 def measure(views: Views) -> Mapping[str, float]:
@@ -57,7 +74,11 @@ def _draw(views: Views) -> Sequence[Figure]:
 
 
 def _goal(name: str, today: str, *, low: float | None = None, high: float | None = None, note: str = "") -> Criterion:
-    return Criterion(name=name, paper=today, low=low, high=high, kind="goal", scales=PAPER, note=note)
+    judged: Literal["mean", "every seed"] = "mean" if low is None and high is None else "every seed"
+    live = (low, high) if name.partition(":")[0] in LIVE_ROWS else None  # the same bounds on real sockets
+    return Criterion(
+        name=name, paper=today, low=low, high=high, kind="goal", scales=PAPER, note=note, judged=judged, live=live
+    )
 
 
 def _reported(name: str) -> Criterion:
@@ -84,11 +105,16 @@ CRITERIA = (
     _goal("fast and slow: received by the fast one", "that of the slow one", low=0.999, note="unchanged"),
     _reported("fast and slow: lost (%)"),
     _goal("round trips: larger share over smaller", "15", high=1.5),
+    _reported("round trips: lost (%)"),
+    _reported("round trips: received"),
     _goal("flaps: lost (%)", "4", high=1.0),
     _goal("flaps: lost in the second after a drop, worst (%)", "28 to 48", high=20.0),
     _reported("flaps: lost in the second after a drop, mean (%)"),
     _goal("first seconds: lost (%)", "22", high=0.0),
     _goal("fifty at once: lost (%)", "58 to 69", high=1.0),
+    _reported("sparse and greedy: received"),
+    _reported("sparse and greedy: lost (%)"),
+    _reported("sparse and greedy: of the sparse, came"),
     _goal("on and off: lost (%)", "-", high=1.0),
     _goal("on and off: received", "-", low=0.93),
     _goal("town: received at the depot", "0.62 to 0.87", low=0.97),
@@ -112,6 +138,7 @@ EXPERIMENTS = (
         " withheld from those behind it alone. What users get, judged by what was published and what came.",
         plans=lambda scale: drawn(scale, 1),
         drawn=drawn,
+        live=in_real_networks,
         measure=measure,
         draw=_draw,
         parameters={

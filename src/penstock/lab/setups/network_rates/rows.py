@@ -10,6 +10,7 @@ round trips        publishers at homes that are 10 and 400 ms away from the bott
 flaps              a link that changes between 1 and 0.2 Mbit/s every few whole seconds
 first seconds      a publisher that begins with thousands a second, towards a reader of 100/s
 fifty at once      50 publishers that begin in the same moment
+sparse and greedy  200 publishers that use half of the link together, beside two that want all of it
 on and off         publishers that say little, and for moments more than the link carries
 beside TCP         a TCP connection begins on the bottleneck when half of the time is over
 cheating           one of several homes holds its publisher to nothing
@@ -36,6 +37,7 @@ LARGE_BITS = 1.0 * MBIT
 READS = 100.0  # messages/s of a slow reader
 SHORT, LONG = 0.005, 0.200  # seconds one way, of the two homes
 BROKERS = 50
+SPARSE = 200
 
 
 def _sides(draft: Draft, rate: float, **more: Any) -> tuple[list[str], list[str]]:
@@ -165,6 +167,17 @@ def fifty_at_once(draft: Draft) -> None:
         draft.reader(f"r{number}", draft.random.choice(far), where)
 
 
+def sparse_and_greedy(draft: Draft) -> None:
+    near, far = _sides(draft, 2.0 * MBIT)
+    sparse = draft.busy(2.0 * MBIT, times=0.5) / SPARSE
+    for number in range(SPARSE):
+        draft.publisher(f"p{number}", draft.random.choice(near), {"kind": "sparse"}, sparse)
+    for number in range(2):
+        draft.publisher(f"g{number}", draft.random.choice(near), {"kind": "greedy"}, draft.busy(2.0 * MBIT, times=1.0))
+    for kind in ("sparse", "greedy"):
+        draft.reader(f"of-{kind}", draft.random.choice(far), f"kind = '{kind}'")
+
+
 def on_and_off(draft: Draft) -> None:
     near, far = _sides(draft, 1.0 * MBIT)
     publishers = draft.random.randint(3, 8)
@@ -231,6 +244,7 @@ ROWS: dict[str, Callable[[Draft], None]] = {
     "flaps": flaps,
     "first seconds": first_seconds,
     "fifty at once": fifty_at_once,
+    "sparse and greedy": sparse_and_greedy,
     "on and off": on_and_off,
     "beside TCP": beside_tcp,
     "cheating": cheating,
