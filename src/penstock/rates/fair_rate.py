@@ -9,8 +9,8 @@ others, because then R grows. So the shares are max-min fair, whatever the numbe
 T seconds since the last look, y offered by publishers, A capacity without what is not regulated, q backlog and Q length
 of the queue in seconds, q0 the backlog that is wanted, d how long a change takes to show.
 
-When A changes R changes with it at once. The first 0.5 is 1 while more is offered than A and the queue is too long. With
-half of the queue full R is cut to the part of it that fits, R A/y, once in d.
+When A changes R changes with it at once. The first 0.5 is 1 while more is offered than A and the queue is too long.
+With half of the queue full R is cut to the part of it that fits, R A/y, once in d.
 
 What others than this broker send over the same wire gets half of it at most: it yields to what we send, as TCP does.
 Nor does the queue count then.

@@ -29,11 +29,11 @@ DRAIN = 5.0
 
 
 def fast_and_slow(draft: Draft) -> None:
-    near, far = draft.side(NEAR), draft.side(FAR)
+    near, far = draft.side(NEAR)[0], draft.side(FAR)[0]
     draft.bottleneck(NEAR, FAR, WIDE_BITS)
-    draft.publisher("p", *near, {"x": Recipe(uniform=(0.0, 1.0))}, 5.0 * READS)
-    draft.reader("fast", *far, "x >= 0")
-    draft.reader("slow", *far, "x >= 0", reads_messages_per_s=READS, queue_max=1_000)
+    draft.publisher("p", near, {"x": Recipe(uniform=(0.0, 1.0))}, 5.0 * READS)
+    draft.reader("fast", far, "x >= 0")
+    draft.reader("slow", far, "x >= 0", reads_messages_per_s=READS, queue_max=1_000)
 
 
 ROWS: dict[str, Callable[[Draft], None]] = {
