@@ -25,6 +25,7 @@ from penstock.kernel import trace
 from penstock.kernel.trace import Record
 from penstock.kernel.trace_files import TraceFiles
 from penstock.overlay import records as overlay
+from penstock.rates import records as rates
 from penstock.streams import records as streams
 from penstock.transport import records as transport
 
@@ -117,6 +118,7 @@ class _Run:
             self.flow,
             self.order,
             self.streams,
+            self.thinned,
         )
         for make in makers:
             lines += make() if self.draw.random() < 0.8 else []
@@ -305,6 +307,26 @@ class _Run:
             limited = transport.FlowLimited(draw.choice([*PREDICATES]), self.skewed(self.clients), quota)
             lines.append((self.time(), publisher, limited))
         return lines
+
+    def thinned(self) -> list[Line]:
+        draw = self.draw
+        few = (1, 2, 3)
+        links = self.many(
+            lambda: rates.Thinned(
+                self.skewed(self.publishers),
+                draw.choice(few),
+                draw.choice(few),
+                draw.choice(few),
+                draw.randrange(50),
+                draw.randrange(9_000),
+                self.time(),
+            ),
+            self.node,
+        )
+        readers = self.many(
+            lambda: rates.ReaderThinned(self.client(), draw.choice(few), draw.randrange(50), self.time()), self.node
+        )
+        return links + readers
 
     def order(self) -> list[Line]:
         draw = self.draw
