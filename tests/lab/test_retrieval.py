@@ -9,7 +9,7 @@ import pytest
 from penstock.lab.engine.experiment import Views
 from penstock.lab.engine.registry import find
 from penstock.lab.engine.runner import run_experiments
-from penstock.lab.engine.tasks import numbers_file, task_numbers
+from penstock.lab.engine.tasks import SECONDS, numbers_file, task_numbers
 from penstock.lab.fast.news_task import NewsTask
 from penstock.lab.fast.setting import NewsSetting
 from penstock.lab.papers.retrieval import EXPERIMENTS, beyond
@@ -86,6 +86,7 @@ def test_tasks_are_made_on_spark_and_seen_by_the_experiment(spark, tmp_path):
     found = task_numbers(
         tasks, runs_root=tmp_path, spark=lambda: spark, progress=lambda what, share: told.append(share)
     )
+    assert all(numbers.pop(SECONDS) >= 0.0 for numbers in found.values())
     assert found == {task.text(): task.run() for task in tasks}
     assert told == [0.0]
 
