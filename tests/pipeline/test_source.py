@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock
 from penstock.errors import InvalidOption
 from penstock.overlay.assembly import NodeConfig
-from penstock.pipeline.source import PUSHDOWN, PenstockSource, connection, observed_writer, register
+from penstock.pipeline.source import PenstockSource, connection, observed_writer, register
 from penstock.pipeline.source.landing import LANDED, Landing
 from penstock.streams.config import StreamsConfig
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
@@ -91,23 +91,6 @@ def test_a_stream_is_a_table_that_brokers_filter(
     spark.dataSource.register(PenstockSource)  # in a session that has not heard of us
     written = table(spark, brokers, "trades", where="symbol IS NULL").schema("n bigint").load()
     assert numbers(written.filter("n > 2")) == [4, 6, 8]
-
-
-def test_filters_are_pushed_if_asked_for_and_spark_keeps_them_with_the_table(
-    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork
-) -> None:
-    """Once Spark keeps them with the query, they can be pushed by default: then the last line fails."""
-    network.add_stream("pushed", at=["a"])
-    publish(network.stream("pushed"), *range(20))
-    try:
-        register(spark, push_filters=True)
-        found = table(spark, brokers, "pushed").schema("n bigint, symbol string").load()
-        assert numbers(found.filter("n < 3")) == [0, 1, 2]
-        assert numbers(found.filter("n > 17")) == [18, 19], "another filter is asked for anew"
-        assert numbers(found) == [18, 19], "wrong, and why this is not the default"
-    finally:
-        spark.conf.unset(PUSHDOWN)
-        register(spark)
 
 
 def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(

@@ -483,8 +483,9 @@ def test_a_checkpoint_of_something_else_is_refused(orders: Orders) -> None:
     assert again["pubends"] == reader.reportLatestOffset()["pubends"]
     for closed in (reader, careless):
         closed.stop()
+    refused = PenstockSource(orders.options(endingOffsets="earliest")).streamReader(SYMBOLS)
     with pytest.raises(InvalidOption, match="is for batches"):
-        orders.following(endingOffsets="earliest")
+        refused.initialOffset()
 
 
 def test_a_best_effort_subscription_is_a_source_for_what_comes(orders: Orders) -> None:
