@@ -210,6 +210,8 @@ def test_attributes_are_typed_and_what_does_not_fit_is_null() -> None:
     for kind, expected in kinds.items():
         assert [row["a"] for row in rows_of(f"a {kind}", *given)] == expected, kind
     assert rows_of("a b string", {"a b": "x"}) == [{"a b": "x"}]
+    both = StructType([default_schema(False)["attributes"], StructField("a", LongType()), StructField("b", LongType())])
+    assert rows_of(both, {"a": 5}) == [{"attributes": [("a", "5")], "a": 5, "b": None}]
     assert [row["a"] for row in rows_of("a bigint", {"a": 5}, {}, misfit_is_error=True)] == [5, None]
     with pytest.raises(PenstockError, match="orders/3 at tick 2: attribute 'a' is 'x', no bigint"):
         rows_of("a bigint", {"a": 5}, {"a": "x"}, misfit_is_error=True)
