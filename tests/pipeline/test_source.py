@@ -192,8 +192,8 @@ def test_who_slows_a_sink_down_is_in_the_progress_of_its_query(spark: SparkSessi
         writer.add_stream("orders", at=["bank"])
         orders = writer.stream("orders")
         with reader.stream("orders").subscribe(durable="all"):
-            while not orders.report().slowed:
-                orders.publish_many([({"n": 0}, bytes(900), "", "")] * 100)
+            while not any(by.rate < 60.0 for by in orders.report().slowed):  # faster, nobody would have to wait
+                orders.publish_many([({"n": 0}, bytes(900), "", "")] * 50)
             rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "60").load()
             sink = observed_writer(rows.selectExpr("value AS n"), servers=brokers.url, stream="orders")
             query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
