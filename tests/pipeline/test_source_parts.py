@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -110,6 +111,21 @@ def test_a_wrong_option_is_said_in_one_line(given: dict[str, str], words: str) -
         source_options(NEEDED | given)
     assert words in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_tracebacks_are_hidden_for_errors_of_ours_in_processes_of_sparks(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = "SPARK_HIDE_TRACEBACK"
+    monkeypatch.setenv(hidden, "")  # whatever is set below is taken back
+    with pytest.raises(InvalidOption):
+        PenstockSource({}).schema()
+    assert not os.environ[hidden], "here a traceback is of use"
+    monkeypatch.setenv("SPARK_PYTHON_RUNTIME", "PYTHON_WORKER")
+    with pytest.raises(AttributeError):
+        PenstockSource(NEEDED).reader(None)  # type: ignore[arg-type]  # a fault, and no error of ours
+    assert not os.environ[hidden]
+    with pytest.raises(InvalidOption):
+        PenstockSource({}).schema()
+    assert os.environ[hidden] == "1"
 
 
 def test_options_are_read_in_any_case_and_have_kafkas_names() -> None:
