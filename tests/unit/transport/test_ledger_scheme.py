@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -13,11 +14,13 @@ from penstock.content.message import Message
 from penstock.kernel.number_ranges import ranges_of, read_ranges, written
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.doubted_texts import TEXTS_MAX, DoubtedTexts
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.record import SketchRecord, decode_data_header
 from penstock.transport.ledgers.recovery import group_back_off
-from penstock.transport.records import GaveUp, RequestSent
+from penstock.transport.ledgers.sketch import CODERS, STRING, columns_of
+from penstock.transport.records import GaveUp, LossSuspected, RequestSent
 
 WHERES = ("n > 3", "n < 120.5 AND s = 'b'", "s LIKE 'a%'", "price BETWEEN 10 AND 20", "s <> 'a'", "s = 'rare'")
 
@@ -317,7 +320,58 @@ def test_what_nobody_answers_for_is_reported_by_number():
     assert [number for _, _, number in report.lost_numbers] == [2]
 
 
+def test_what_is_in_doubt_and_never_answered_is_in_the_report_by_number():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 100", recover=True)
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ask" or (kind_of(message) in ("data", "ledger") and 2.0 <= bus.now <= 20.0)
+    )
+    for n in range(40):
+        bus.publish("p", {"n": n, "other": n}, at=1.0 + n * 0.5)
+    bus.publish("p", {"n": 1}, at=30.0)
+    bus.run(40.0)
+    suspected = {record.sequence for record in bus.records_of("a", LossSuspected)}
+    assert len(suspected) > 10, "the ledgers that told of these were lost"
+    assert bus.report("a", 1).pending >= len(suspected)
+    bus.run(300.0)
+    report = bus.report("a", 1)
+    assert report.unrevealed == len(suspected)
+    assert suspected <= {number for _, _, number in report.lost_numbers}
+
+
+def test_what_a_silence_tells_is_told_again_soon_and_then_ever_more_rarely():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.publish("p", {"n": 1}, at=1.0)
+    bus.run(300.0)
+    told = [carried.time for carried in bus.carried if carried.kind == "ledger"]
+    gaps = [later - earlier for earlier, later in pairwise(told)]
+    assert told[1] - 1.0 <= 8.0, "whoever dies a few seconds after its last message has told of it twice"
+    assert gaps == sorted(gaps)
+    assert gaps[-1] <= 60.5
+
+
 # Parts.
+
+
+def test_a_text_that_did_not_come_is_not_waited_for_again_until_it_comes():
+    doubted = DoubtedTexts(frozenset({"title"}))
+    first, second = {"n": 1, "title": "a"}, {"n": 2, "title": "b"}
+    assert doubted.places(columns_of(first)) == (1,)
+    texts = (CODERS[STRING]("a"),)
+    assert [doubted.worth_waiting(texts) for _ in range(3)] == [True, False, False]
+    doubted.came(second)
+    assert not doubted.worth_waiting(texts)
+    doubted.came(first)
+    assert doubted.worth_waiting(texts)
+    assert all(doubted.worth_waiting(()) for _ in range(3)), "a doubt that no text is to blame for"
+
+
+def test_where_no_text_comes_twice_the_waiting_ends():
+    doubted = DoubtedTexts(frozenset({"title"}))
+    assert sum(doubted.worth_waiting((code,)) for code in range(2 * TEXTS_MAX)) == TEXTS_MAX
 
 
 def test_a_record_is_read_as_it_was_written():

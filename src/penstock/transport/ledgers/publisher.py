@@ -38,7 +38,6 @@ UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.75  # while 
 MANY_RATE, URGENT_RATE = 0.5, 2.0  # lost messages in a second that are many, and that are urgent
 LOST_WINDOW = 10.0  # seconds over which they are counted
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
-SILENCE_GROWS = 3.0  # by which share each silence before a ledger is longer, over the spans that one tells of
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 8  # spans between ledgers that one tells of; one less if nobody asks for fills
 SPANS_MIN_URGENT = 3  # the least while it is urgent
@@ -207,7 +206,7 @@ class LedgerPublisher:
             return []
         effects = self._tell(now)
         if now - self._left_at >= quiet:
-            grows = 1.0 + SILENCE_GROWS / self._spans
+            grows = 1.0 + 1.0 / self._spans**2  # more spans: ledgers are being lost
             self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
         self._arm(self._beat_at if self._beat_at < inf else now + min(SILENCE_FIRST_MIN, self._untold_for(now)))

@@ -150,6 +150,8 @@ class LedgerScheme:
             missed = self._recovery.settled(session, number)
             if missed is not None:
                 self._recovery.lateness.came(now - missed.came_at)
+            else:
+                self._detection.came_late(session, number, message.attributes)
             session.order.wait_no_more(number)
         window.receive(number)
         session.count_ahead = identity.count - number

@@ -55,6 +55,7 @@ def _lossy(view: View) -> dict[str, float]:
         "time to recover, p99 (s)": _quantile(found.recovery_times(), 0.99),
         "neither recovered nor reported": float(found.silent.sum()),
         "neither recovered nor reported (% of the lost)": _percent(found.silent, found.lost),
+        "not recovered, and reported in doubt only": float((found.undeclared & ~found.silent).sum()),
         "last message noticed after, p50 (s)": _quantile(found.notice_times(), 0.5),
         "last message noticed after, p90 (s)": _quantile(found.notice_times(), 0.9),
         "bytes for recovery (% of data)": 100.0
