@@ -3,10 +3,10 @@
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
 of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner while many are asked for, and before any of them
 leaves the ring; and after a silence of a few mean gaps. While the silence lasts others follow, each after up to twice
-the time, less where ledgers are lost, up to SILENCE_MAX; most of them are empty. So the loss of a last message is noticed within a
-second or so, and an idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the
-last ones told. Whoever leaves sees to it that the last number was told TOLD_TIMES, the last time in a ledger that says
-that nothing follows.
+the time, less where ledgers are lost, up to SILENCE_MAX; most of them are empty. So the loss of a last message is
+noticed within a second or so, and an idle publisher costs next to nothing. While ledgers are being lost, each tells
+again of what the last ones told. Whoever leaves sees to it that the last number was told TOLD_TIMES, the last time in a
+ledger that says that nothing follows.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
