@@ -164,6 +164,24 @@ def test_a_tail_of_which_no_ledger_comes_is_told_of_by_a_reply_and_asked_for():
     assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(10))
 
 
+def test_a_tail_that_only_a_reply_tells_of_after_a_long_silence_is_asked_for_within_seconds():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ledger"
+        or (kind_of(message) == "data" and message.attributes["n"] in (3, 6, 7))
+        or (kind_of(message) == "reply" and bus.now < 20.0)
+    )
+    for n in range(8):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.01)
+    bus.run(19.9)
+    assert len(bus.got("a", 1)) == 5
+    bus.run(29.0)
+    assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(8))
+
+
 def test_one_request_names_what_else_is_overdue():
     bus = Bus(seed=1, loss=0.0)
     bus.add("p", TransportConfig(), publishes=True)

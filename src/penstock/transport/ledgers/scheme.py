@@ -332,7 +332,7 @@ class LedgerScheme:
             return []
         session.trip.measured(since_stamp(reply.stamp, now))
         if session.window.top < reply.last <= session.window.top + self._config.jump_max:
-            session.window.extend(reply.last)
+            session.told_last(reply.last, now)
         effects: list[TransportEffect] = []
         for one, message in resent_messages(sender, reply, bodies):
             effects += self._repaired(session, one.number, message, now)
