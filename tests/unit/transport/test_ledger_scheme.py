@@ -43,6 +43,15 @@ def a_bus(loss: float, seed: int = 7, count: int = 400) -> tuple[Bus, dict[str, 
     return bus, due
 
 
+def a_pair(where: str) -> Bus:
+    """A publisher, and a subscriber that wants back what is lost."""
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, where, recover=True)
+    return bus
+
+
 @pytest.mark.parametrize("loss", [0.05, 0.15])
 def test_all_is_recovered_whatever_the_filter(loss):
     bus, due = a_bus(loss)
@@ -66,10 +75,7 @@ def test_without_loss_nothing_is_declared_and_hardly_anything_said():
 
 
 def test_a_first_and_a_last_message_are_missed_too():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n BETWEEN 1 AND 20", recover=True)
+    bus = a_pair("n BETWEEN 1 AND 20")
     bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] in (1, 10)
     for n in range(1, 11):
         bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
@@ -122,10 +128,7 @@ def test_what_left_the_ring_before_a_subscription_was_made_is_none_of_its_losses
 
 
 def test_an_outage_longer_than_the_ring_is_in_the_report_also_if_the_publisher_began_in_it():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     bus.loses = lambda sender, to, message: bus.now < 11.0
     for n in range(10_100):
         bus.publish("p", {"n": n}, at=1.0 + n * 0.001)
@@ -150,10 +153,7 @@ def test_what_a_publisher_that_died_told_nobody_of_is_in_the_report():
 
 
 def test_a_tail_of_which_no_ledger_comes_is_told_of_by_a_reply_and_asked_for():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     lost = (3, 6, 7, 8, 9)  # one that a record shows, and all that follow the last record
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ledger" or (kind_of(message) == "data" and message.attributes["n"] in lost)
@@ -165,10 +165,7 @@ def test_a_tail_of_which_no_ledger_comes_is_told_of_by_a_reply_and_asked_for():
 
 
 def test_a_tail_that_only_a_reply_tells_of_after_a_long_silence_is_asked_for_within_seconds():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ledger"
         or (kind_of(message) == "data" and message.attributes["n"] in (3, 6, 7))
@@ -183,10 +180,7 @@ def test_a_tail_that_only_a_reply_tells_of_after_a_long_silence_is_asked_for_wit
 
 
 def test_one_request_names_what_else_is_overdue():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] % 10 == 5)
     )
@@ -199,10 +193,7 @@ def test_one_request_names_what_else_is_overdue():
 
 
 def test_a_closed_subscription_asks_for_nothing_any_more_and_its_losses_are_nobodys():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 5", recover=True)
+    bus = a_pair("n < 5")
     bus.subscribe("a", 2, "n >= 5", recover=True)
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] in (2, 7))
@@ -323,10 +314,7 @@ def test_who_dies_without_a_last_word_is_in_the_report(restarts):
 
 
 def test_what_nobody_answers_for_is_reported_by_number():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 100", recover=True)
+    bus = a_pair("n < 100")
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] == 2)
     )
@@ -339,10 +327,7 @@ def test_what_nobody_answers_for_is_reported_by_number():
 
 
 def test_what_is_in_doubt_and_never_answered_is_in_the_report_by_number():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 100", recover=True)
+    bus = a_pair("n < 100")
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) in ("data", "ledger") and 2.0 <= bus.now <= 20.0)
     )
