@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.content.envelope import DATA, FLAG
+from penstock.content.envelope import FLAG
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import INBOX, Identity, Message
 from penstock.errors import NotPossibleHere
@@ -193,13 +193,9 @@ class RetrievalBroker:
         for message in messages:
             attributes = message.attributes
             if FLAG in attributes or INBOX in attributes:
-                if INBOX in attributes or attributes[FLAG] != DATA:
+                if (found := public_content(message, later=keep is None and message.size_bytes <= largest)) is None:
                     continue
-                if keep is not None or message.size_bytes > largest:  # else it is opened when somebody asks
-                    found = public_content(message)
-                    if found is None:
-                        continue
-                    message = found
+                message = found
             if keep is not None and not keep.matches(message.attributes):
                 continue
             if message.size_bytes > largest:
@@ -385,8 +381,7 @@ class RetrievalBroker:
         waiting, recent = self._waiting, self._recent
         while waiting:
             waited, published = waiting.popleft()
-            message = public_content(waited)
-            if message is None:
+            if (message := public_content(waited)) is None:
                 continue
             if message.identity in recent:
                 self._out.counts["published twice"] += 1
