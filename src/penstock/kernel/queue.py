@@ -173,6 +173,11 @@ class LaneQueue(Generic[Item]):
             len(state.items) + after_packets < state.packets_max and state.bytes + size_bytes <= state.bounds.bytes_max
         )
 
+    def filled(self, lane: Lane) -> float:
+        """Which part of a lane's room is taken."""
+        state = self._lanes[lane]
+        return max(len(state.items) / state.packets_max, state.bytes / state.bounds.bytes_max)
+
     def heads(self) -> list[Item]:
         """The first of each lane in which something waits."""
         return [state.items[0][0] for state in self._lanes if state.items]
