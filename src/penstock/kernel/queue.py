@@ -24,6 +24,7 @@ Item = TypeVar("Item")
 
 UNBOUNDED_PACKETS = 1 << 62
 HOLD_BYTES = 1 << 18  # of a lane that holds, for each neighbour: 20 Mbit/s over 100 ms, 10 Gbit/s over 200 us
+CROWDED_PACKETS = 16
 QUANTUM_BYTES = 1500  # one full frame per unit of weight and round
 
 
@@ -173,10 +174,10 @@ class LaneQueue(Generic[Item]):
             len(state.items) + after_packets < state.packets_max and state.bytes + size_bytes <= state.bounds.bytes_max
         )
 
-    def filled(self, lane: Lane) -> float:
-        """Which part of a lane's room is taken."""
+    def crowded(self, lane: Lane) -> bool:
+        """Whether more waits in one lane than comes together by chance."""
         state = self._lanes[lane]
-        return max(len(state.items) / state.packets_max, state.bytes / state.bounds.bytes_max)
+        return len(state.items) >= min(CROWDED_PACKETS, state.packets_max / 4)
 
     def heads(self) -> list[Item]:
         """The first of each lane in which something waits."""

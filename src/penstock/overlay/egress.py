@@ -27,7 +27,6 @@ from penstock.kernel.trace import Dropped, dropped_record
 from penstock.overlay.packets import Delivery
 
 OURSELVES: Link = -1  # the source of what came over no link
-CROWDED = 0.25  # of its room: what waits longer than a burst does
 KEPT: Link = -2  # the source of what a service keeps here on nobody's account
 PARKED: Link = -3  # where it waits for a way; no room ever comes
 
@@ -265,7 +264,7 @@ class Egress:
                 waiting.own_bytes[lane] += size_bytes
             elif granted:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
-            if self.on_crowded is not None and type(packet) is Delivery and waiting.queue.filled(lane) >= CROWDED:
+            if self.on_crowded is not None and type(packet) is Delivery and waiting.queue.crowded(lane):
                 self.on_crowded(link)
             return None
         waiting.refused_bytes += size_bytes

@@ -19,7 +19,7 @@ from penstock.rates.config import RatesConfig
 CHANGE = 0.05  # what is worth telling
 FALL = 0.9  # and what is worth telling at once
 WORD_BYTES = 23.0  # of one word to one home
-WORD_SHARE = 0.02  # of the link's capacity, that word of it may take elsewhere
+WORD_SHARE = 0.01  # of the link's capacity, that word of it may take elsewhere
 
 
 class Announcer:

@@ -68,7 +68,7 @@ SERVE_AGAIN = 1e-5  # seconds: a client that was served is not served again at t
 TELL_EVERY = 1.0
 TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
-HEARD_EVERY = 5.0  # seconds, of one link
+HEARD_EVERY = 10.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
 COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 

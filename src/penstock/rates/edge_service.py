@@ -10,7 +10,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import NamedTuple
 
 from penstock.content.envelope import DATA, FLAG
@@ -35,6 +35,7 @@ from penstock.rates.withheld import REPORTED_FOR, WithheldCount
 
 KEYS_MAX = 4_096
 COUNTS_MAX = 1_000
+SOON = -inf  # at once, whatever time it is
 
 
 class _Withheld(NamedTuple):
@@ -57,7 +58,6 @@ class EdgeService:
         self.withheld = 0  # in all
         self._interval = config.interval
         self._slow = SlowLinks(config, links, node)
-        self._looking = False  # the timer is set
         self._edge = SlowReaders(config.expire_after)
         self._broker = broker
         self._node = node
@@ -104,32 +104,27 @@ class EdgeService:
     def look(self, now: float) -> list[Effect]:
         """Look at the slow links; what waited for them may leave."""
         leaving = self._slow.look(now)
-        self._looking = False
-        self._look_again(now)
+        if self._slow.watched:
+            self._timers.set(RatesTimer.LOOK, now + self._interval)
         self._watch()
         return [Send((link,), Delivery(*getting), getting.lane) for link, getting in leaving]
 
     def slow_links(self) -> dict[str, RatedLink]:
         """For reports, by client."""
         found = {}
-        for link, slow in self._slow.slow.items():
+        for link, slow in self._slow.watched.items():
             client, said = self._broker.attached(link), slow.share.status()
             if client is not None and said is not None:
                 found[client.name] = said
         return found
 
     def _crowded(self, link: Link) -> None:
-        self._slow.crowded(link)
-        self._watch()
+        if self._slow.crowded(link):
+            self._timers.set(RatesTimer.LOOK, SOON)
 
     def _watch(self) -> None:
         """See deliveries while anybody is slow."""
-        self._broker.at_edge = self._getting if len(self._edge) or len(self._slow) else None
-
-    def _look_again(self, now: float) -> None:
-        if self._slow.slow and not self._looking:
-            self._looking = True
-            self._timers.set(RatesTimer.LOOK, now + self._interval)
+        self._broker.at_edge = self._getting if len(self._edge) or self._slow.any_slow() else None
 
     # The books.
 
@@ -178,10 +173,9 @@ class EdgeService:
             return numbers
         repair = message.attributes.get(FLAG, DATA) != DATA
         reading = numbers if repair else self._read(link, numbers, message, lane, now)
-        slow = self._slow.find(link, now)
+        slow = self._slow.find(link)
         if slow is None or not reading:
             return reading
-        self._look_again(now)
         return self._fitting(link, slow, Getting(reading, message, lane), repair, now)
 
     def _fitting(self, link: Link, slow: SlowLink, getting: Getting, repair: bool, now: float) -> tuple[int, ...]:

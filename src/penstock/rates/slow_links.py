@@ -1,17 +1,19 @@
 """Links to clients that carry less than the clients want: each publisher gets its share of such a link, at the broker.
 
-The queue of the link stands at the broker, so no rate has to be told for this, and nobody is asked to obey. From when
-a quarter of the queue is full the link is looked at (`link_share`). A message goes out if its publisher's purse can
-pay for it and the queue has room; else it is withheld, and both ends are told (`edge_service`). A link of which nothing
-can be measured has no rate; then the room in its queue decides alone.
+The queue of the link stands at the broker, so no rate has to be told for this, and nobody is asked to obey. A link in
+whose queue some packets wait is looked at every interval, until none does. If what waits takes longer than SLOW_FROM it
+is *slow*: a message goes out if its publisher's purse can pay for it and the queue has room; else it is withheld, and
+both ends are told (`edge_service`). The rate of the purses is that of links between brokers (`link_share`). A link of
+which nothing can be measured is never slow; its queue drops when it is full.
 
 A client that keeps the newest gets, at the next look that finds room, the latest message of each publisher that found
 none; what it takes the place of is withheld.
 
-A link that was neither busy nor crowded for `expire_after` is slow no longer.
+A link that was not busy for `expire_after` is slow no longer.
 
-State: for each such link what was measured, a purse for each publisher, and one message each that waits. Bounds: the
-broker's clients; PUBLISHERS_MAX purses of a link, beyond which the others share one.
+State: for each such link what was measured, a purse for each publisher, and one message each that waits. Bounds:
+LINKS_MAX links at a time, others are looked at later; PUBLISHERS_MAX purses of a link, beyond which the others share
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from penstock.rates.purse import Purse
 from penstock.rates.regulated import publisher_of
 from penstock.rates.sharing import HEAD_BYTES
 
-PUBLISHERS_MAX = 1_024
+LINKS_MAX, PUBLISHERS_MAX = 1_024, 1_024
+SLOW_FROM = 0.25  # seconds
 LEAST_SHARE = 0.5  # nobody sends more than we let out, so a queue may empty fast
 
 
@@ -44,11 +47,11 @@ class Getting(NamedTuple):
 
 
 class SlowLink:
-    """One of them."""
+    """A link that is slow, or looked at because it may be."""
 
-    def __init__(self, share: LinkShare, newest: bool, now: float) -> None:
+    def __init__(self, share: LinkShare, newest: bool) -> None:
         self.share = share
-        self.busy_at = now  # when it was busy or crowded last
+        self.busy_at: float | None = None  # when it was busy last, if it is slow
         self._newest = newest
         self._purses: dict[str, Purse] = {}
         self._held: dict[str, Getting] = {}  # by publisher
@@ -81,8 +84,12 @@ class SlowLink:
 
     def look(self, node: NodeView, link: Link, now: float) -> list[Getting]:
         """Measure the link; returns what waited and goes out."""
-        sight = self.share.see(node.link_load(link), now)
-        if sight is not None:
+        load, meter = node.link_load(link), self.share.meter
+        sight = self.share.see(load, now)
+        if self.busy_at is None and meter.capacity and load.waiting_bytes > SLOW_FROM * meter.capacity:
+            self.busy_at = now
+            meter.begin(load, now, blind=False)
+        elif sight is not None:
             rate = self.share.fair.update(sight)
             for purse in self._purses.values():
                 purse.set_pace(rate, now)
@@ -104,61 +111,72 @@ class SlowLinks:
     """Those of one broker."""
 
     def __init__(self, config: RatesConfig, links: Mapping[Link, LinkInfo], node: NodeView) -> None:
-        self.slow: dict[Link, SlowLink] = {}
+        self.watched: dict[Link, SlowLink] = {}
         self._config = config
         self._links = links
         self._node = node
-        self._crowded: dict[Link, None] = {}  # since the last message for them
+        self._crowded: dict[Link, None] = {}  # since the last look
         self._newest: dict[Link, None] = {}  # clients that keep the newest
 
-    def __len__(self) -> int:
-        return len(self.slow) + len(self._crowded)
-
-    def crowded(self, link: Link) -> None:
-        """A link's queue is so full that it may be slow."""
+    def crowded(self, link: Link) -> bool:
+        """Some packets wait for a link; says whether it must be looked at soon."""
+        if link in self.watched or link in self._crowded or len(self.watched) + len(self._crowded) >= LINKS_MAX:
+            return False
         self._crowded[link] = None
+        return True
+
+    def any_slow(self) -> bool:
+        """Whether there is any."""
+        return any(one.busy_at is not None for one in self.watched.values())
 
     def keep_newest(self, link: Link) -> None:
         """The client at this link prefers the newest."""
         self._newest[link] = None
 
-    def find(self, link: Link, now: float) -> SlowLink | None:
+    def find(self, link: Link) -> SlowLink | None:
         """The link, if it is slow."""
-        slow = self.slow.get(link)
-        if link in self._crowded:
-            del self._crowded[link]
-            if slow is None:
-                info = self._links.get(link)
-                packets = info.queue_packets if info is not None else QUEUE_PACKETS
-                share = LinkShare(self._config, packets, self._node.link_load(link), now, LEAST_SHARE)
-                slow = self.slow[link] = SlowLink(share, link in self._newest, now)
-            slow.busy_at = now
-        return slow
+        found = self.watched.get(link)
+        return found if found is not None and found.busy_at is not None else None
 
     def look(self, now: float) -> list[tuple[Link, Getting]]:
-        """Look at all of them; returns what goes out, and forgets those that are slow no longer."""
+        """Look at all of them; returns what goes out, and forgets those that are slow no longer, or never were."""
         leaving: list[tuple[Link, Getting]] = []
-        for link, slow in list(self.slow.items()):
-            some = slow.look(self._node, link, now)
-            if abs(now - slow.busy_at) > self._config.expire_after:
-                some += slow.left()
-                del self.slow[link]
+        for link, watched in list(self.watched.items()):
+            some = watched.look(self._node, link, now)
+            if self._over(link, watched, now):
+                some += watched.left()
+                del self.watched[link]
             leaving += [(link, getting) for getting in some]
+        for link in self._crowded:
+            self.watched[link] = self._begin(link, now)
+        self._crowded.clear()
         return leaving
+
+    def _over(self, link: Link, watched: SlowLink, now: float) -> bool:
+        if watched.busy_at is None:
+            return not self._node.link_load(link).waiting_bytes
+        return abs(now - watched.busy_at) > self._config.expire_after
+
+    def _begin(self, link: Link, now: float) -> SlowLink:
+        info, load = self._links.get(link), self._node.link_load(link)
+        packets = info.queue_packets if info is not None else QUEUE_PACKETS
+        share = LinkShare(self._config, packets, load, now, LEAST_SHARE)
+        share.meter.begin(load, now, blind=True)  # whose messages wait is of no interest until it is slow
+        return SlowLink(share, link in self._newest)
 
     def capacity(self, link: Link) -> float:
         """Bytes per second that it carries; 0 if it is not slow, or nobody knows."""
-        slow = self.slow.get(link)
+        slow = self.find(link)
         return (slow.share.meter.capacity or 0.0) if slow is not None else 0.0
 
     def rate(self, link: Link) -> float:
         """Bytes per second of it that each publisher gets; 0: any."""
-        slow = self.slow.get(link)
+        slow = self.find(link)
         return (slow.share.fair.rate or 0.0) if slow is not None else 0.0
 
     def link_down(self, link: Link) -> int:
         """The client has gone; returns how many deliveries waited for it."""
         self._crowded.pop(link, None)
         self._newest.pop(link, None)
-        gone = self.slow.pop(link, None)
+        gone = self.watched.pop(link, None)
         return sum(len(one.numbers) for one in gone.left()) if gone is not None else 0

@@ -1,7 +1,8 @@
 """Who is told of what was withheld: the publisher, whose home knows; and readers, whose broker is told by that home.
 
 Follow what a home has withheld:
-1. `withheld`: its client is told, by link and broker (`WithheldNotice`): at once, and then every FAR_EVERY.
+1. `withheld`: its client is told, by link and broker (`WithheldNotice`): at once, and then every
+   PUBLISHER_EVERY.
 2. The brokers that did not get it are told too (`WithheldFrom`, from neighbour to neighbour): every second if the
    messages have headers of the transport, and then by their counts, so that nobody asks for them over the very link
    that is full; else after a moment, and then every FAR_EVERY.
@@ -54,7 +55,8 @@ from penstock.rates.rate_table import RateTable
 from penstock.rates.upstream import Upstream
 from penstock.rates.withheld import WithheldCount, WithheldKey
 
-FAR_EVERY = 5.0  # seconds
+PUBLISHER_EVERY = 5.0  # seconds
+FAR_EVERY = 10.0
 TELL_AGAIN = 1.0  # seconds: word comes so often where there is room for it
 SEVERAL = ""  # publishers together
 DESTINATIONS_MAX = PUBLISHERS_MAX = 4_096
@@ -114,7 +116,7 @@ class Telling:
 
     def _notice_publishers(self, now: float) -> list[Effect]:
         """Tell those of our clients who were not told lately."""
-        self._noticed_at = _lately(self._noticed_at, now)
+        self._noticed_at = _lately(self._noticed_at, PUBLISHER_EVERY, now)
         notes: list[Note] = []
         for publisher in [name for name in self._unnoticed if name not in self._noticed_at]:
             self._noticed_at[publisher] = now
@@ -129,7 +131,7 @@ class Telling:
 
     def _tell_brokers(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        self._told_at = _lately(self._told_at, now)
+        self._told_at = _lately(self._told_at, FAR_EVERY, now)
         for destination in list(self._untold):
             urgent = any(count.counts for count in self._untold[destination].values())
             if (destination in self._told_at and not urgent) or not self._has_room(destination, now):
@@ -285,8 +287,8 @@ def _add(
     del known.counts[:-COUNTS_KEPT]
 
 
-def _lately(times: dict[Of, float], now: float) -> dict[Of, float]:
-    return {one: at for one, at in times.items() if 0.0 <= now - at < FAR_EVERY}
+def _lately(times: dict[Of, float], seconds: float, now: float) -> dict[Of, float]:
+    return {one: at for one, at in times.items() if 0.0 <= now - at < seconds}
 
 
 def _brief(note: Note) -> Note:

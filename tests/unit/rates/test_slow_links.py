@@ -116,41 +116,42 @@ def test_word_of_many_publishers_takes_little_of_the_link(monkeypatch: pytest.Mo
     assert 0 < words <= one_word_of_all
 
 
-class Unmeasured:
-    """A node whose host says nothing of its links."""
+class ANode:
+    """A node with one slow link, whose host says what it knows."""
 
-    room = True
+    def __init__(self, *, measured: bool) -> None:
+        self.measured, self.now = measured, 0.0
 
     def link_load(self, link: int) -> LinkLoad:
-        return LinkLoad()
+        left = int(1_000 * self.now)
+        return LinkLoad(10_000 + left, left, 10_000, self.now) if self.measured else LinkLoad(waiting_bytes=10_000)
 
     def has_room(self, *about: Any) -> bool:
-        return self.room
+        return True
 
 
-def test_a_link_of_which_nothing_can_be_measured_takes_what_its_queue_has_room_for() -> None:
-    node = Unmeasured()
+def looked_at(node: ANode) -> SlowLinks:
+    """For a while."""
     links = SlowLinks(RatesConfig(), {}, node)  # type: ignore[arg-type]  # it asks for no more than that
-    getting = Getting((0,), Message(Identity("p", 1, 1), {}, b"", 100), Lane.BEST_EFFORT)
-    assert links.find(1, 0.0) is None
-    links.crowded(1)
-    slow = links.find(1, 0.0)
-    assert slow is not None
-    assert slow.admits(getting, True, 0.0) == (True, None)
-    assert slow.admits(getting, False, 0.0) == (False, getting)
-    assert links.look(1.0) == []
-    assert links.rate(1) == 0.0
-    links.look(5.0)
-    assert links.find(1, 5.0) is None, "it has not been crowded for long"
+    links.keep_newest(1)
+    assert links.crowded(1)
+    assert not links.crowded(1), "it is known already"
+    for look in range(10):
+        node.now = look * 0.05
+        assert links.look(node.now) == []
+    return links
+
+
+def test_a_link_of_which_nothing_can_be_measured_is_not_slow() -> None:
+    assert looked_at(ANode(measured=False)).find(1) is None
 
 
 def test_when_the_client_leaves_what_waited_for_it_is_counted() -> None:
-    links = SlowLinks(RatesConfig(), {}, Unmeasured())  # type: ignore[arg-type]  # it asks for no more than that
-    links.keep_newest(1)
-    links.crowded(1)
-    slow = links.find(1, 0.0)
+    links = looked_at(ANode(measured=True))
+    slow = links.find(1)
     assert slow is not None
     getting = Getting((0, 4), Message(Identity("p", 1, 1), {}, b"", 100), Lane.BEST_EFFORT)
-    assert slow.admits(getting, False, 0.0) == (False, None)
+    assert slow.admits(getting, False, 1.0) == (False, None)
     assert links.link_down(1) == 2
-    assert len(links) == 0
+    assert links.find(1) is None
+    assert not links.any_slow()
