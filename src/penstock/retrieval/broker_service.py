@@ -198,8 +198,7 @@ class RetrievalBroker:
         for message in messages:
             attributes = message.attributes
             if FLAG in attributes or INBOX in attributes:
-                found = public_content(message)
-                if found is None:
+                if (found := public_content(message, later=keep is None and message.size_bytes <= largest)) is None:
                     continue
                 message = found
             if keep is not None and not keep.matches(message.attributes):
@@ -387,7 +386,9 @@ class RetrievalBroker:
             return
         waiting, recent = self._waiting, self._recent
         while waiting:
-            message, published = waiting.popleft()
+            waited, published = waiting.popleft()
+            if (message := public_content(waited)) is None:
+                continue
             if message.identity in recent:
                 self._out.counts["published twice"] += 1
                 continue
