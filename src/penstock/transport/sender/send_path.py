@@ -273,9 +273,8 @@ class SendPath:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
         if self._limits:
             self._rate_limiter.recent.append(message)
-        effects: list[TransportEffect] = [*published_records(self._traced, message, now - began)]
-        effects.append(BearerPublish(wrapped))
-        return effects + after if after else effects
+        effects: list[TransportEffect] = [BearerPublish(wrapped), *after] if after else [BearerPublish(wrapped)]
+        return [*published_records(self._traced, message, now - began), *effects] if self._traced else effects
 
     def _arm(self) -> list[TransportEffect]:
         deadline = self._rate_limiter.deadline()
