@@ -13,7 +13,7 @@ from penstock.overlay.packets import BrokerId
 VERSIONS_MAX = 32
 HOMES_MAX = 256
 TRIP_MAX = 2.0  # seconds
-TRUSTED_FOR = 10.0
+TRUSTED_FOR = 30.0
 
 
 class RoundTrips:

@@ -48,6 +48,7 @@ class WaitingInterests:
         *,
         pending: bool,
         now: float,
+        unused: bool = False,
         homes: Container[Hashable] | None = None,
     ) -> Recipients:
         """Whom it fits but those it came from; of those elsewhere, of `homes` alone."""
@@ -56,7 +57,7 @@ class WaitingInterests:
         ways: dict[Hashable, Interface] = {}
         for interface, interests in self._table.matching(publication, pending=pending):
             if interface < 0:
-                _count_receivers(recipients, interface, interests, publication, pending, now)
+                _count_receivers(recipients, interface, interests, publication, pending, unused, now)
             elif interface != came_from and self._home_of is not None:
                 for one in interests:
                     home = self._home_of(one)
@@ -75,11 +76,11 @@ class WaitingInterests:
         remote.sort()
         return recipients
 
-    def here(self, publication: PublishedItem, *, pending: bool, now: float) -> Recipients:
+    def here(self, publication: PublishedItem, *, pending: bool, unused: bool, now: float) -> Recipients:
         """Whom it fits of the receivers here."""
         recipients = Recipients()
         for interface, interests in self._table.receivers(publication):
-            _count_receivers(recipients, interface, interests, publication, pending, now)
+            _count_receivers(recipients, interface, interests, publication, pending, unused, now)
         return recipients
 
     def nearest_deadline(self, publication: PublishedItem, now: float) -> float:
@@ -117,9 +118,12 @@ def _count_receivers(
     interests: Iterable[LooseInterest],
     publication: PublishedItem,
     pending: bool,
+    unused: bool,
     now: float,
 ) -> None:
     if interface == LOCAL:
-        recipients.local += [one for one in interests if may_take(one, publication, pending=pending, now=now)]
+        recipients.local += [
+            one for one in interests if may_take(one, publication, pending=pending, unused=unused, now=now)
+        ]
     elif not recipients.satisfied:
         recipients.satisfied = any(one.deadline > now for one in interests)

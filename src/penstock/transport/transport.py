@@ -258,6 +258,8 @@ class Transport:
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of ours has come."""
         match timer:
+            case TransportTimer.SLOW_START:
+                return self._send_path.begun(now=now)
             case TransportTimer.RATE_LIMITER:
                 return self._send_path.expired(now=now)
             case TransportTimer.FEEDBACK:

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.content.envelope import DATA, kind_of, opened
 from penstock.content.language.parser import parse_predicate
@@ -269,6 +270,22 @@ def test_when_the_network_goes_away_those_who_wait_are_refused() -> None:
     publisher.run(1.0)
     assert len(publisher.left) == 2
     assert all(len(answers) == 1 for answers in publisher.outcomes.values())
+
+
+@pytest.mark.parametrize("ends", ["withdrawn", "closed"])
+def test_what_waits_in_slow_start_is_answered_once(ends: str) -> None:
+    publisher = Publisher(replace(WAIT, slow_start=True))
+    tickets = [publisher.publish(x=1) for _ in range(10)]
+    waiting = [ticket for ticket in tickets if ticket not in publisher.outcomes]
+    assert 0 < len(waiting) < 10
+    if ends == "closed":
+        publisher.do(publisher.transport.close("the link is down"))
+    else:
+        for ticket in waiting:
+            publisher.do(publisher.transport.withdraw(ticket, now=publisher.now))
+    publisher.run(5.0)
+    assert [type(outcome) for ticket in waiting for outcome in publisher.outcomes[ticket]] == [Refused] * len(waiting)
+    assert len(publisher.left) == 10 - len(waiting)
 
 
 def test_a_client_that_loses_its_broker_answers_those_who_wait() -> None:
