@@ -145,6 +145,19 @@ def test_rules_that_cannot_be(wrong):
         MediationRules(**wrong)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_an_addressed_copy_comes_however_the_floods_of_its_home_went(seed):
+    """Interests of one home that took different ways must not send a copy in a circle."""
+    links = ((0, 1), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3))
+    net = RetrievalNetwork(links, rules=MediationRules(addressed=True), seed=seed)
+    for one in ("i1", "i2", "i3"):
+        net.homes[one] = 3
+        net.routers[3].register(asks(one, 5), 0.0)
+    net.settle(3)
+    net.upload(0, says("p"))
+    assert [net.got(one) for one in ("i1", "i2", "i3")] == [["p"]] * 3
+
+
 # Brokers.
 
 
