@@ -129,7 +129,10 @@ class EdgeService:
     # The books.
 
     def take(self, may_tell: Callable[[Link, float], bool], now: float) -> list[ReaderWithheld]:
-        """What was withheld since the last time, from clients that are still here and may be told now."""
+        """What was withheld since the last time, from clients that are still here and may be told now.
+
+        Who is behind a link that is slow no longer always may.
+        """
         untold, self._untold = self._untold, {}
         found = []
         for key, count in untold.items():
@@ -137,7 +140,7 @@ class EdgeService:
             client = self._broker.attached(reader.link)
             if client is None:
                 continue
-            if not may_tell(reader.link, now):
+            if self._slow.find(reader.link) is not None and not may_tell(reader.link, now):
                 self._untold[key] = count
                 continue
             rate = self._slow.rate(reader.link) if key.by_link else self._edge.rate(reader)

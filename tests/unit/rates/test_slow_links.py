@@ -116,6 +116,12 @@ def test_word_of_many_publishers_takes_little_of_the_link(monkeypatch: pytest.Mo
     assert 0 < words <= one_word_of_all
 
 
+def test_word_that_waited_for_room_is_told_when_the_link_is_slow_no_longer() -> None:
+    notes, _ = run("oldest", {f"p{number}": 4.0 for number in range(100)})
+    came = {client: sum(n for (who, _), n in notes.got.items() if who == client) for client in ("slow", "fast")}
+    assert came["fast"] - came["slow"] == notes.withheld == notes.told["slow"] > 1_000
+
+
 class ANode:
     """A node with one slow link, whose host says what it knows."""
 
