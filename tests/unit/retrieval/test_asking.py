@@ -60,6 +60,16 @@ def test_one_asks_for_all_who_look_for_the_same_and_the_others_ask_later_for_wha
     assert [one.id for one in asked(sent)] == ["second"]
 
 
+def test_nobody_waits_for_others_twice():
+    router, sent = a_home(together=True, flood_wait=0.5)
+    for number in range(5):
+        router.register(asks(number, 3, deadline=1.0), 0.0)
+    sent.take()
+    for number in range(1, 5):
+        router.proceed(number, 0.5)
+    assert [one.id for one in asked(sent)] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("more", [{"max": 4}, {"oldest": -5.0}, {"shelf": "other"}])
 def test_whoever_wants_more_than_was_asked_for_asks_at_once(more):
     router, sent = a_home(together=True)
