@@ -184,8 +184,8 @@ class EdgeService:
     def _fitting(self, link: Link, slow: SlowLink, getting: Getting, repair: bool, now: float) -> tuple[int, ...]:
         """Those that get it over a slow link: all or none. A repair that does not fit is not counted again."""
         room = self._node.has_room(link, getting.lane, HEAD_BYTES + getting.message.size_bytes)
-        goes, lost = slow.admits(getting, room, now)
-        if lost is not None and not (repair and lost is getting):
+        goes, lost = slow.admits(getting, room, now, repair=repair)
+        if lost is not None and not repair:
             for number in lost.numbers:
                 self._withheld(ReaderKey(link, number), lost.message, now, by_link=True)
         return getting.numbers if goes else ()

@@ -152,6 +152,17 @@ def test_a_link_of_which_nothing_can_be_measured_is_not_slow() -> None:
     assert looked_at(ANode(measured=False)).find(1) is None
 
 
+def test_a_repair_neither_waits_nor_takes_the_place_of_the_newest() -> None:
+    links = looked_at(ANode(measured=True))
+    slow = links.find(1)
+    assert slow is not None
+    newest, old = (Getting((0,), Message(Identity("p", 1, n), {}, b"", 100), Lane.TRANSPORT) for n in (9, 3))
+    assert slow.admits(newest, False, 0.5) == (False, None)
+    assert slow.admits(old, False, 0.5, repair=True) == (False, old)
+    assert slow.admits(old, True, 0.5, repair=True) == (True, None)
+    assert slow.left() == [newest]
+
+
 def test_when_the_client_leaves_what_waited_for_it_is_counted() -> None:
     links = looked_at(ANode(measured=True))
     slow = links.find(1)
