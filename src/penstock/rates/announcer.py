@@ -1,7 +1,7 @@
 """When a link tells its rate.
 
 It is told while the link is busy: when it has changed by CHANGE, and every `refresh` if it has not. Two words are
-`announce_every` apart, and so far that word to all publishers' homes takes no more than WORD_SHARE of what the link
+`announce_every` apart, and so far that word to all homes takes no more than WORD_SHARE of what the link
 carries, but told again before the last one expires; a quarter as far if the rate has fallen by a tenth, and at once if
 by three. A link that is not busy any more tells a rate that rises, as long as the old
 one may be obeyed somewhere; then it falls silent, and what it told expires. So a network without busy links has no such
@@ -22,7 +22,7 @@ FALL, FALL_FAR = 0.9, 0.7  # what is worth telling soon, and at once
 SOON = 0.25  # of the usual time between two words
 LONGEST = 2 / 3  # of the time for which a word counts: one may be late
 WORD_BYTES = 23.0  # of one word to one home
-WORD_SHARE = 0.007  # of the link's capacity, that word of it may take elsewhere
+WORD_SHARE = 0.005  # of the link's capacity, that word of it may take elsewhere
 
 
 class Announcer:
@@ -36,9 +36,9 @@ class Announcer:
         self._told_at = -inf
         self._spacing = config.announce_every
 
-    def pace(self, publishers: int, capacity: float) -> None:
-        """A narrow link with many publishers tells less often: its word must not cost more than it is worth."""
-        needed = publishers * WORD_BYTES / (WORD_SHARE * capacity)
+    def pace(self, homes: int, capacity: float) -> None:
+        """A narrow link with many homes tells less often: its word must not cost more than it is worth."""
+        needed = homes * WORD_BYTES / (WORD_SHARE * capacity)
         longest = max(self._config.refresh, LONGEST * self._config.expire_after)
         self._spacing = min(longest, max(self._config.announce_every, needed))
 

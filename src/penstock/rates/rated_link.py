@@ -55,7 +55,7 @@ class RatedEgress:
             share.fair.rate = None
         share.fair.response = max(self._response, TRIPS * self.trips.mean(now))
         rate = share.fair.update(sight)
-        announcer.pace(len(sight.publishers), sight.capacity)
+        announcer.pace(self.trips.homes, sight.capacity)
         if not announcer.tells(rate, share.busy, now):
             return None
         self.trips.told(announcer.version, now)

@@ -23,6 +23,11 @@ class RoundTrips:
         self._told: dict[int, float] = {}
         self._trips: dict[BrokerId, tuple[float, float]] = {}  # how long, and when that was found
 
+    @property
+    def homes(self) -> int:
+        """How many have answered lately."""
+        return len(self._trips)
+
     def told(self, version: int, now: float) -> None:
         """This version leaves now."""
         if len(self._told) >= VERSIONS_MAX:

@@ -112,7 +112,7 @@ class Transport:
     @property
     def limited(self) -> bool:
         """Whether a message may have to wait before it leaves."""
-        return self._send_path.controlled
+        return self._send_path.may_wait
 
     def subscribe(
         self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float, priority: float = 1.0

@@ -38,7 +38,7 @@ def test_a_clock_that_is_set_back_does_not_silence_it() -> None:
 
 def test_a_narrow_link_with_many_publishers_tells_changes_less_often() -> None:
     announcer = Announcer(RatesConfig(), count(1))
-    announcer.pace(publishers=100, capacity=2_300 / WORD_SHARE)  # 2,300 bytes of word take a second
+    announcer.pace(homes=100, capacity=2_300 / WORD_SHARE)  # 2,300 bytes of word take a second
     rates = [(0.25 * step, 1000.0 * 1.2**step) for step in range(10)]
     assert [at for at, rate in rates if announcer.tells(rate, True, at)] == [0.0, 1.0, 2.0]
 
@@ -47,7 +47,7 @@ def test_a_fall_is_told_sooner_and_a_great_one_at_once() -> None:
     falls = []
     for part in (0.85, 0.65):
         announcer = Announcer(RatesConfig(), count(1))
-        announcer.pace(publishers=100, capacity=2_300 / WORD_SHARE)
+        announcer.pace(homes=100, capacity=2_300 / WORD_SHARE)
         rates = [(0.0, 1000.0), *((0.05 * step, 1000.0 * part) for step in range(1, 10))]
         falls.append([at for at, rate in rates if announcer.tells(rate, True, at)])
     assert falls == [[0.0, 0.25], [0.0, 0.05]]
@@ -55,5 +55,5 @@ def test_a_fall_is_told_sooner_and_a_great_one_at_once() -> None:
 
 def test_what_was_told_is_told_again_before_it_expires() -> None:
     announcer = Announcer(RatesConfig(), count(1))
-    announcer.pace(publishers=4_000, capacity=1_000.0)
+    announcer.pace(homes=4_000, capacity=1_000.0)
     assert [0.5 * step for step in range(9) if announcer.tells(1000.0, True, 0.5 * step)] == [0.0, 2.0, 4.0]

@@ -105,6 +105,11 @@ class SendPath:
         """Whether any flow is limited now."""
         return len(self._rate_limiter) > 0
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a message may have to wait before it leaves."""
+        return self._begins or self.controlled
+
     def publish(
         self, message: Message, ticket: Ticket | None, *, now: float, began: float | None = None
     ) -> list[TransportEffect]:
