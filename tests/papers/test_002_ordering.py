@@ -250,6 +250,13 @@ def test_3_2_6_a_record_saves_unnecessary_delay() -> None:
     assert assigned[0] > 2.0 * assigned[2]
 
 
+def test_3_5_3_the_estimated_probability_follows_the_rate() -> None:
+    """3.5.3 and Figure 3.15: it is that before a latch. What a latch leaves is P_t, whatever the rate."""
+    slow, fast = (ordered(a_pair(8, 5, match=0.2, rate=rate), 0).order for rate in (100, 1200))
+    assert fast.overtaking_sum / fast.gaps > 3.0 * slow.overtaking_sum / slow.gaps
+    assert fast.chance_sum / fast.gaps == pytest.approx(0.05, abs=0.01)
+
+
 def test_3_4_a_latch_without_end_leaves_no_violation() -> None:
     """Step 4 of the corrected Algorithm 3.1: otherwise 10 to 25 % would be left even then."""
     released = ordered(a_pair(9, 5), 128, latch="static", static_latch=1e9, latch_max=1e9).released

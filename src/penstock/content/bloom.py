@@ -12,7 +12,7 @@ An encoding is a Python integer of M bits. Two relations look alike and run in o
 The second is no proof by itself: `price < 10` and `price > 20` have the same bits. It holds, but for hash collisions,
 when F has equality constraints only and at most `filter_tags_max` of them; otherwise ask `relations.covers`.
 
-Bits come from blake2b under the scheme's key by double hashing, so they are the same in every process and nobody who
+Bits come from blake2b under the scheme's key, each by itself, so they are the same in every process and nobody who
 lacks the key can aim at them. Existence and equality tags set `hashes` bits; the three interval or prefix tags of an
 attribute set half as many, rounded up, since they come three at a time and a filter uses them beside an existence tag.
 With the defaults 64 attributes, the most a message may have, then fill 0.78 of the bits, eight standard deviations
@@ -42,6 +42,8 @@ from penstock.content.tags import (
     wide_tags,
 )
 from penstock.errors import InvalidEncoding
+
+_HASHING = "independent bits"  # how tags become bits; brokers that do it otherwise have another fingerprint
 
 # Values longer than this are encoded anew each time, so that the cache is bounded in bytes and not in entries only.
 _CACHED_BYTES_MAX = 256
@@ -85,7 +87,7 @@ class EncodingScheme:
     def fingerprint(self) -> str:
         """Equal for schemes that encode alike; tells nothing about the key."""
         own = (self.existence_hashes,) if self.existence_hashes else ()
-        alike = repr((self.bits, self.hashes, self.filter_tags_max, *own)).encode()
+        alike = repr((_HASHING, self.bits, self.hashes, self.filter_tags_max, *own)).encode()
         return blake2b(alike, key=self._key, digest_size=8).hexdigest()
 
     @cached_property
@@ -192,16 +194,18 @@ class EncodingScheme:
         return self.existence_hashes or self.hashes if is_existence(tag) else self.hashes
 
     def _positions(self, tag: Tag) -> int:
-        """The bits of one tag: first, first + step, first + 2 step, ... modulo M, the step being odd."""
+        """The bits of one tag, each from four bytes of a digest of its own.
+
+        A first position and a step, as is usual for large filters, would not do here: in 256 bits many tags fall on
+        each other's progressions, and more hashes then make a filter match by chance more often instead of less.
+        """
         direct = direct_bit(tag)
         if direct is not None:
             return 1 << direct % self.bits
-        digest = int.from_bytes(blake2b(tag, digest_size=8, key=self._key).digest(), "little")
-        position, step = digest & 0xFFFFFFFF, digest >> 32 | 1
+        digest = blake2b(tag, digest_size=4 * self._bits_of(tag), key=self._key).digest()
         mask = 0
-        for _ in range(self._bits_of(tag)):
-            mask |= 1 << position % self.bits
-            position += step
+        for start in range(0, len(digest), 4):
+            mask |= 1 << int.from_bytes(digest[start : start + 4], "little") % self.bits
         return mask
 
 

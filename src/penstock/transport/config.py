@@ -53,7 +53,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # The publication record (002 sections 3.2.6 and 3.3).
     record_entries: int = 10  # k: 25 and 5 in chapter 3, 10 in chapter 4, 2 in chapter 5
     record_bits: int = 256  # of one entry: 128 in chapter 3, 256 in chapters 4 and 5 (erratum B3)
-    record_hashes: int = 4  # per value, and one bit per name: 002 gives none (erratum B4, decision 0008)
+    record_hashes: int = 5  # per value, and one bit per name: 002 gives none (erratum B4, decision 0008)
     record_form: Literal["whole", "shared"] = "whole"  # shared: an entry is written as its difference to its neighbour
     record_span: float = 0.0  # 0: always record_entries; otherwise as many as were published in this time (3.2.6)
 

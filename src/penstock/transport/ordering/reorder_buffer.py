@@ -142,7 +142,8 @@ class ReorderBuffer(Generic[Item]):
         self.refused = 0
         self.restarts = 0
         self.gaps = 0  # messages before which something may have been missing
-        self.chance_sum = 0.0  # over the gaps: how likely the missing one was still on its way
+        self.overtaking_sum = 0.0  # over the gaps: how likely the missing one was still on its way, 1 - F(interval)
+        self.chance_sum = 0.0  # the same when the latch has expired: at most P_t where there is one
         self.latched = 0  # messages that got a latch above 0
         self.assigned_seconds = 0.0
         self.held_seconds = 0.0
@@ -312,6 +313,7 @@ class ReorderBuffer(Generic[Item]):
     def _wait(self, interval: float) -> float:
         self.gaps += 1
         wait = self._latch.wait(interval)
+        self.overtaking_sum += self._latch.chance(interval)
         self.chance_sum += self._latch.chance(interval + wait)
         return wait
 

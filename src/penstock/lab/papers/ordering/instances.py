@@ -25,7 +25,7 @@ from penstock.lab.engine.view import View
 from penstock.lab.papers.throughput import PARAMETERS, bdrp_plan, broker_text
 from penstock.transport.config import papers_config
 
-ENTRY_BITS = 128  # 16 bytes for each entry, section 3.5.2
+ENTRY = {"record_bits": 128, "record_hashes": 4}  # 16 bytes for each entry, section 3.5.2; as many hashes as they bear
 SAMPLES = 25  # q
 STATIC = (0.030, 0.050)  # CST-30 and CST-50
 
@@ -41,19 +41,17 @@ def appendix(probability: float, entries: int) -> str:
 
 
 def _exact(probability: float, entries: int) -> Instance:
-    config = papers_config(
-        record_entries=entries, record_bits=ENTRY_BITS, violation_probability=probability, delay_samples=SAMPLES
-    )
+    config = papers_config(record_entries=entries, violation_probability=probability, delay_samples=SAMPLES, **ENTRY)
     return Instance(name=exact(probability, entries), config=config, violations_only=True)
 
 
 def _appendix(probability: float, entries: int, *, violations_only: bool = False) -> Instance:
     config = papers_config(
         record_entries=entries,
-        record_bits=ENTRY_BITS,
         violation_probability=probability,
         delay_samples=SAMPLES,
         quantile="appendix",
+        **ENTRY,
     )
     return Instance(name=appendix(probability, entries), config=config, violations_only=violations_only)
 
@@ -74,7 +72,7 @@ RARELY_SLOW = (_appendix(0.05, 0, violations_only=True), _exact(0.05, 0))
 ORDERED_ROWS = {
     "replay": "every delivery of a best-effort run through the transport's own ordering, all instances on the same"
     " arrivals; records do not occupy the links (experiments section 0.1)",
-    "records": f"{ENTRY_BITS // 8} bytes for each entry; the ring holds {SAMPLES} delay differences",
+    "records": f"{ENTRY['record_bits'] // 8} bytes for each entry; the ring holds {SAMPLES} delay differences",
 }
 EIGHT_PARAMETERS = {**PARAMETERS, **ORDERED_ROWS}
 FORTY_SIX_PARAMETERS = {

@@ -60,7 +60,7 @@ def _scenario(scale: Scale) -> Scenario:
 class Frames:
     """What the machine of one mode showed, second by second; nan where no message came at a gap."""
 
-    chance: Floats  # mean estimated probability that the missing one is still on its way
+    chance: Floats  # mean estimated probability that the missing one is still on its way, before any latch
     latch: Floats  # mean latch of the messages that got one, 0 if none did
     latched: int  # messages that got one
 
@@ -70,7 +70,7 @@ def _frames(pair: RecordedPair, config: TransportConfig, seconds: int) -> Frames
     before = [0.0] * 4
 
     def watch(now: float, ordering: ReorderBuffer[int]) -> None:
-        after = [ordering.gaps, ordering.chance_sum, ordering.latched, ordering.assigned_seconds]
+        after = [ordering.gaps, ordering.overtaking_sum, ordering.latched, ordering.assigned_seconds]
         if now < seconds:
             sums[:, int(now)] += [new - old for new, old in zip(after, before, strict=True)]
         before[:] = after
