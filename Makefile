@@ -72,6 +72,7 @@ bench: setup  ## all benchmarks, beside their peers
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/streams.py
 	$(BIN)/python bench/spark_source.py
+	$(BIN)/python bench/tracing.py
 	$(BIN)/python bench/hostile.py
 
 compiled: setup  ## a copy compiled with mypyc (needs a C compiler); use it with PYTHONPATH=build/compiled

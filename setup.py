@@ -33,6 +33,7 @@ HOT_MODULES = [
     "overlay/routing.py",
     "overlay/topology.py",
     "overlay/verbs.py",
+    "retrieval/asking.py",
     "retrieval/boxes.py",
     "retrieval/cache.py",
     "retrieval/forwarding.py",

@@ -105,7 +105,7 @@ class PenstockPublisher:
         await self._network._link.let_out()
 
     def told(self) -> str:
-        return ", ".join(f"{flow.limiting_receiver} {flow.quota:.0f}/s" for flow in self._network.flows())
+        return ", ".join(flow.reason for flow in self._network.flows())
 
     async def close(self) -> None:
         await self._network.close()
@@ -139,7 +139,12 @@ class PenstockSubscriber:
         noticed = sum(report.lost for report in reports)
         lost = f"{dropped} here, {at_broker} at the broker, {noticed} noticed" if dropped + at_broker + noticed else ""
         slowed = sum(report.feedbacks for report in reports)
-        return f"{lost or 'nothing lost'}, {slowed} feedbacks" if lost or slowed else ""
+        withheld = f"; {self.withheld()} withheld" if self.withheld() else ""
+        return f"{lost or 'nothing lost'}{withheld}, {slowed} feedbacks" if lost or slowed else ""
+
+    def withheld(self) -> int:
+        """By its broker, because it reads slowly."""
+        return sum(flow.messages for made in self._subscriptions for flow in made.report().withheld_by)
 
     def recovered(self) -> int:
         return sum(made.report().recovered for made in self._subscriptions)
@@ -325,6 +330,7 @@ async def report(subscriber: Subscriber, seen: Seen, round_: int) -> dict[str, A
         "got": seen.counts(round_),
         "told": subscriber.told(),
         "recovered": subscriber.recovered(),
+        "withheld": subscriber.withheld() if isinstance(subscriber, PenstockSubscriber) else 0,
     }
 
 

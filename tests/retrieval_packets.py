@@ -39,12 +39,13 @@ def retrieval_packets(messages: st.SearchStrategy[Message]) -> dict[type[Packet]
     listed = st.lists(identities, max_size=3).map(tuple)
     asked = (*header, names, texts, st.integers(1, 1_000), ages, ages, st.booleans(), st.none() | ages, listed)
     missing = st.sets(st.integers(11, 99), max_size=5).map(lambda found: tuple(sorted(found)))
+    recipients = st.sets(st.integers(0, BROKER_ID_MAX), max_size=5).map(lambda found: tuple(sorted(found)))
     wanted = (counts, counts, texts, counts, seconds, seconds, seconds, st.booleans(), st.booleans())
     return {
         RetrievalInterest: st.builds(RetrievalInterest, *asked),
         RetrievalOverload: st.builds(RetrievalOverload, *header, names),
         RetrievalAnswer: st.builds(RetrievalAnswer, *carried, names),
-        RetrievalMulticast: st.builds(RetrievalMulticast, *carried, names),
+        RetrievalMulticast: st.builds(RetrievalMulticast, *carried, names, recipients),
         RetrievalFlush: st.builds(RetrievalFlush, *carried),
         RetrievalReceipt: st.builds(RetrievalReceipt, counts, counts, st.integers(0, 10), missing),
         RetrieveRequest: st.builds(RetrieveRequest, *wanted, st.none() | homes, st.none() | ages),

@@ -90,15 +90,17 @@ def test_what_ends_on_a_link_was_meant_for_those_behind_it():
 
 def test_a_lost_message_comes_back_or_is_declared_or_is_lost_in_silence():
     found = MessageFates(
-        published_at=np.array([1.0, 2.0, 3.0, 4.0]),
-        lost_at=np.array([NAN, 2.5, 3.5, 4.5]),
-        delivered_at=np.array([1.1, 3.0, NAN, NAN]),
-        declared_at=np.array([NAN, 2.7, 5.5, NAN]),
-        last=np.array([False, False, True, True]),
+        published_at=np.array([1.0, 2.0, 3.0, 4.0, 5.0]),
+        lost_at=np.array([NAN, 2.5, 3.5, 4.5, 5.5]),
+        delivered_at=np.array([1.1, 3.0, NAN, NAN, NAN]),
+        declared_at=np.array([NAN, 2.7, 5.5, NAN, NAN]),
+        suspected_at=np.array([NAN, NAN, NAN, NAN, 6.0]),
+        last=np.array([False, False, True, True, False]),
         end=20.0,
     )
-    assert found.lost.tolist() == [False, True, True, True]
-    assert found.recovered.tolist() == [False, True, False, False]
-    assert found.silent.tolist() == [False, False, False, True]
+    assert found.lost.tolist() == [False, True, True, True, True]
+    assert found.recovered.tolist() == [False, True, False, False, False]
+    assert found.silent.tolist() == [False, False, False, True, False]
+    assert found.undeclared.tolist() == [False, False, False, True, True]
     assert found.recovery_times().tolist() == [0.5]
     assert found.notice_times().tolist() == [2.0, 15.5], "what is never noticed counts until the end"

@@ -57,6 +57,7 @@ class PlainNetwork:
         self.pushes: dict[int, list] = {}
         self.proceeding: dict[int, list] = {}
         self.probes: list = []
+        self.begun: dict[int, int] = {}  # in which order homes asked everybody
         self.lifetimes: dict[int, list] = {}
         self.nonce = self.published = self.asked = 0
         self.routers = [
@@ -89,7 +90,7 @@ class PlainNetwork:
     def step(self) -> None:
         self.now = now = self.tick / TICKS
         flying, self.flying = self.flying, {kind: [] for kind in self.flying}
-        for to, came_from, interest in sorted(flying["interest"], key=lambda one: one[2].id):
+        for to, came_from, interest in sorted(flying["interest"], key=lambda one: self.begun[one[2].id]):
             self.routers[to].interest(interest, came_from)
         probes, self.probes = self.probes, []
         for to, interest, came_from in probes:
@@ -149,6 +150,7 @@ class PlainOutlet:
         self.network, self.router = network, router
 
     def advertise(self, interest, came_from):
+        self.network.begun.setdefault(interest.id, len(self.network.begun))
         self.network.send("interest", self.router, came_from, (interest,))
 
     def probe(self, interface, interest):
@@ -204,7 +206,8 @@ def test_fast_and_plain_deliver_the_same_at_the_same_cost(name, monkeypatch):
     assert len(plain.delivered) > 300
     assert delivered == plain.delivered
     assert tally.publication_messages == plain.counts["publication"]
-    assert tally.interest_messages == pytest.approx(plain.counts["interest"], rel=0.01)
+    flood = sum(len(those) for those in plain.neighbours)  # one may be under way at the end
+    assert tally.interest_messages == pytest.approx(plain.counts["interest"], rel=0.01, abs=flood)
     assert tally.overload_messages == pytest.approx(plain.counts["overload"], rel=0.02)  # sent at the very end
     assert (tally.twice, tally.too_old, tally.too_many) == (0, 0, 0)
 

@@ -319,7 +319,8 @@ async def test_all_nodes_follow_one_command_and_nothing_says_a_word_about_the_tr
             state = await operator.trace(60, at=["a"])
             assert (state["on"], state["one_in"]) == (True, 1)
             async with penstock.connect(brokers.urls["b"], name="writer") as writer:
-                await until(lambda: _tracing(writer, reader), what="clients hear of it")
+                assert _tracing(writer), "its broker has said so before connect() returned"
+                await until(lambda: _tracing(reader), what="clients hear of it")
                 await writer.publish({"x": 1})
                 assert (await anext(messages)).attributes == {"x": 1}
         with pytest.raises(PenstockError, match="up to"):

@@ -73,6 +73,7 @@ def test_the_last_words_of_a_traceback() -> None:
     assert last_words(f"{stack}a.B: one\n  two\n\n{stack}a.C: three\n   four\n\n\tat org.x\n") == "a.C: three four"
     assert last_words(f"{stack}penstock.errors.PipelineError: no\n") == "no"
     assert last_words("\n no traceback\n at all") == "no traceback"
+    assert last_words("[FAILED] Query 5: penstock.errors.InvalidOption: where: no\n SQLSTATE: 38000") == "where: no"
     assert last_words("") == "it does not say why"
 
 

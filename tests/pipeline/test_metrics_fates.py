@@ -12,7 +12,7 @@ from penstock.pipeline import metrics
 from penstock.pipeline.metrics.fates import FATES
 from penstock.pipeline.schema import checked, table_ddl
 from penstock.pipeline.truth import TRUTH_SCHEMA
-from penstock.transport.records import LossDetected
+from penstock.transport.records import LossDetected, LossSuspected
 
 Rows = list[tuple[Any, ...]]
 
@@ -32,12 +32,13 @@ def test_a_message_is_lost_or_came_or_was_declared_and_numbers_count_what_has_le
     ended = [("r", 5.1, "x", "pipe", *place, 5, 1), ("r", 7.1, "y", "pipe", *place[:1], "x", *place[2:], 7, 1)]
     dropped = table(spark, Dropped, ended)
     declared = table(spark, LossDetected, [("r", 5.5, "c", "p", 1, 2)])
+    doubted = table(spark, LossSuspected, [("r", 8.5, "c", "p", 1, 3), ("r", 7.5, "c", "p", 1, 3)])
     repaired = table(spark, LostOnLink, [("r", 3.05, "x", "y", "p", 1, 3)])
-    found = metrics.fates(truth, published, came, dropped, declared, repaired, [("x", "y", "c")])
+    found = metrics.fates(truth, published, came, dropped, declared, doubted, repaired, [("x", "y", "c")])
     assert sorted(tuple(row) for row in checked(found, FATES, "fates").collect()) == [
-        ("p", 1, 3, "c", 0, 3.0, 3.05, 3.1, None, False),
-        ("p", 1, 5, "c", 0, 5.0, 5.1, 6.0, 5.5, False),
-        ("p", 1, 7, "c", 0, 7.0, None, None, None, True),
+        ("p", 1, 3, "c", 0, 3.0, 3.05, 3.1, None, None, False),
+        ("p", 1, 5, "c", 0, 5.0, 5.1, 6.0, 5.5, None, False),
+        ("p", 1, 7, "c", 0, 7.0, None, None, None, 7.5, True),
     ], "what ended from y to x was not meant for the client, which is behind y"
 
 
@@ -49,9 +50,9 @@ def test_what_the_queue_of_a_slow_reader_dropped_did_not_come(spark: SparkSessio
     what = ("queue full", "", 5, "Delivery", "p", 1)
     ended = [("r", 2.1, "c", "reader", *what, 2, 1), ("r", 3.1, "x", "egress", what[0], "c", *what[2:], 3, 1)]
     ways = [("c", "", "c"), ("x", "c", "c")]
-    none = table(spark, LossDetected, [])
+    none = (table(spark, LossDetected, []), table(spark, LossSuspected, []))
     repaired = table(spark, LostOnLink, [])
-    found = metrics.fates(truth, published, came, table(spark, Dropped, ended), none, repaired, ways)
+    found = metrics.fates(truth, published, came, table(spark, Dropped, ended), *none, repaired, ways)
     assert sorted((row["count"], row["ended_at"], row["delivered_at"]) for row in found.collect()) == [
         (1, None, 1.1),
         (2, 2.1, None),

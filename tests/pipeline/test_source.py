@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock
 from penstock.errors import InvalidOption
 from penstock.overlay.assembly import NodeConfig
-from penstock.pipeline.source import PUSHDOWN, PenstockSource, connection, observed_writer, register
+from penstock.pipeline.source import PenstockSource, connection, observed_writer, register
 from penstock.pipeline.source.landing import LANDED, Landing
 from penstock.streams.config import StreamsConfig
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
@@ -91,23 +91,6 @@ def test_a_stream_is_a_table_that_brokers_filter(
     spark.dataSource.register(PenstockSource)  # in a session that has not heard of us
     written = table(spark, brokers, "trades", where="symbol IS NULL").schema("n bigint").load()
     assert numbers(written.filter("n > 2")) == [4, 6, 8]
-
-
-def test_filters_are_pushed_if_asked_for_and_spark_keeps_them_with_the_table(
-    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork
-) -> None:
-    """Once Spark keeps them with the query, they can be pushed by default: then the last line fails."""
-    network.add_stream("pushed", at=["a"])
-    publish(network.stream("pushed"), *range(20))
-    try:
-        register(spark, push_filters=True)
-        found = table(spark, brokers, "pushed").schema("n bigint, symbol string").load()
-        assert numbers(found.filter("n < 3")) == [0, 1, 2]
-        assert numbers(found.filter("n > 17")) == [18, 19], "another filter is asked for anew"
-        assert numbers(found) == [18, 19], "wrong, and why this is not the default"
-    finally:
-        spark.conf.unset(PUSHDOWN)
-        register(spark)
 
 
 def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
@@ -182,16 +165,16 @@ def test_how_a_sink_fares_is_in_the_progress_of_its_query(
     seen = spark.readStream.format("penstock").options(**options).schema("n bigint").load()
     with pytest.raises(InvalidOption, match="use write"):
         observed_writer(spark.range(5), servers=brokers.url, stream="told")
-    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.0)
-    with pytest.raises(penstock.PenstockError, match="there is no stream 'tlod'"):
-        observed_writer(seen, servers=brokers.url, stream="tlod")
+    with monkeypatch.context() as hurried:
+        hurried.setattr(connection, "FIRST_CONTACT", 0.0)
+        with pytest.raises(penstock.PenstockError, match="there is no stream 'tlod'"):
+            observed_writer(seen, servers=brokers.url, stream="tlod")
     writer = observed_writer(seen, servers=brokers.url, stream="told")
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     assert query.awaitTermination(WITHIN)
     found = [progress["observedMetrics"]["penstock"] for progress in query.recentProgress if progress["numInputRows"]]
-    assert [(told.rows, told.seconds > 0.0, told.slowed_seconds, told.slowed) for told in found] == [
-        (40, True, 0.0, None)
-    ]
+    assert [(told.rows, told.seconds > 0.0) for told in found] == [(40, True)]
+    assert [told.slowed is None for told in found] == [told.slowed_seconds == 0.0 for told in found], "as it was slowed"
     assert numbers(table(spark, brokers, "told").schema("n bigint").load()) == list(range(40))
 
 
@@ -209,8 +192,8 @@ def test_who_slows_a_sink_down_is_in_the_progress_of_its_query(spark: SparkSessi
         writer.add_stream("orders", at=["bank"])
         orders = writer.stream("orders")
         with reader.stream("orders").subscribe(durable="all"):
-            while not orders.report().slowed:
-                orders.publish_many([({"n": 0}, bytes(900), "", "")] * 100)
+            while not any(by.rate < 60.0 for by in orders.report().slowed):  # faster, nobody would have to wait
+                orders.publish_many([({"n": 0}, bytes(900), "", "")] * 50)
             rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "60").load()
             sink = observed_writer(rows.selectExpr("value AS n"), servers=brokers.url, stream="orders")
             query = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -112,6 +113,21 @@ def test_a_wrong_option_is_said_in_one_line(given: dict[str, str], words: str) -
     assert "\n" not in str(told.value)
 
 
+def test_tracebacks_are_hidden_for_errors_of_ours_in_processes_of_sparks(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = "SPARK_HIDE_TRACEBACK"
+    monkeypatch.setenv(hidden, "")  # whatever is set below is taken back
+    with pytest.raises(InvalidOption):
+        PenstockSource({}).schema()
+    assert not os.environ[hidden], "here a traceback is of use"
+    monkeypatch.setenv("SPARK_PYTHON_RUNTIME", "PYTHON_WORKER")
+    with pytest.raises(AttributeError):
+        PenstockSource(NEEDED).reader(None)  # type: ignore[arg-type]  # a fault, and no error of ours
+    assert not os.environ[hidden]
+    with pytest.raises(InvalidOption):
+        PenstockSource({}).schema()
+    assert os.environ[hidden] == "1"
+
+
 def test_options_are_read_in_any_case_and_have_kafkas_names() -> None:
     given = {"STARTINGOFFSETS": '{"orders": {"0": 7, "1": -2}}', "maxTriggerDelay": "2m", "maxoffsetspertrigger": "9"}
     options = source_options(NEEDED | given)
@@ -210,6 +226,8 @@ def test_attributes_are_typed_and_what_does_not_fit_is_null() -> None:
     for kind, expected in kinds.items():
         assert [row["a"] for row in rows_of(f"a {kind}", *given)] == expected, kind
     assert rows_of("a b string", {"a b": "x"}) == [{"a b": "x"}]
+    both = StructType([default_schema(False)["attributes"], StructField("a", LongType()), StructField("b", LongType())])
+    assert rows_of(both, {"a": 5}) == [{"attributes": [("a", "5")], "a": 5, "b": None}]
     assert [row["a"] for row in rows_of("a bigint", {"a": 5}, {}, misfit_is_error=True)] == [5, None]
     with pytest.raises(PenstockError, match="orders/3 at tick 2: attribute 'a' is 'x', no bigint"):
         rows_of("a bigint", {"a": 5}, {"a": "x"}, misfit_is_error=True)
@@ -483,8 +501,9 @@ def test_a_checkpoint_of_something_else_is_refused(orders: Orders) -> None:
     assert again["pubends"] == reader.reportLatestOffset()["pubends"]
     for closed in (reader, careless):
         closed.stop()
+    refused = PenstockSource(orders.options(endingOffsets="earliest")).streamReader(SYMBOLS)
     with pytest.raises(InvalidOption, match="is for batches"):
-        orders.following(endingOffsets="earliest")
+        refused.initialOffset()
 
 
 def test_a_best_effort_subscription_is_a_source_for_what_comes(orders: Orders) -> None:

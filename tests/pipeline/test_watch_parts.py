@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from penstock.cli.watch import drawn, notes
+from penstock.cli.watch import ctrl_c, drawn, notes
 from penstock.errors import InvalidRun
 from penstock.kernel.trace import Counted, Delivered, NodeStarted, Published, Record, Subscribed
 from penstock.kernel.trace_batch import TraceBatch, encode_batch, packed
@@ -250,3 +251,16 @@ def test_an_update_says_what_its_numbers_leave_out() -> None:
     found = {**loud, **numbers, **tables}
     assert len(drawn(found).renderables) == 1 + len(notes(loud)) + 1
     json.dumps(found)
+
+
+def test_ctrl_c_asks_to_end_and_the_second_time_interrupts() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with ctrl_c() as asked:
+        assert not asked.is_set()
+        signal.raise_signal(signal.SIGINT)
+        assert asked.is_set(), "whatever Spark is asked at that moment is answered"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with ctrl_c():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.rates.edge import SlowReaders
-from penstock.rates.sharing import Sharing
+from penstock.rates.sharing import Sharing, _Funds
+from penstock.rates.slow_links import SlowLink
 from penstock.rates.withheld import WithheldBooks
 from penstock.scenario.rates_storm import EVENTS_MAX, rates_storm
 from penstock.sim.run import simulate
@@ -52,10 +53,14 @@ def the_link_is_named_the_wrong_way_round(patch: pytest.MonkeyPatch) -> None:
 
 def every_other_client_can_never_pay(patch: pytest.MonkeyPatch) -> None:
     """While the others keep the links busy."""
-    payable, payable_at = Sharing._payable, Sharing._payable_at
-    patch.setattr(Sharing, "_payable", lambda self, client, *more: client % 2 == 0 and payable(self, client, *more))
+    can_pay, solvent_at = Sharing._funds, Sharing._solvent_at
+
+    def funds(self: Any, client: int, *more: Any) -> Any:
+        return _Funds(lambda hop: False) if client % 2 else can_pay(self, client, *more)
+
+    patch.setattr(Sharing, "_funds", funds)
     patch.setattr(
-        Sharing, "_payable_at", lambda self, client, *more: inf if client % 2 else payable_at(self, client, *more)
+        Sharing, "_solvent_at", lambda self, client, hop: inf if client % 2 else solvent_at(self, client, hop)
     )
 
 
@@ -64,12 +69,18 @@ def what_slow_readers_do_not_get_is_not_counted(patch: pytest.MonkeyPatch) -> No
     patch.setattr(SlowReaders, "admits", lambda self, *what: (admits(self, *what)[0], None))
 
 
+def what_slow_links_do_not_carry_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    admits = SlowLink.admits
+    patch.setattr(SlowLink, "admits", lambda self, *what, **how: (admits(self, *what, **how)[0], None))
+
+
 FIRST_SEED: dict[Patch, int] = {
     what_is_withheld_counts_twice: 0,
     a_part_is_not_counted: 0,
     the_link_is_named_the_wrong_way_round: 0,
     every_other_client_can_never_pay: 2,
     what_slow_readers_do_not_get_is_not_counted: 0,
+    what_slow_links_do_not_carry_is_not_counted: 0,
 }
 
 

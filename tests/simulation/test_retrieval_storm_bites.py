@@ -28,7 +28,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_refreshed_interest_takes_any_copy(patch: pytest.MonkeyPatch) -> None:
-    def may_take(interest: Any, publication: Any, *, pending: bool, now: float, asked: bool = False) -> bool:
+    def may_take(interest: Any, publication: Any, *, now: float, **more: bool) -> bool:
         return publication.uploaded >= interest.oldest and interest.deadline > now
 
     for module in (mediation, recipients):
@@ -106,6 +106,10 @@ def a_nonce_is_not_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MediationRouter, "_first", lambda self, nonce: True)
 
 
+def a_home_forgets_what_was_used_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MediationRouter, "_remember", lambda self, publication: None)
+
+
 def what_is_sent_stays_pending(patch: pytest.MonkeyPatch) -> None:
     original = MediationRouter.upload
 
@@ -139,7 +143,8 @@ FIRST_SEED: dict[Patch, int] = {
     old_publications_are_fresh_enough: 0,
     nobody_asks_anew_when_the_map_changes: 72,
     what_was_lost_is_not_sent_again: 284,
-    a_nonce_is_not_remembered: 96,
+    a_nonce_is_not_remembered: 110,
+    a_home_forgets_what_was_used_there: 22,
     what_is_sent_stays_pending: 0,
     a_client_forgets_to_ask_again: 25,
 }

@@ -31,6 +31,16 @@ def test_nothing_is_lost_in_silence(first):
         assert result.complete, f"seed {seed} has more than {EVENTS_MAX} events"
 
 
+def test_what_a_publisher_told_while_a_broker_was_down_it_tells_again_before_it_dies():
+    result = simulate(transport_storm(771353), 771353, events_max=EVENTS_MAX)
+    assert result.problems == []
+
+
+def test_what_is_in_doubt_is_asked_for_soon_also_if_delays_once_differed_by_seconds():
+    result = simulate(transport_storm(39574526), 39574526, events_max=EVENTS_MAX)
+    assert result.problems == []
+
+
 def test_a_storm_replays_from_its_seed():
     assert simulate(transport_storm(11), 11).digest == simulate(transport_storm(11), 11).digest
 

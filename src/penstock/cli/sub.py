@@ -225,7 +225,7 @@ _WORDS_OF_THE_TRANSPORT = {
     "without_header": "messages of publishers without it",
     "lost": "losses noticed",
     "recovered": "of those recovered",
-    "pending": "of those still asked for",
+    "pending": "asked for now, wanted or in doubt",
     "known_lost": "of those given up",
     "not_asked": "of those never asked for",
     "unrevealed": "publications that no record covered",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.clients import AsJson
+from penstock.cli.clients import INTERRUPTED, AsJson
 from penstock.cli.progress import progress_bar
 from penstock.cli.report import Display, plain, several, table
 from penstock.errors import PenstockError
@@ -70,13 +74,34 @@ def watch_command(
         with progress_bar("starting Spark"):
             spark = spark_session(master, fast=True)
         typer.echo(f"records and tables go to {folder}", err=True)
-        with watching(spark, url, folder, began=began, keep=keep or inf, once=once) as watch:
-            _show(watch, every, inf if lasts is None else lasts, as_json, once=once)
+        with (
+            ctrl_c() as asked,
+            watching(spark, url, folder, began=began, keep=keep or inf, once=once) as watch,
+        ):
+            _show(watch, every, inf if lasts is None else lasts, asked, as_json, once=once)
+        if asked.is_set():
+            raise typer.Exit(INTERRUPTED)
     finally:
         lease.close()
 
 
-def _show(watch: TraceWatch, every: float, lasts: float, as_json: bool, *, once: bool) -> None:
+@contextmanager
+def ctrl_c() -> Iterator[threading.Event]:
+    """Ctrl-C asks to end when Spark is asked nothing; its own handler would break into a question. Twice: at once."""
+    asked, before = threading.Event(), signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _show(watch: TraceWatch, every: float, lasts: float, asked: threading.Event, as_json: bool, *, once: bool) -> None:
     from rich.console import Console
 
     from penstock.pipeline.watch.view import view
@@ -94,9 +119,9 @@ def _show(watch: TraceWatch, every: float, lasts: float, as_json: bool, *, once:
             elif once:
                 typer.echo("the stream `_trace` has no records", err=True)
             left = end - time.monotonic()
-            if once or left <= 0:
+            if once or left <= 0 or asked.is_set():
                 return
-            if not watch.wait(min(every, left)):
+            if not watch.wait(min(every, left), asked):
                 watch.check()
                 return
 

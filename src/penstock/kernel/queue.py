@@ -24,6 +24,7 @@ Item = TypeVar("Item")
 
 UNBOUNDED_PACKETS = 1 << 62
 HOLD_BYTES = 1 << 18  # of a lane that holds, for each neighbour: 20 Mbit/s over 100 ms, 10 Gbit/s over 200 us
+CROWDED_PACKETS = 16
 QUANTUM_BYTES = 1500  # one full frame per unit of weight and round
 
 
@@ -172,6 +173,11 @@ class LaneQueue(Generic[Item]):
         return (
             len(state.items) + after_packets < state.packets_max and state.bytes + size_bytes <= state.bounds.bytes_max
         )
+
+    def crowded(self, lane: Lane) -> bool:
+        """Whether more waits in one lane than comes together by chance."""
+        state = self._lanes[lane]
+        return len(state.items) >= min(CROWDED_PACKETS, state.packets_max / 4)
 
     def heads(self) -> list[Item]:
         """The first of each lane in which something waits."""

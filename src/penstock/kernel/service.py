@@ -84,6 +84,9 @@ class NodeView(Protocol):
     def delivery_lost(self, link: Link, subscription: int) -> None:
         """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
 
+    def watch_crowded(self, call: Callable[[Link], None]) -> None:
+        """Call this when a delivery begins to wait in a queue that is crowded."""
+
     def link_load(self, link: Link) -> LinkLoad:
         """How busy this link is."""
 

@@ -24,7 +24,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cache
-from itertools import islice
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -85,8 +84,8 @@ class NetworkTrace:
     def __init__(self, one_in: int) -> None:
         self.one_in = one_in
         self.left_out = 0  # in all
-        self._lines: deque[tuple[float, Record]] = deque()
-        self._text = 0  # of these, roughly
+        self._lines: deque[tuple[float, Record, int]] = deque()  # each with the length of its text, roughly
+        self._text = 0  # of all these
         self._in_all: Counter[type[Record]] = Counter()  # records of messages since they were last told, chosen or not
         self._left: LeftOut = (0, 0.0, 0.0)  # since the last batch
 
@@ -97,18 +96,20 @@ class NetworkTrace:
         """One fact, stamped with the node's clock."""
         if about_tracing(record):
             return
-        kind, room = type(record), RECORDS_MAX + OTHERS_MAX
-        if of_message(kind):
+        long, once_each = _shape(type(record))  # for every record: what is known of its kind is looked up at once
+        room = RECORDS_MAX + OTHERS_MAX
+        if once_each:
             if self.one_in > 1:
-                self._in_all[kind] += 1
+                self._in_all[type(record)] += 1
                 if not chosen(record, self.one_in):
                     return
             room = RECORDS_MAX if self._text < TEXT_MAX else 0
         if len(self._lines) >= room:
             self.leave_out(time)
             return
-        self._lines.append((time, record))
-        self._text += _text(record)
+        text = RECORD_TEXT if long is None else RECORD_TEXT + len(long(record))  # as `_text`, without another look
+        self._lines.append((time, record, text))
+        self._text += text
 
     @property
     def has_left_out(self) -> bool:
@@ -130,12 +131,10 @@ class NetworkTrace:
 
     def take(self) -> tuple[Lines, LeftOut]:
         """The oldest records, and what was left out lately."""
-        lines = list(islice(self._lines, BATCH_RECORDS))
-        for _ in lines:
-            self._lines.popleft()
-        self._text -= sum(_text(record) for _, record in lines)
+        taken = [self._lines.popleft() for _ in range(min(len(self._lines), BATCH_RECORDS))]
+        self._text -= sum(text for _, _, text in taken)
         left, self._left = self._left, (0, 0.0, 0.0)
-        return lines, left
+        return [(time, record) for time, record, _ in taken], left
 
 
 class TraceSender:
@@ -297,12 +296,15 @@ class TraceFeed:
 
 def _text(record: Record) -> int:
     """How long it is, roughly."""
-    long = _long_field(type(record))
+    long, _ = _shape(type(record))
     return RECORD_TEXT if long is None else RECORD_TEXT + len(long(record))
 
 
 @cache
-def _long_field(kind: type[Record]) -> attrgetter[str] | None:
-    """Only attributes and the text of a subscription may be long, and no kind has both."""
+def _shape(kind: type[Record]) -> tuple[attrgetter[str] | None, bool]:
+    """The field that may be long, if it has one, and whether there is one for each message.
+
+    Only attributes and the text of a subscription may be long, and no kind has both.
+    """
     (name,) = {"attributes", "where"} & {*kind.__struct_fields__} or ("",)
-    return attrgetter(name) if name else None
+    return attrgetter(name) if name else None, of_message(kind)

@@ -17,7 +17,7 @@ All else that finds its lane full, or its link down, is dropped and recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock.kernel.link import Link, LinkInfo, LinkKind
 from penstock.kernel.machine import Effect, Send, SendFor
@@ -59,6 +59,7 @@ class Egress:
         self.freed: dict[tuple[Link, Lane], None] = {}  # whose bytes have left since somebody looked
         # Deliveries that were dropped for want of room since somebody took note of it, by the client's subscription.
         self.lost_deliveries: dict[Link, dict[int, int]] = {}
+        self.on_crowded: Callable[[Link], None] | None = None  # a delivery waits in a queue that is so
 
     def link_changed(self, link: Link, *, up: bool) -> list[Effect]:
         """Begin with an empty queue, or drop what waits."""
@@ -263,6 +264,8 @@ class Egress:
                 waiting.own_bytes[lane] += size_bytes
             elif granted:
                 self._waiting_from[source, lane] = self._waiting_from.get((source, lane), 0) + size_bytes
+            if self.on_crowded is not None and type(packet) is Delivery and waiting.queue.crowded(lane):
+                self.on_crowded(link)
             return None
         waiting.refused_bytes += size_bytes
         if type(packet) is Delivery:

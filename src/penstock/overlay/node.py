@@ -159,6 +159,10 @@ class Node:
         """A delivery to a client was withheld here: the client is told of it with those that were dropped."""
         self.egress.count_lost(link, (subscription,))
 
+    def watch_crowded(self, call: Callable[[Link], None]) -> None:
+        """Call this when a delivery begins to wait in a queue that is crowded."""
+        self.egress.on_crowded = call
+
     def link_load(self, link: Link) -> LinkLoad:
         """How busy this link is, here and below."""
         below = self._host_load(link)

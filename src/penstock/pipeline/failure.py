@@ -7,6 +7,7 @@ ended, Spark cannot even be asked: whatever one does with the session, or with t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from penstock.errors import PipelineError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 WORDS_MAX = 300  # characters
 _TRACEBACK = "Traceback (most recent call last):"
 _OWN = "penstock.errors."
+_OURS = re.compile(r"\bpenstock(?:\.\w+)+: (.+)")  # as the data source's are told, which have no traceback
 
 
 def gave_up(spark: SparkSession, error: Exception) -> PipelineError:
@@ -39,11 +41,14 @@ def java_has_ended(spark: SparkSession) -> bool:
 
 
 def last_words(text: str) -> str:
-    """What the exception at the end of the last traceback says, or without one the first line."""
+    """What the exception at the end of the last traceback says, or without one an error of ours, or the first line."""
     _, found, stack = text.rpartition(_TRACEBACK)
     lines = stack.splitlines()
     begin = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), None)
     if not found or begin is None:
+        ours = _OURS.search(text)
+        if ours is not None:
+            return ours[1].strip()
         return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")
     end = next((n for n, line in enumerate(lines) if n > begin and (not line or line.startswith("\tat "))), len(lines))
     # The name of an error of our own says nothing that its words do not; that of another may be half of the story.

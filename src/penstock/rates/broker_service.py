@@ -11,13 +11,14 @@ Follow one message of our own client:
 2. Brokers behind links that the client cannot pay are left out of its set, or the message waits for its share
    (`sharing`); what was left out is counted (`withheld`).
 
-A client that reads slowly is a slow link too (`edge_service`).
+The link to a client is a link too: one that is slow, or whose client reads slowly, is thinned here (`edge_service`).
 
 Only applications' messages of the lanes best effort and transport are regulated. Streams and priced content have a
 control of their own; they and all control are counted as what a link does not have for others.
 
 State: that of the parts. Bounds: theirs. Timers: MEASURE while links carry something; SERVE for each client of whom
-something waits; TELL while something withheld is not told, or a reader is slow; READ for slow readers.
+something waits; TELL while something withheld is not told, or a reader is slow; READ for slow readers, LOOK
+while links to clients are slow.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from penstock.rates.own_links import OwnLinks
 from penstock.rates.packets import (
     RATE_MAX,
     RATE_MIN,
+    ClientTerms,
     LinkRate,
-    PublisherTerms,
     RateHeard,
     ReaderRate,
     ReadersWithheld,
@@ -67,7 +68,7 @@ SERVE_AGAIN = 1e-5  # seconds: a client that was served is not served again at t
 TELL_EVERY = 1.0
 TELL_FIRST = 0.1  # seconds after something was withheld, if nothing was for longer than that
 TOLD_MAX = 50  # of what was withheld, in a report
-HEARD_EVERY = 5.0  # seconds, of one link
+HEARD_EVERY = 10.0  # seconds, of one link
 ANSWERS_RATE = 1_000.0
 COMPLAINTS_RATE, COMPLAINTS_BURST = 1.0, 20.0
 
@@ -76,7 +77,7 @@ class RatesBroker:
     """The machine of brokers."""
 
     packet_kinds: tuple[type[Packet], ...] = (
-        *(LinkRate, RateHeard, ReaderRate, PublisherTerms),
+        *(LinkRate, RateHeard, ReaderRate, ClientTerms),
         *(WithheldFrom, ReadersWithheld),
     )
 
@@ -92,7 +93,7 @@ class RatesBroker:
         self._rates = RateTable(self._config.expire_after)
         self._lanes = regulated_lanes(context.node)
         self._home = Home(self._config, self._rates, context.random("purses"), self._lanes)
-        self._edge = EdgeService(self._config, self._broker, context.node, context.timers)
+        self._edge = EdgeService(self._config, self._broker, context.links, context.node, context.timers)
         self._own = OwnLinks(self._config, self._broker, context.links, context.node, context.timers)
         self._tell_at: float | None = None  # when it is told next
         self._told_at = -inf
@@ -123,8 +124,10 @@ class RatesBroker:
                 effects += self._telling_of.told(packet, sender, now)
             elif isinstance(packet, ReadersWithheld):
                 effects += self._telling_of.readers(packet, sender, now)
-            elif isinstance(packet, PublisherTerms) and self._broker.attached(sender) is not None:
+            elif isinstance(packet, ClientTerms) and self._broker.attached(sender) is not None:
                 self._agree(packet.when_full, sender)
+                if packet.keep == "newest":
+                    self._edge.keep_newest(sender)
         return effects
 
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
@@ -147,6 +150,9 @@ class RatesBroker:
             return self._tell_of_withheld(now)
         if timer == RatesTimer.READ:
             return self._edge.expired(ReaderKey(int(key[0]), int(key[1])), now)
+        if timer == RatesTimer.LOOK:
+            self._tell_soon(now)
+            return self._edge.look(now)
         client = int(key[0])
         self._see_map()
         leaving = self._home.serve(client, self._ways.to, now)
@@ -279,7 +285,7 @@ class RatesBroker:
         """Sum up what was withheld: for the trace, for publishers, and for those who did not get it."""
         self._now = self._told_at = now
         effects = self._edge.expire(now)
-        taken, readers = self._home.withheld.take(now), self._edge.take(now)
+        taken, readers = self._home.withheld.take(now), self._edge.take(self._telling_of.may_tell, now)
         effects += records(taken)
         effects += [
             ReaderThinned(one.client, one.subscription, one.messages.messages, one.messages.since) for one in readers
@@ -304,6 +310,7 @@ class RatesBroker:
             neighbour, said = self._routing.neighbour(link), rated.status()
             if neighbour is not None and said is not None:
                 links[self._name(neighbour.broker)] = said
+        links |= self._edge.slow_links()
         lately = sorted(self._home.withheld.lately(self._now), key=lambda entry: (-entry[1].messages, entry[0]))
         withheld = [
             WithheldReport(

@@ -1,7 +1,7 @@
-"""A client says what becomes of its messages for which a link has no room, and how fast it reads if that is slowly.
+"""A client says what becomes of messages for which a link has no room, and how fast it reads if that is slowly.
 
-`when_full` is told when the link comes up, unless it is "thin". Who waits asks for credit in the lanes of its messages,
-so that the broker can hold it (`overlay.credit`).
+`when_full` and `keep` are told when the link comes up, unless they are the defaults. Who waits asks for credit in the
+lanes of its messages, so that the broker can hold it (`overlay.credit`).
 
 Every subscription that no other service serves has a pace (`kernel.reader_pace`): from when half of its queue is used,
 and while it is long, what the application takes is told, with a correction that brings the queue back to a quarter. It
@@ -23,7 +23,7 @@ from penstock.kernel.packet import Lane, Packet
 from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
 from penstock.rates.config import RatesClientConfig
-from penstock.rates.packets import Note, PublisherTerms, ReaderRate, WithheldNotice
+from penstock.rates.packets import ClientTerms, Note, ReaderRate, WithheldNotice
 from penstock.rates.records import WithheldTold
 from penstock.rates.regulated import LANES
 from penstock.rates.told import WithheldFlows
@@ -55,11 +55,12 @@ class RatesClient:
     def link_changed(self, link: Link, *, up: bool, now: float) -> list[Effect]:
         self._link = link if up else None
         self._told.clear()
-        if not up or self._config.when_full == "thin":
+        terms = ClientTerms(self._config.when_full, self._config.keep)
+        if not up or terms == ClientTerms():
             return []
-        lanes = LANES if self._config.when_full == "wait" else ()
+        lanes = LANES if terms.when_full == "wait" else ()
         asked = [effect for lane in lanes for effect in self._node.ask_credit(link, lane)]
-        return [*asked, Send((link,), PublisherTerms(self._config.when_full), Lane.CONTROL)]
+        return [*asked, Send((link,), terms, Lane.CONTROL)]
 
     def receive(self, packets: Sequence[Packet], *, sender: Link, now: float) -> list[Effect]:
         effects: list[Effect] = []

@@ -43,12 +43,15 @@ WhenFull = Literal[
 ]
 
 
+Keep = Literal["oldest", "newest"]
+
+
 class RatesClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a client says of its readers, and what its home does with messages for which a link has no room."""
 
     when_full: WhenFull = "thin"
     enabled: bool = True  # say so when an application reads slowly
-    keep: Literal["oldest", "newest"] = "oldest"  # which messages a slow reader gets
+    keep: Keep = "oldest"  # which messages a slow reader gets, or one behind a slow link of its own
 
     def __post_init__(self) -> None:
         check_choices(self)

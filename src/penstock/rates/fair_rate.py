@@ -50,12 +50,13 @@ QUEUE_MOST = 2.0  # seconds: a queue of thousands must not stand full either
 class FairRate:
     """The rate of one link, in bytes per second."""
 
-    def __init__(self, response: float, queue_packets: int) -> None:
+    def __init__(self, response: float, queue_packets: int, least_share: float = LEAST_SHARE) -> None:
         self.rate: float | None = None
         self._regulated = 0.0  # A, at the last look
         self.response = response  # d
         self._since_cut = inf  # seconds
         self._queue_packets = queue_packets
+        self._least_share = least_share
 
     def update(self, sight: LinkSight) -> float:
         """The rate after this look."""
@@ -84,7 +85,7 @@ class FairRate:
         level, (least, most) = fair_level(sight.publishers, self.rate, regulated), NEAR_LEVEL
         if lack > ROOM and excess < 0.0:
             rate = max(rate, min(RISE_MAX * scaled, least * level))
-        self.rate = min(sight.capacity, max(LEAST_SHARE * share, min(most * level, rate)))
+        self.rate = min(sight.capacity, max(self._least_share * share, min(most * level, rate)))
         return self.rate
 
 

@@ -124,7 +124,7 @@ class OwnLinks:
         return found
 
     def _idle(self, link: Link, rated: RatedEgress, now: float) -> bool:
-        return rated.meter.idle(now) and not self._node.link_load(link).waiting_bytes
+        return rated.share.meter.idle(now) and not self._node.link_load(link).waiting_bytes
 
     def _look_soon(self, now: float) -> None:
         self._look_at = now + self._config.interval
@@ -152,4 +152,4 @@ class OwnLinks:
         else:
             return
         for link, rated in self.rated.items():
-            rated.meter.begin(self._node.link_load(link), now, blind=self._nap_until is not None)
+            rated.share.meter.begin(self._node.link_load(link), now, blind=self._nap_until is not None)

@@ -3,7 +3,7 @@
 LinkRate   a broker, against the way of the data, to the homes of those who send over its link: so much each
 RateHeard  a home, back to that broker: heard; so that it knows how long its word takes
 ReaderRate a client to its broker: one of my subscriptions takes so many messages per second
-PublisherTerms   a client to its broker: what to do with my messages for which a link has no room
+ClientTerms      a client to its broker: what to do with messages of mine, and for me, for which a link has no room
 WithheldNotice   a broker to its client: messages that you published, or wanted, were withheld
 WithheldFrom     a home to another broker: these were withheld from you
 ReadersWithheld  a broker, against the way of the data, to homes: these were withheld from slow readers of mine
@@ -21,7 +21,7 @@ from penstock.errors import InvalidHeader, InvalidPacket
 from penstock.kernel.number_ranges import WrittenRanges, read_ranges
 from penstock.kernel.packet import BROKER, CLIENT, CLIENT_NAME_BYTES_MAX, Packet, check_integers, require
 from penstock.overlay.packets import BROKER_ID_MAX, BrokerId
-from penstock.rates.config import WhenFull
+from penstock.rates.config import Keep, WhenFull
 
 RATE_MIN, RATE_MAX = 1e-3, 1e15  # bytes per second; what is told lies between
 VERSION_MAX = 1 << 53
@@ -82,12 +82,16 @@ class ReaderRate(Packet, frozen=True):
         return self
 
 
-class PublisherTerms(Packet, frozen=True):
-    """What becomes of this client's messages for which a link has no room, as long as the connection lasts."""
+class ClientTerms(Packet, frozen=True):
+    """What becomes of messages for which a link has no room, as long as the connection lasts.
+
+    Of this client's own messages (`when_full`), and of those for it that the link to it has no room for (`keep`).
+    """
 
     sent_by = (CLIENT,)
 
-    when_full: WhenFull
+    when_full: WhenFull = "thin"
+    keep: Keep = "oldest"
 
 
 class Note(Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ from penstock.overlay.packets import BrokerId
 VERSIONS_MAX = 32
 HOMES_MAX = 256
 TRIP_MAX = 2.0  # seconds
-TRUSTED_FOR = 10.0
+TRUSTED_FOR = 30.0
 
 
 class RoundTrips:
@@ -22,6 +22,11 @@ class RoundTrips:
     def __init__(self) -> None:
         self._told: dict[int, float] = {}
         self._trips: dict[BrokerId, tuple[float, float]] = {}  # how long, and when that was found
+
+    @property
+    def homes(self) -> int:
+        """How many have answered lately."""
+        return len(self._trips)
 
     def told(self, version: int, now: float) -> None:
         """This version leaves now."""

@@ -7,8 +7,8 @@ from penstock.rates.broker_service import RatesBroker
 from penstock.rates.client_service import RatesClient
 from penstock.rates.config import RatesClientConfig, RatesConfig
 from penstock.rates.packets import (
+    ClientTerms,
     LinkRate,
-    PublisherTerms,
     RateHeard,
     ReaderRate,
     ReadersWithheld,
@@ -20,7 +20,7 @@ from penstock.rates.timers import RatesTimer
 
 RATES = Service(
     name="rates",
-    packets=(LinkRate, RateHeard, ReaderRate, PublisherTerms, WithheldNotice, WithheldFrom, ReadersWithheld),
+    packets=(LinkRate, RateHeard, ReaderRate, ClientTerms, WithheldNotice, WithheldFrom, ReadersWithheld),
     records=RECORDS,
     timers=RatesTimer,
     broker=RatesBroker,

@@ -13,7 +13,7 @@ while an earlier one waits for a broker that it could reach now, so each broker 
 
 That is *thin*. A client may choose otherwise (`terms`). With *drop* no job waits. With *wait* a job waits until all its
 brokers can be paid for, and none is left out; the broker gives the client no more credit while anything of it waits, so
-what waits is bounded by that. When such a client leaves, what waits has LINGER seconds more.
+what waits is bounded by that. When a client leaves, what waits stays in line, for LINGER seconds at most.
 
 State: for each limited link a purse for each client, for each client its lines. Bounds: LINES_MAX lines of a client
 with BURST_JOBS each; beyond these a job does not wait, and is withheld.
@@ -22,7 +22,7 @@ with BURST_JOBS each; beyond these a job does not wait, and is withheld.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from random import Random
 from typing import NamedTuple
@@ -135,6 +135,22 @@ class _Client:
         return numbers is not None and next(iter(numbers)) < before
 
 
+class _Funds(dict[Hop, bool]):
+    """Which links a client can pay for at one moment; each purse is asked once."""
+
+    def __init__(self, can_pay: Callable[[Hop], bool]) -> None:
+        super().__init__()
+        self._can_pay = can_pay
+
+    def __missing__(self, hop: Hop) -> bool:
+        found = self[hop] = self._can_pay(hop)
+        return found
+
+    def pay(self, hops: Iterable[Hop]) -> bool:
+        """Whether all of these can be paid for."""
+        return all(map(self.__getitem__, hops))
+
+
 class Sharing:
     """All clients of one home broker."""
 
@@ -191,17 +207,14 @@ class Sharing:
         return self._terms.get(client, "thin") if client not in self._gone else "thin"
 
     def client_gone(self, client: Link, now: float) -> None:
-        """What waited for its share goes with it, unless it was promised that it waits: then it may a little longer."""
+        """What waits for its share may still leave: most clients that send one message close right after it."""
         gone = self._clients.get(client)
-        if gone is not None and gone.jobs and self._terms.get(client) == "wait":
-            for hops, line in gone.lines.items():
-                gone.lines[hops] = line.hurried(now + LINGER)
-            self._gone[client] = None
+        if gone is None or not gone.jobs:
+            self._forget_client(client)
             return
-        self._forget_client(client)
-        for line in gone.lines.values() if gone is not None else ():
-            for job in line:
-                self._give_up(client, job, now)
+        for hops, line in gone.lines.items():
+            gone.lines[hops] = line.hurried(now + LINGER)
+        self._gone[client] = None
 
     def _forget_client(self, client: Link) -> None:
         self._clients.pop(client, None)
@@ -233,9 +246,10 @@ class Sharing:
             leaving.append(Copy(copy.message, copy.lane, free))
         whole = self._terms.get(client) == "wait"
         until = inf if whole else now + self._wait
+        funds = self._funds(client, copy.message.size_bytes, now)
         for plan in plans:
             job = _Job(copy.message, copy.lane, plan, until, whole, self._jobs)
-            leaving += self._try_or_wait(client, job, now)
+            leaving += self._try_or_wait(client, job, funds, now)
         return leaving
 
     def limits(self, destinations: tuple[BrokerId, ...], way: Way) -> bool:
@@ -247,15 +261,16 @@ class Sharing:
         owner = self._clients.get(client)
         leaving: list[Copy] = []
         served = owner is not None
+        funds = self._funds(client, 0, now)
         while owner is not None and served:
             served = False
-            for hops in list(owner.lines):
+            for hops in [hops for hops, line in owner.lines.items() if line]:
                 line = owner.lines[hops]
-                while line and line[0].until <= now and not self._payable(client, line[0], now):
+                while line and line[0].until <= now and not _payable(line[0], funds):
                     self._give_up(client, owner.take(line), now)
                     served = True  # who stood back for it may go
-                if line and self._payable(client, line[0], now) and not self._stands_back(client, line[0], now):
-                    leaving.append(self._leave(client, owner.take(line), now))
+                if line and _payable(line[0], funds) and not _stands_back(owner, line[0], funds):
+                    leaving.append(self._leave(client, owner.take(line), funds, now))
                     served = True
                     line.last = now
                     owner.lines[hops] = owner.lines.pop(hops)  # to the end
@@ -270,21 +285,22 @@ class Sharing:
         if owner is None:
             return None
         heads = [line[0] for line in owner.lines.values() if line]
+        if not heads:
+            return None
+        funds = self._funds(client, 0, now)
+        limiting = dict.fromkeys(hop for job in heads for hop in job.plan.hops)
+        solvent_at = {hop: self._solvent_at(client, hop) for hop in limiting}
         # Who stands back is served together with whom it stands back for; the earliest of all never does.
-        times = (
-            min(self._payable_at(client, job), job.until) for job in heads if not self._stands_back(client, job, now)
-        )
+        times = (min(_payable_at(job, solvent_at), job.until) for job in heads if not _stands_back(owner, job, funds))
         return min(times, default=None)
 
     # One job.
 
-    def _try_or_wait(self, client: Link, job: _Job, now: float) -> list[Copy]:
-        owner = self._clients.get(client)
-        line = owner.lines.get(job.plan.hops) if owner is not None else None
-        if not line and self._payable(client, job, now) and not self._stands_back(client, job, now):
-            return [self._leave(client, job, now)]
-        if owner is None:
-            owner = _Client()
+    def _try_or_wait(self, client: Link, job: _Job, funds: _Funds, now: float) -> list[Copy]:
+        owner = self._clients.get(client) or _Client()
+        line = owner.lines.get(job.plan.hops)
+        if not line and _payable(job, funds) and not _stands_back(owner, job, funds):
+            return [self._leave(client, job, funds, now)]
         if self._full(line, owner, self.terms(client), now):
             self._give_up(client, job, now)
             return []
@@ -304,44 +320,21 @@ class Sharing:
             return self._wait <= 0.0 or len(owner.lines) >= LINES_MAX
         return len(line) >= (BURST_JOBS if 0.0 <= now - line.since < max(self._wait, BURST_SECONDS) else LINE_JOBS)
 
-    def _payable(self, client: Link, job: _Job, now: float) -> bool:
-        """Whether at least one broker of it can be paid for, or all if it leaves whole."""
-        if job.whole:
-            return all(self._purse(client, hop, job.message.size_bytes, now).can_pay(now) for hop in job.plan.hops)
-        for part in job.plan.parts:
-            if all(self._purse(client, hop, job.message.size_bytes, now).can_pay(now) for hop in part.hops):
-                return True
-        return False
+    def _funds(self, client: Link, size_bytes: int, now: float) -> _Funds:
+        return _Funds(lambda hop: self._purse(client, hop, size_bytes, now).can_pay(now))
 
-    def _stands_back(self, client: Link, job: _Job, now: float) -> bool:
-        """Whether an earlier job waits for a broker that this one would reach now."""
-        owner = self._clients.get(client)
-        if owner is None or not owner.jobs:
-            return False
-        size_bytes = job.message.size_bytes
-        return any(
-            owner.awaits(destination, job.number)
-            for part in job.plan.parts
-            if job.whole or all(self._purse(client, hop, size_bytes, now).can_pay(now) for hop in part.hops)
-            for destination in part.destinations
-        )
+    def _solvent_at(self, client: Link, hop: Hop) -> float:
+        purse = self._purses.get(hop, {}).get(self._payer(client))
+        return -inf if purse is None else purse.solvent_at()
 
-    def _payable_at(self, client: Link, job: _Job) -> float:
-        found = inf
-        parts = (JobPart(job.plan.hops, ()),) if job.whole else job.plan.parts
-        for part in parts:
-            purses = [self._purses.get(hop, {}).get(self._payer(client)) for hop in part.hops]
-            found = min(found, max(-inf if purse is None else purse.solvent_at() for purse in purses))
-        return found
-
-    def _leave(self, client: Link, job: _Job, now: float) -> Copy:
+    def _leave(self, client: Link, job: _Job, funds: _Funds, now: float) -> Copy:
         """Pay for whom it can be paid, once for each link, and leave out the others."""
         going: list[BrokerId] = []
         crossing: dict[Hop, int] = {}
         size_bytes = job.message.size_bytes
         for part in job.plan.parts:
             unpaid = [hop for hop in part.hops if hop not in crossing]
-            lacking = [hop for hop in unpaid if not self._purse(client, hop, size_bytes, now).can_pay(now)]
+            lacking = [hop for hop in unpaid if not funds[hop]]
             if lacking:
                 for destination in part.destinations:
                     self._withhold(client, lacking[0], destination, job.message, now)
@@ -351,6 +344,7 @@ class Sharing:
             going += part.destinations
         for hop, brokers in crossing.items():
             self._purse(client, hop, size_bytes, now).pay(HEAD_BYTES + BROKER_BYTES * brokers + size_bytes, now)
+            del funds[hop]
         return Copy(job.message, job.lane, tuple(sorted(going)))
 
     def _give_up(self, client: Link, job: _Job, now: float) -> None:
@@ -391,6 +385,27 @@ class Sharing:
         if found is None:
             found = self._splits[destinations] = _parted(destinations, way, self._rates)
         return found
+
+
+def _payable(job: _Job, funds: _Funds) -> bool:
+    """Whether at least one broker of it can be paid for, or all if it leaves whole."""
+    return funds.pay(job.plan.hops) if job.whole else any(funds.pay(part.hops) for part in job.plan.parts)
+
+
+def _stands_back(owner: _Client, job: _Job, funds: _Funds) -> bool:
+    """Whether an earlier job waits for a broker that this one would reach now."""
+    return owner.jobs > 0 and any(
+        owner.awaits(destination, job.number)
+        for part in job.plan.parts
+        if job.whole or funds.pay(part.hops)
+        for destination in part.destinations
+    )
+
+
+def _payable_at(job: _Job, solvent_at: Mapping[Hop, float]) -> float:
+    """When it leaves if nothing is paid before."""
+    parts = (job.plan.hops,) if job.whole else (part.hops for part in job.plan.parts)
+    return min(max(map(solvent_at.__getitem__, hops)) for hops in parts)
 
 
 def _brokers(job: _Job) -> Iterator[BrokerId]:

@@ -12,6 +12,7 @@ client and link.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from penstock.rates.purse import Purse
@@ -82,6 +83,17 @@ class SlowStart(Generic[Item]):
     def ready_at(self) -> float:
         """When the next may leave, or a faster step begins."""
         return min(self._purse.solvent_at(), self._step_at + STEP)
+
+    def withdraw(self, item: Item) -> bool:
+        """It waits no longer; says whether it did."""
+        found = next((entry for entry in self._waiting if entry[0] is item), None)
+        if found is not None:
+            self._waiting.remove(found)
+            self._waiting_bytes -= found[1]
+        return found is not None
+
+    def __iter__(self) -> Iterator[Item]:
+        return (item for item, _ in self._waiting)
 
     def clear(self) -> list[Item]:
         """Take out all that waits."""

@@ -1,20 +1,21 @@
 """Who is told of what was withheld: the publisher, whose home knows; and readers, whose broker is told by that home.
 
 Follow what a home has withheld:
-1. `withheld`: its client is told, by link and broker (`WithheldNotice`): at once, and then every FAR_EVERY.
+1. `withheld`: its client is told, by link and broker (`WithheldNotice`): at once, and then every
+   PUBLISHER_EVERY.
 2. The brokers that did not get it are told too (`WithheldFrom`, from neighbour to neighbour): every second if the
    messages have headers of the transport, and then by their counts, so that nobody asks for them over the very link
    that is full; else after a moment, and then every FAR_EVERY.
 3. `told`: such a broker tells its clients that subscribe to something. Which of their subscriptions wanted a message
    nobody knows there; who recovers finds out by its publisher's ledgers.
 
-And what a broker has withheld from a slow reader of its own:
-4. `from_readers`: the reader is told, and word goes against the way of the data, as that of a full link does
+And what a broker has withheld from a client of its own that reads slowly, or whose link is slow:
+4. `from_readers`: the client is told, and word goes against the way of the data, as that of a full link does
    (`ReadersWithheld`), to the homes of all who sent to this broker lately; `readers` tells the publishers there.
 
-Word for a broker crosses the very link that is full. So of what a home may send over such a link, no more than
-WORD_SHARE is word: where that is little, word waits, and says how long the next one will (`Note.next_word`), so that
-nobody takes silence for room. What has waited is told at once when the link limits nobody any more.
+Word for a broker, or a client, crosses the very link that is full. So of what may be sent over such a link, no more
+than WORD_SHARE is word: where that is little, word waits, and says how long the next one will (`Note.next_word`), so
+that nobody takes silence for room. What has waited is told at once when the link limits nobody any more.
 
 Nothing is told when nothing is withheld. What is said of another broker is believed from the neighbour on the way there
 alone.
@@ -44,7 +45,6 @@ from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
 from penstock.overlay.spanning_tree import Hop
 from penstock.rates.packets import (
-    NO_SUBSCRIPTION,
     NOTES_MAX,
     Note,
     ReadersWithheld,
@@ -55,7 +55,8 @@ from penstock.rates.rate_table import RateTable
 from penstock.rates.upstream import Upstream
 from penstock.rates.withheld import WithheldCount, WithheldKey
 
-FAR_EVERY = 5.0  # seconds
+PUBLISHER_EVERY = 5.0  # seconds
+FAR_EVERY = 10.0
 TELL_AGAIN = 1.0  # seconds: word comes so often where there is room for it
 SEVERAL = ""  # publishers together
 DESTINATIONS_MAX = PUBLISHERS_MAX = 4_096
@@ -70,14 +71,16 @@ Of = TypeVar("Of", BrokerId, str)
 
 
 class ReaderWithheld(NamedTuple):
-    """What was withheld from one slow reader of ours, of one publisher."""
+    """What was withheld from one slow client of ours, of one publisher."""
 
     link: Link
     subscription: int
     client: str
     publisher: str
-    rate: float  # messages per second that it takes
+    rate: float  # messages per second that it takes; of a slow link, bytes per second of each publisher
     messages: WithheldCount
+    by_link: bool = False  # whether its link is slow, and not itself
+    capacity: float = 0.0  # bytes per second of its link, if that is slow
 
 
 class Telling:
@@ -96,6 +99,7 @@ class Telling:
         self._untold: dict[BrokerId, dict[WithheldKey, WithheldCount]] = {}
         self._told_at: dict[BrokerId, float] = {}
         self._paid_until: dict[Hop, tuple[float, float]] = {}  # since when, and until when
+        self._clients_paid: dict[Link, tuple[float, float]] = {}  # the same of links to clients
         self._notices = TokenBucket(NOTICES_RATE, NOTICES_RATE, 0.0)
         self._passed = TokenBucket(PASSED_RATE, PASSED_RATE, 0.0)
 
@@ -112,7 +116,7 @@ class Telling:
 
     def _notice_publishers(self, now: float) -> list[Effect]:
         """Tell those of our clients who were not told lately."""
-        self._noticed_at = _lately(self._noticed_at, now)
+        self._noticed_at = _lately(self._noticed_at, PUBLISHER_EVERY, now)
         notes: list[Note] = []
         for publisher in [name for name in self._unnoticed if name not in self._noticed_at]:
             self._noticed_at[publisher] = now
@@ -127,7 +131,7 @@ class Telling:
 
     def _tell_brokers(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        self._told_at = _lately(self._told_at, now)
+        self._told_at = _lately(self._told_at, FAR_EVERY, now)
         for destination in list(self._untold):
             urgent = any(count.counts for count in self._untold[destination].values())
             if (destination in self._told_at and not urgent) or not self._has_room(destination, now):
@@ -204,11 +208,17 @@ class Telling:
         """This was withheld from slow readers of ours: tell them, and whose it was, here and elsewhere."""
         effects: list[Effect] = []
         notes: list[Note] = []
+        told: dict[Link, list[Note]] = {}
+        capacity: dict[Link, float] = {}
         for one in taken:
             link = (self._name(self._routing.broker), one.client)
-            note = _note(one.publisher, link, one.rate, one.client, one.messages, now, one.subscription)
-            effects += _notices(one.link, "reader", [note])
+            note = _note(one.publisher, link, one.rate, one.client, one.messages, now)
+            note = msgspec.structs.replace(note, subscription=one.subscription, slow_reader=not one.by_link)
+            told.setdefault(one.link, []).append(note)
+            capacity[one.link] = one.capacity
             notes.append(_brief(note))
+        for to, about in told.items():
+            effects += self._tell_client(to, about, capacity[to], now)
         neighbours = tuple(dict.fromkeys(self._routing.exits().values()))
         for some in _parts(notes):
             packet = ReadersWithheld(self._routing.broker, self._routing.incarnation, some)
@@ -216,6 +226,23 @@ class Telling:
             if neighbours:
                 effects.append(Send(neighbours, packet, Lane.CONTROL))
         return effects
+
+    def may_tell(self, client: Link, now: float) -> bool:
+        """Whether the link to this client has room for word of what was withheld from it."""
+        since, until = self._clients_paid.get(client, (now, now))
+        return not since <= now < until
+
+    def _tell_client(self, client: Link, notes: list[Note], capacity: float, now: float) -> list[Effect]:
+        """All of it, and then nothing for as long as that takes its share of a slow link."""
+        self._clients_paid = {link: paid for link, paid in self._clients_paid.items() if paid[0] <= now < paid[1]}
+        packets = [WithheldNotice("reader", some) for some in _parts(notes)]
+        seconds = sum(packet.size_bytes() for packet in packets) / (WORD_SHARE * capacity) if capacity else 0.0
+        if seconds > TELL_AGAIN:
+            self._clients_paid[client] = (now, now + seconds)
+            wait = min(NEXT_WORD_MAX, seconds)
+            notes = [msgspec.structs.replace(note, next_word=wait) for note in notes]
+            packets = [WithheldNotice("reader", some) for some in _parts(notes)]
+        return [Send((client,), packet, Lane.CONTROL) for packet in packets]
 
     def readers(self, packet: ReadersWithheld, sender: Link, now: float) -> list[Effect]:
         """A broker has withheld something from its slow readers: tell those whose it was, and those behind us."""
@@ -238,19 +265,10 @@ class Telling:
         return [effect for link, name in links for effect in _notices(link, "publisher", by_name[name])]
 
 
-def _note(
-    publisher: str,
-    link: tuple[str, str],
-    rate: float,
-    to: str,
-    count: WithheldCount,
-    now: float,
-    subscription: int = NO_SUBSCRIPTION,
-) -> Note:
+def _note(publisher: str, link: tuple[str, str], rate: float, to: str, count: WithheldCount, now: float) -> Note:
     sizes = (count.messages, count.size_bytes, max(0.0, now - count.since))
     counts = written(ranges_of(sorted(count.counts))[:RANGES_MAX])
-    slow = subscription != NO_SUBSCRIPTION
-    return Note(publisher, link, rate, to, *sizes, count.life, counts, slow, subscription)
+    return Note(publisher, link, rate, to, *sizes, count.life, counts)
 
 
 def _add(
@@ -269,8 +287,8 @@ def _add(
     del known.counts[:-COUNTS_KEPT]
 
 
-def _lately(times: dict[Of, float], now: float) -> dict[Of, float]:
-    return {one: at for one, at in times.items() if 0.0 <= now - at < FAR_EVERY}
+def _lately(times: dict[Of, float], seconds: float, now: float) -> dict[Of, float]:
+    return {one: at for one, at in times.items() if 0.0 <= now - at < seconds}
 
 
 def _brief(note: Note) -> Note:

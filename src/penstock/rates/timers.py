@@ -12,3 +12,4 @@ class RatesTimer(IntEnum):
     SERVE = 1  # a message that waits for its share may leave, or has waited long enough
     TELL = 2  # sum up what was withheld
     READ = 3  # (link, subscription): what waits for a slow reader may leave
+    LOOK = 4  # look at the slow links to clients

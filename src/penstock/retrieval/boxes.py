@@ -8,6 +8,9 @@ publications had in the cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from math import inf
+
 from penstock.retrieval.interest import InterestId, LooseInterest, PublicationId, PublishedItem
 
 
@@ -38,11 +41,44 @@ class InterestBox:
         return True
 
 
+class InterestGroup:
+    """Boxes that look for the same, and what was asked for last on their behalf."""
+
+    __slots__ = ("boxes", "max", "oldest", "until")
+
+    def __init__(self) -> None:
+        self.boxes: dict[InterestId, InterestBox] = {}
+        self.max = 0
+        self.oldest = inf
+        self.until = -inf  # what others send may come until then
+
+    def neediest(self, found: InterestBox, until: float) -> InterestBox:
+        """Who misses most, waits until then and has not asked everybody yet."""
+        for box in self.boxes.values():
+            if not box.advertised and box.missing > found.missing and box.interest.deadline >= until:
+                found = box
+        return found
+
+    def asks(self, box: InterestBox, until: float) -> None:
+        """One of them has asked."""
+        self.max, self.oldest, self.until = box.missing, box.interest.oldest, until
+
+    def covers(self, box: InterestBox) -> bool:
+        """Whether what was asked for is as much as this one misses, and as old."""
+        return box.missing <= self.max and box.interest.oldest >= self.oldest
+
+
+def _shelf_of(interest: LooseInterest) -> Hashable:
+    return interest.shelf
+
+
 class Boxes:
     """The boxes of one router's receivers."""
 
-    def __init__(self) -> None:
+    def __init__(self, looks_for: Callable[[LooseInterest], Hashable] = _shelf_of) -> None:
+        self._looks_for = looks_for
         self._boxes: dict[InterestId, InterestBox] = {}
+        self._groups: dict[Hashable, InterestGroup] = {}
 
     def __len__(self) -> int:
         return len(self._boxes)
@@ -50,7 +86,16 @@ class Boxes:
     def open(self, interest: LooseInterest) -> InterestBox:
         """A new box."""
         box = self._boxes[interest.id] = InterestBox(interest)
+        self.group(box).boxes[interest.id] = box
         return box
+
+    def group(self, box: InterestBox) -> InterestGroup:
+        """Those that look for the same."""
+        key = self._looks_for(box.interest)
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = InterestGroup()
+        return found
 
     def get(self, interest: InterestId) -> InterestBox | None:
         """The box of an interest."""
@@ -58,11 +103,23 @@ class Boxes:
 
     def close(self, interest: InterestId) -> InterestBox | None:
         """Its lifetime is over."""
-        return self._boxes.pop(interest, None)
+        box = self._boxes.pop(interest, None)
+        if box is not None:
+            group = self.group(box)
+            del group.boxes[interest]
+            if not group.boxes:
+                del self._groups[self._looks_for(box.interest)]
+        return box
 
 
 def may_take(
-    interest: LooseInterest, publication: PublishedItem, *, pending: bool, now: float, asked: bool = False
+    interest: LooseInterest,
+    publication: PublishedItem,
+    *,
+    pending: bool,
+    now: float,
+    unused: bool = False,
+    asked: bool = False,
 ) -> bool:
     """Whether an interest may be given a copy that passes: fresh enough, in time, and never given to its chain.
 
@@ -73,4 +130,6 @@ def may_take(
         return False
     if not interest.refreshed:
         return True
-    return pending and (asked or publication.uploaded >= interest.moved_at)
+    if publication.uploaded < interest.moved_at:
+        return pending and asked
+    return pending or unused

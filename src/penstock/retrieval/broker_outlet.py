@@ -7,7 +7,7 @@ is dropped, and the cache forgets it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 
 from penstock.kernel.machine import Effect, Send
@@ -27,7 +27,7 @@ from penstock.retrieval.interest import (
 )
 from penstock.retrieval.interest_index import predicate_of
 from penstock.retrieval.link_recovery import Header, LinkRecovery, Make, PublicationInLine
-from penstock.retrieval.outlet import Nonce
+from penstock.retrieval.outlet import AddressedNonce, Nonce
 from penstock.retrieval.packets import (
     NumberedPacket,
     RetrievalAnswer,
@@ -86,8 +86,8 @@ class BrokerOutlet:
         raise AssertionError("nobody has asked for probes")
 
     def proceed_at(self, interest: InterestId, at: float) -> None:
-        """Likewise."""
-        raise AssertionError("nobody has asked for probes")
+        """Let the router ask then."""
+        self._timers.set(RetrievalTimer.ASK, at, *interest)  # type: ignore[misc]  # a name
 
     def room(self, interface: Interface) -> int:
         """What the line to a neighbour still takes; half of it is left for what cannot wait."""
@@ -113,9 +113,14 @@ class BrokerOutlet:
             return
         content, uploaded = content_of(publication), publication.uploaded
 
+        name: Nonce = nonce
+        homes: tuple[Hashable, ...] = ()
+        if isinstance(nonce, AddressedNonce):
+            name, homes = nonce.nonce, tuple(sorted(nonce.homes))  # type: ignore[type-var]  # ids of brokers
+
         def make(head: Header, now: float) -> NumberedPacket:
             parts = (content.message, content.content_hash, now - uploaded, pending)
-            return RetrievalMulticast(*head, *parts, nonce)  # type: ignore[arg-type]  # a name
+            return RetrievalMulticast(*head, *parts, name, homes)  # type: ignore[arg-type]  # names
 
         for broker in interfaces:
             self._send(broker, "multicasts", make, _in_line(publication, pending))

@@ -16,7 +16,7 @@ moved now; a restart without a stored cache is another life too.
 
 State: the router's tables, chains, sessions with neighbours, uploads that wait. Bounds: cache_size and item_bytes_max,
 interests_max, interests_per_client_max, lifetime_max, items_max; what is over a bound is refused with the reason.
-Timers: TICK while there is anything to look after; PUSH, RECEIPT, RESEND, ITEMS.
+Timers: TICK while there is anything to look after; PUSH, ASK, RECEIPT, RESEND, ITEMS.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ from penstock.retrieval.chains import RetrievalChain, RetrievalChains
 from penstock.retrieval.client_lines import ClientLines
 from penstock.retrieval.config import RetrievalConfig
 from penstock.retrieval.contents import ItemContent, content_of, new_item, public_content
-from penstock.retrieval.interest import LOCAL, LooseInterest, PublicationId, PublishedItem
-from penstock.retrieval.interest_index import EngineIndex, fits, places_of
+from penstock.retrieval.interest import LOCAL, PublicationId, PublishedItem
+from penstock.retrieval.interest_index import EngineIndex, fits, home_of, places_of, text_of
 from penstock.retrieval.life_cycle import PENDING, USED_PENDING, CachePlace, Selector, Table
 from penstock.retrieval.link_recovery import LinkRecovery
 from penstock.retrieval.mediation import MediationRouter
+from penstock.retrieval.outlet import AddressedNonce
 from penstock.retrieval.packets import (
     BROKER_PACKETS,
     FROM_CLIENT,
@@ -107,7 +108,9 @@ class RetrievalBroker:
         self._out = BrokerOutlet(
             self._routing, self._recovery, self._chains, context.timers, self._forget, self._pending.waits
         )
-        self.router = MediationRouter(rules, self._out, fits=fits, table=self._pending, nonces=self._next_name)
+        self.router = MediationRouter(
+            rules, self._out, fits=fits, table=self._pending, nonces=self._next_name, home_of=home_of, looks_for=text_of
+        )
         self.router.cache.changed = self._placed
         self._waiting: deque[tuple[Message, float]] = deque(maxlen=config.cache_size or 1)  # nobody has asked yet
         self._published_at = 0.0  # the last of them
@@ -164,6 +167,8 @@ class RetrievalBroker:
             self._tick(now)
         elif timer == RetrievalTimer.PUSH:
             self.router.push(Identity(str(key[0]), int(key[1]), int(key[2])), now)
+        elif timer == RetrievalTimer.ASK:
+            self.router.proceed((int(key[0]), int(key[1]), int(key[2])), now)
         elif timer == RetrievalTimer.ITEMS:
             return self._lines.expired(int(key[0]), now)
         else:
@@ -193,8 +198,7 @@ class RetrievalBroker:
         for message in messages:
             attributes = message.attributes
             if FLAG in attributes or INBOX in attributes:
-                found = public_content(message)
-                if found is None:
+                if (found := public_content(message, later=keep is None and message.size_bytes <= largest)) is None:
                     continue
                 message = found
             if keep is not None and not keep.matches(message.attributes):
@@ -358,7 +362,8 @@ class RetrievalBroker:
         if isinstance(packet, RetrievalAnswer):
             self.router.answer(item, packet.pending, packet.name, now, came_from=broker)
         elif isinstance(packet, RetrievalMulticast):
-            self.router.multicast(item, packet.pending, packet.nonce, broker, now)
+            nonce = AddressedNonce(packet.nonce, packet.homes) if packet.homes else packet.nonce
+            self.router.multicast(item, packet.pending, nonce, broker, now)
         else:
             self.router.flushed(item)
 
@@ -381,7 +386,9 @@ class RetrievalBroker:
             return
         waiting, recent = self._waiting, self._recent
         while waiting:
-            message, published = waiting.popleft()
+            waited, published = waiting.popleft()
+            if (message := public_content(waited)) is None:
+                continue
             if message.identity in recent:
                 self._out.counts["published twice"] += 1
                 continue
@@ -400,7 +407,7 @@ class RetrievalBroker:
             self._out.put([CachePlaced(*who, table)])
 
     def _forget(self, publication: PublicationId) -> None:
-        self.router.cache.remove(publication)
+        self.router.forget(publication)
 
     def _restore(self, store: CacheStore, now: float) -> None:
         """The disk has been read: from now on we serve."""
@@ -463,17 +470,8 @@ class RetrievalBroker:
             return
         self.router.finish(chain.interest.id, now)
         old = chain.interest
-        interest = LooseInterest(
-            id=self._next_name(),
-            max=before.missing,
-            deadline=old.deadline,
-            oldest=old.oldest,
-            refreshed=old.refreshed,
-            where=old.where,
-            moved_at=old.moved_at,
-            listed=tuple(before.got),
-            cursor=before.cursor,
-        )
+        listed = tuple(before.got)
+        interest = replace(old, id=self._next_name(), max=before.missing, listed=listed, cursor=before.cursor)
         self._chains.renew(chain, interest)
         box = self.router.register(interest, now)
         if box is not None:

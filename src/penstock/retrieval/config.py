@@ -21,6 +21,9 @@ from penstock.retrieval.selection import configuration
 DEFAULT_MAX = 10
 DEFAULT_TIME = "24h"  # lifetime and freshness
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+HAD_MAX = 200  # publications that an interest names as had by its home: some kilobytes
+FLOOD_WAIT = 0.5  # seconds for which others wait that look for the same as somebody who has asked
+NONCES_MAX = 16_384  # multicasts and their recipients that a broker remembers
 LEFT_MAX = 10_000  # used publications that a broker remembers after they left its cache
 TIME_MAX = 36_500 * 86_400.0  # a century: no freshness is longer
 _TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([smhdw]?)", re.ASCII)
@@ -40,6 +43,7 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     flushing: bool = False  # an unsent publication that is evicted goes to a neighbour
     duplicates: Duplicates = "proactive"  # in-network dropping also drops what others on the way still wait for
     cursors: bool = True  # chains also get what other clients of the same broker got first; not in 004
+    addressed: bool = True  # a multicast names the brokers that each copy is for; not in 004
     freshness_rule: FreshnessRule = "before request"  # "printed" is the paper's (erratum E1)
     interests_max: int = 100_000  # pending ones, of all brokers
     interests_per_client_max: int = 100
@@ -79,6 +83,12 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             duplicates=self.duplicates,
             cursors=self.cursors,
             interests_max=self.interests_max,
+            remembers=True,
+            had_max=HAD_MAX,
+            together=True,
+            flood_wait=FLOOD_WAIT,
+            addressed=self.addressed,
+            nonces_max=NONCES_MAX,
             left_max=LEFT_MAX,
             age_slack=self.moved_slack,
         )

@@ -52,8 +52,11 @@ def content_of(item: PublishedItem) -> ItemContent:
     return item.content
 
 
-def public_content(message: Message) -> Message | None:
-    """What anybody may retrieve of a message that a client has published; None: it is for services, or one inbox."""
+def public_content(message: Message, *, later: bool = False) -> Message | None:
+    """What anybody may retrieve of a message that a client has published; None: it is for services, or one inbox.
+
+    `later`: it stays in its envelope, because most are never asked for, and is opened later.
+    """
     attributes = message.attributes
     if INBOX in attributes:
         return None
@@ -61,6 +64,8 @@ def public_content(message: Message) -> Message | None:
         return message
     if attributes[FLAG] != DATA:
         return None
+    if later:
+        return message
     try:
         return opened(message)[1]
     except InvalidMessage:

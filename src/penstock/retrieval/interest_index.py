@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from penstock.content.matching.exact_index import PredicateIndex
 from penstock.content.predicate import Predicate
+from penstock.overlay.packets import BrokerId
 from penstock.overlay.text_work import work_of_text
 from penstock.retrieval.contents import content_of
 from penstock.retrieval.interest import InterestId, Interface, LooseInterest, PublishedItem
@@ -52,6 +53,16 @@ def fits(interest: LooseInterest, publication: PublishedItem) -> bool:
 def places_of(interest: LooseInterest) -> int:
     """The room that it takes in a table: long texts take more."""
     return work_of_text(predicate_of(interest).text)
+
+
+def home_of(interest: LooseInterest) -> BrokerId:
+    """The broker whose client asks."""
+    return interest.id[0]  # type: ignore[index,no-any-return]  # a name
+
+
+def text_of(interest: LooseInterest) -> str:
+    """What it looks for, as it is written."""
+    return predicate_of(interest).text
 
 
 def predicate_of(interest: LooseInterest) -> Predicate:

@@ -32,14 +32,11 @@ its cache; for its own receivers the pending flag of these is off. Likewise for 
 that it has forgotten, or before it began, if it has its cache from a former life: but for an answer to what a receiver
 has asked for, which left its first router just now.
 
-Probes (ours): before an interest is flooded, likely neighbours are asked one after another for what is missing, each
-told what came already. A flood asks every branch for all that is missing, and nearly everything is sent many times;
-budgeted (ours), the home asks each branch for its share, and what is missing still comes with later publications.
+A home that remembers (ours): what it has neither cached nor used nor forgotten is new to all its chains, whatever the
+pending flag of a copy says. So a refreshed interest may be sent anything that its home has not had (asking.py), but for
+a chain that came from another home. One list for each router is no history of what anybody got.
 
 Addressed multicasts (ours): each copy names the homes that it is for (recipients.py).
-
-Notified push (ours): publications wait to be asked for, as with delayed pushes, and satisfied interests are called back
-all the same, so that what is pushed in the end goes to those alone who still miss something.
 
 Choices where the paper is silent or does not fit together:
 - An answer serves every local interest that may take it, not only the one that asked: it is disseminated afterwards
@@ -60,6 +57,7 @@ from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from itertools import count
 from math import inf, nextafter
 
+from penstock.retrieval.asking import HomeAsking
 from penstock.retrieval.boxes import Boxes, InterestBox, may_take
 from penstock.retrieval.cache import Cache, CachedItem, Noted, Shelf
 from penstock.retrieval.interest import (
@@ -74,7 +72,6 @@ from penstock.retrieval.interest import (
 from penstock.retrieval.life_cycle import PENDING, CacheArrival, CachePlace, Selector, Table, arrived
 from penstock.retrieval.outlet import AddressedNonce, Nonce, RouterOutlet
 from penstock.retrieval.pending_interests import InterestIndex, InterestTable, PendingInterests, ShelfIndex
-from penstock.retrieval.probing import LikelyInterfaces
 from penstock.retrieval.recipients import HomeOf, Recipients, WaitingInterests
 from penstock.retrieval.rules import MediationRules
 from penstock.retrieval.selection import configuration
@@ -97,25 +94,25 @@ class MediationRouter:
         noted: Noted | None = None,
         interfaces: Callable[[], Sequence[Interface]] = tuple,
         home_of: HomeOf | None = None,
+        looks_for: Callable[[LooseInterest], Hashable] | None = None,
     ) -> None:
         self.rules = rules
         self.cache = Cache(rules.cache_size, configuration(rules.policy), noted)
-        self.boxes = Boxes()
+        self.boxes = Boxes() if looks_for is None else Boxes(looks_for)
         if table is None:
             found = index if index is not None else ShelfIndex(fits)
             table = PendingInterests(found, size=rules.interests_max, linger=rules.linger)
         self.pending = table
         self._outlet = outlet
-        self._likely = LikelyInterfaces(interfaces)
+        self._asking = HomeAsking(rules, outlet, self.boxes, self._had_here, interfaces)
         self._fits = fits
         self._next_nonce = nonces if nonces is not None else count().__next__
         self._nonces: dict[Nonce, None] = {}
-        self._left: dict[PublicationId, float] = {}  # used here and no longer cached: when it was uploaded
+        self._left: dict[PublicationId, PublishedItem] = {}  # used here and no longer cached
         self.began = -inf  # what was uploaded before, and is not cached, may have been used here and forgotten
-        self._notifies = rules.dissemination != "delayed push"
-        self._delays = rules.dissemination != "overload notification"
+        self._delays = rules.dissemination == "delayed push"  # else overloads are notified
         home_of = home_of if rules.addressed else None
-        self._waiting = WaitingInterests(table, counting=self._delays and not self._notifies, home_of=home_of)
+        self._waiting = WaitingInterests(table, counting=self._delays, home_of=home_of)
         self._drops_answers = rules.duplicates in ("in network", "both")
         self._lists_sent = rules.duplicates in ("proactive", "both")
 
@@ -130,27 +127,12 @@ class MediationRouter:
             self.cache.use(entry, Selector.LOCAL)
             self._put(box, entry.publication, entry.number, now)
         if box.missing > 0:
-            self._ask_others(box, now)
+            self._asking.begin(box, now)
         return box
 
     def proceed(self, interest: InterestId, now: float) -> None:
-        """The neighbour that was probed has had its time."""
-        box = self.boxes.get(interest)
-        if box is not None and box.missing > 0 and not box.advertised and now < box.interest.deadline:
-            self._ask_others(box, now)
-
-    def _ask_others(self, box: InterestBox, now: float) -> None:
-        """One likely neighbour after another, then everybody."""
-        interest, got = box.interest, tuple(box.got)
-        rest = interest.after(got, listing=self._lists_sent) if got else interest
-        likely = self._likely.order(interest.shelf)[: self.rules.probes]
-        if box.probed < len(likely):
-            self._outlet.probe(likely[box.probed], rest)
-            self._outlet.proceed_at(interest.id, now + self.rules.probe_wait)
-            box.probed += 1
-            return
-        box.advertised = True
-        self._outlet.advertise(rest.shared(self._likely.count()) if self.rules.budgeted else rest, LOCAL)
+        """The time has come to ask others, or whoever was asked has had its time."""
+        self._asking.proceed(interest, now)
 
     def probe(self, interest: LooseInterest, came_from: Interface) -> None:
         """A neighbour asks for what is here, and nothing more."""
@@ -163,6 +145,8 @@ class MediationRouter:
         sent = self._answer_from_cache(interest, came_from)
         if len(sent) < interest.max:
             rest = interest.after(tuple(sent), listing=self._lists_sent) if sent else interest
+            if sent and self.rules.budgeted:
+                rest = rest.shared(self._asking.likely.count() - 1)
             self._outlet.advertise(rest, came_from)
 
     def _answer_from_cache(self, interest: LooseInterest, came_from: Interface) -> list[PublicationId]:
@@ -191,7 +175,7 @@ class MediationRouter:
         if box is None:
             return None
         self.pending.over(interest, now)
-        if box.advertised and box.missing > 0 and now < box.interest.deadline and self._notifies:
+        if box.advertised and box.missing > 0 and now < box.interest.deadline and not self._delays:
             self._outlet.overload(interest, LOCAL)
         return box
 
@@ -233,7 +217,8 @@ class MediationRouter:
             homes = [home for home in nonce.homes if self._first((nonce.nonce, home))]
         elif not self._first(nonce):
             return
-        recipients = self._waiting.for_it(publication, came_from, pending=pending, now=now, homes=homes)
+        unused = pending or self._unused(publication)
+        recipients = self._waiting.for_it(publication, came_from, pending=pending, unused=unused, now=now, homes=homes)
         if self._transit(publication, recipients, pending=pending, now=now):
             self._waiting.sent(publication, came_from, pending=pending, now=now)
             self._send_on(recipients, publication, pending, nonce)
@@ -242,11 +227,13 @@ class MediationRouter:
         self, publication: PublishedItem, pending: bool, interest: InterestId, now: float, came_from: Interface = LOCAL
     ) -> None:
         """A publication comes for one interest."""
-        self._likely.helped(publication.shelf, came_from)
+        self._asking.likely.helped(publication.shelf, came_from)
         if self._drops_answers and publication.id in self.cache:
             self._outlet.drop(publication, "cached here")
             return
-        recipients = self._waiting.here(publication, pending=pending, now=now)
+        recipients = self._waiting.here(
+            publication, pending=pending, unused=pending or self._unused(publication), now=now
+        )
         found = self.pending.get(interest)
         asked = None
         if found is not None:
@@ -271,6 +258,14 @@ class MediationRouter:
             self._outlet.drop(publication, "no room for a flushed one")
             return
         self.cache.add(publication, PENDING)
+
+    def forget(self, publication: PublicationId) -> None:
+        """Take it out of the cache; whether it was used here stays known."""
+        entry = self.cache.get(publication)
+        if entry is not None:
+            self.cache.remove(publication)
+            if entry.place.dispatched:
+                self._remember(entry.publication)
 
     # What fits.
 
@@ -323,7 +318,23 @@ class MediationRouter:
         """Whether the interest takes an answer that it would refuse if it had not asked for it."""
         if asked in recipients.local:
             return False
-        return may_take(asked, publication, pending=pending, now=now, asked=True)
+        unused = pending or self._unused(publication)
+        return may_take(asked, publication, pending=pending, unused=unused, now=now, asked=True)
+
+    def _unused(self, publication: PublishedItem) -> bool:
+        """Whether it is known that nobody here ever got it; what is cached its entry tells."""
+        return self.rules.remembers and publication.id not in self._left and publication.uploaded >= self.began
+
+    def _had_here(self, interest: LooseInterest) -> tuple[PublicationId, ...] | None:
+        """What fits an interest and was here before; None if that is too much, or some of it is forgotten."""
+        oldest, shelf, fits = interest.oldest, interest.shelf, self._fits
+        if oldest < self.began:
+            return None
+        tables = (self.cache.pending, self.cache.overflowing, self.cache.disseminated)
+        had = [entry.publication for table in tables for entry in table.get(shelf, {}).values()]
+        had = [one for one in had if one.uploaded >= oldest and (fits is None or fits(interest, one))]
+        had += [one for one in self._left.values() if one.shelf == shelf and one.uploaded >= oldest]
+        return tuple(one.id for one in had) if len(had) <= self.rules.had_max else None
 
     # What happens to a publication.
 
@@ -341,9 +352,10 @@ class MediationRouter:
         if entry is not None:
             return self._again(entry, recipients, now)
         left = publication.id in self._left
+        first_hand = pending or self._unused(publication)
         if left or publication.uploaded < self.began:
-            pending = False  # the wave may have been here before
-            excepted = None if left else asked
+            excepted = asked if pending and not left else None
+            pending = first_hand = False  # the wave may have been here before
             recipients.local = [one for one in recipients.local if not one.refreshed or one is excepted]
         arrival = CacheArrival(
             uploaded=False,
@@ -356,7 +368,7 @@ class MediationRouter:
         decision = arrived(arrival)
         if decision.place is None and not decision.forward:
             self._outlet.drop(publication, "nobody here wants it")
-        kept = self._keep(publication, decision.place, now, first_hand=pending)
+        kept = self._keep(publication, decision.place, now, first_hand=first_hand)
         self._put_all(recipients.local, publication, kept, now)
         return decision.forward
 
@@ -381,6 +393,8 @@ class MediationRouter:
             return None
         added = self.cache.add(publication, place, first_hand=first_hand)
         if added is None:
+            if place.dispatched:
+                self._remember(publication)
             return None
         entry, out = added
         if place.dispatched:
@@ -391,15 +405,21 @@ class MediationRouter:
 
     def _evicted(self, entry: CachedItem, now: float) -> None:
         """What was waiting for its time leaves at once; what was never sent or used may go to a neighbour."""
-        if entry.place.dispatched and self.rules.left_max:
-            self._left[entry.publication.id] = entry.uploaded
-            if len(self._left) > self.rules.left_max:
-                youngest = self._left.pop(next(iter(self._left))) + self.rules.age_slack
-                self.began = max(self.began, nextafter(youngest, inf))
+        if entry.place.dispatched:
+            self._remember(entry.publication)
         if entry.scheduled_at is not None:
             self._push(entry, now)
         elif self.rules.flushing and entry.place == PENDING:
             self._outlet.flush(entry.publication)
+
+    def _remember(self, publication: PublishedItem) -> None:
+        """It was used here and is not cached any more."""
+        if not self.rules.left_max:
+            return
+        self._left[publication.id] = PublishedItem(publication.id, publication.uploaded, publication.shelf)
+        if len(self._left) > self.rules.left_max:
+            youngest = self._left.pop(next(iter(self._left))).uploaded + self.rules.age_slack
+            self.began = max(self.began, nextafter(youngest, inf))
 
     def _put_all(
         self, interests: Sequence[LooseInterest], publication: PublishedItem, entry: CachedItem | None, now: float
@@ -416,7 +436,7 @@ class MediationRouter:
         self._outlet.deliver(box.interest, publication)
         if box.missing == 0:
             self.pending.satisfied(box.interest.id)
-            if box.advertised and self._notifies:
+            if box.advertised and not self._delays:
                 self._outlet.overload(box.interest.id, LOCAL)
 
     # Multicast.
@@ -457,7 +477,8 @@ class MediationRouter:
             return
         plain = nonce.nonce if isinstance(nonce, AddressedNonce) else nonce
         for interface in recipients.remote:
-            copy = AddressedNonce(plain, tuple(recipients.homes[interface]))
+            homes = tuple(recipients.homes[interface])
+            copy = AddressedNonce(plain, homes) if len(homes) <= self.rules.homes_max else plain
             self._outlet.multicast((interface,), publication, pending, copy)
 
     def _first(self, nonce: Nonce) -> bool:

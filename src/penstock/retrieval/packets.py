@@ -42,6 +42,7 @@ InterestName = tuple[BrokerId, int, int]  # its home, the life of that, and its 
 HomeLife = tuple[BrokerId, int]  # a broker, and the life of its cache
 
 HASH_BYTES = 16
+HOMES_MAX = 256  # brokers that one copy is for
 MISSING_MAX = 256  # numbers in one receipt
 WHERE_BYTES_MAX = 1 << 14
 
@@ -138,14 +139,17 @@ class RetrievalAnswer(CarriedPublication, frozen=True):
 
 
 class RetrievalMulticast(CarriedPublication, frozen=True):
-    """For whoever waits for it; no broker passes on the same nonce twice."""
+    """For these brokers' clients, or for whoever waits; no broker passes on the same nonce twice for one of them."""
 
     sent_by = (BROKER,)
 
     nonce: InterestName
+    homes: tuple[BrokerId, ...] = ()  # none: for all who wait
 
     def checked(self, limits: MessageLimits) -> Self:
         check_name(self.nonce)
+        require(len(self.homes) <= HOMES_MAX, f"a publication for {len(self.homes)} brokers")
+        require(increasing(self.homes) and all(0 <= one <= BROKER_ID_MAX for one in self.homes), "brokers increase")
         return super().checked(limits)
 
 

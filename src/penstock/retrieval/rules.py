@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Dissemination = Literal["overload notification", "delayed push", "notified push"]
+Dissemination = Literal["overload notification", "delayed push"]
 Duplicates = Literal["none", "in network", "proactive", "both"]
 
 
@@ -15,7 +15,7 @@ class MediationRules:
 
     cache_size: int = 500  # publications (CS)
     policy: str = "MF"  # selection.py
-    dissemination: Dissemination = "overload notification"  # EON, or PDP; "notified push" (ours) is both
+    dissemination: Dissemination = "overload notification"  # EON, or PDP
     push_margin: float = 1.0  # seconds a delayed push leaves before the nearest deadline (beta)
     en_route: bool = False  # cache what passes (NRT)
     flushing: bool = False  # an unsent publication that is evicted goes to a neighbour instead
@@ -25,6 +25,12 @@ class MediationRules:
     probe_wait: float = 0.2  # seconds that a probed neighbour has
     budgeted: bool = False  # ours: a home shares out what is missing over its interfaces
     addressed: bool = False  # ours: a multicast names the homes that each copy is for
+    homes_max: int = 256  # that a copy names; with more it is for all
+    remembers: bool = False  # ours: refreshed interests take what their home never used; needs left_max
+    had_max: int = 1_000  # publications that a home names as used there; with more it asks as the paper does
+    patience: float = 0.0  # ours: the part of a lifetime after which a home asks others; 0: at once
+    together: bool = False  # ours: of those that look for the same one asks others
+    flood_wait: float = 1.2  # seconds that answers to a flood have
     interests_max: int = 1_000_000  # pending interests
     linger: float = 2.0  # seconds an interest that is over is remembered
     nonces_max: int = 4_096  # multicasts that are remembered
@@ -32,6 +38,10 @@ class MediationRules:
     age_slack: float = 0.0  # seconds by which two copies of a publication may differ in their age
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.patience < 1.0:
+            raise ValueError("patience is a part of a lifetime, from 0 to below 1")
+        if self.remembers and not self.left_max:
+            raise ValueError("remembers needs left_max: what was used and left the cache must be known")
         if self.cache_size < 0 or self.interests_max < 1 or self.nonces_max < 1:
             raise ValueError("cache_size must not be negative, interests_max and nonces_max must be at least 1")
         if min(self.push_margin, self.linger, self.probes, self.probe_wait) < 0:

@@ -15,3 +15,4 @@ class RetrievalTimer(IntEnum):
     LIFETIME = 4  # client, (subscription): a lifetime is over
     RETRY = 5  # client, (subscription): the broker has not answered
     ITEMS = 6  # broker, (link of a client): items that wait for room in its queue
+    ASK = 7  # broker, (an interest's name): somebody else here asked first, and it may still miss something

@@ -1,10 +1,10 @@
 """Random scenarios for fair rates: small networks with narrow links and more to carry than they can, in trouble.
 
 `rates_storm(seed)` draws a tree or a mesh of brokers joined by links of all kinds, most of them narrow, publishers of
-messages of all sizes, steady and in spikes, and readers of overlapping content, some of them slow. In the *safety
-phase* brokers crash, links are cut and change their rates, clients die, clocks are set. Then everything heals.
-CONVERGENCE seconds later the *liveness phase* begins: links are still too narrow for all, so brokers withhold, and
-count what they withhold, and nobody is shut out.
+messages of all sizes, steady and in spikes, and readers of overlapping content, some of them slow, or behind a slow
+link of their own. In the *safety phase* brokers crash, links are cut and change their rates, clients die, clocks are
+set. Then everything heals. CONVERGENCE seconds later the *liveness phase* begins: links are still too narrow for all,
+so brokers withhold, and count what they withhold, and nobody is shut out.
 
 The seed decides both the scenario and the run, so one number replays it: `penstock storm --rates --seed 17`.
 """
@@ -124,7 +124,14 @@ def _readers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
             SubscriptionSpec(where=random_filter(random), start=start, stop=stop),
         )
         services = {"rates": RatesClientConfig(enabled=True, keep=random.choice(("oldest", "newest")))}
-        yield ClientSpec(name=f"r{number}", broker=random.choice(names), subscribe=wanted, services=services)
+        yield ClientSpec(
+            name=f"r{number}",
+            broker=random.choice(names),
+            subscribe=wanted,
+            services=services,
+            access_rate_bits_per_s=random.choice((None, None, None, 3e4)),
+            queue_packets=random.choice((20, 1_000)),
+        )
 
 
 def _publishers(random: Random, names: list[str]) -> Iterator[ClientSpec]:

@@ -5,7 +5,7 @@
     retrieval-fresh    nothing that is older than was asked for, and nothing long after the end of a lifetime
     retrieval-tables   a cache lists an item in one table, moves it as the life cycle says, and holds no more than it
                        may; what is pending was never sent
-    retrieval-waves    no broker passes on a multicast twice to the same neighbour
+    retrieval-waves    no broker passes on a multicast twice to the same neighbour for the same home
     retrieval-served   in the end, when everything is up: a lifetime brings what is published during it, up to its
                        maximum; a first one that asks for all also what was published before and is fresh enough
     retrieval-told     what a client subscribed to began, or was refused
@@ -139,7 +139,7 @@ class RetrievalTables(Checker):
 
 
 class RetrievalWaves(Checker):
-    """A nonce goes once over each link in each direction, but for repetitions of what was lost."""
+    """A nonce goes once over each link in each direction for each home, but for repetitions of what was lost."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -147,9 +147,10 @@ class RetrievalWaves(Checker):
 
     def item_sent(self, time: float, broker: str, neighbour: str, packet: CarriedPublication) -> None:
         if isinstance(packet, RetrievalMulticast):
-            key = (broker, packet.sender, neighbour, packet.receiver, packet.nonce)
-            if self._numbers.setdefault(key, packet.number) != packet.number:
-                self.problem(f"{time:.6f}: {broker} passes multicast {packet.nonce} on to {neighbour} again")
+            for home in packet.homes or (None,):
+                key = (broker, packet.sender, neighbour, packet.receiver, packet.nonce, home)
+                if self._numbers.setdefault(key, packet.number) != packet.number:
+                    self.problem(f"{time:.6f}: {broker} passes multicast {packet.nonce} on to {neighbour} again")
 
 
 class RetrievalServed(Checker):

@@ -57,11 +57,13 @@ def _retrieval(random: Random) -> RetrievalConfig:
     if random.random() < 0.5:
         changed |= {"policy": random.choice(list(CONFIGURATIONS)), "en_route": random.random() < 0.5}
     if random.random() < 0.3:
-        changed |= {"dissemination": random.choice(("delayed push", "notified push")), "push_margin": 1.5}
+        changed |= {"dissemination": "delayed push", "push_margin": 1.5}
     if random.random() < 0.3:
         changed |= {"flushing": True, "cursors": random.random() < 0.5}
     if random.random() < 0.3:
         changed |= {"duplicates": random.choice(("none", "in network", "both"))}
+    if random.random() < 0.3:
+        changed |= {"addressed": False}
     return RetrievalConfig(**changed)
 
 

@@ -114,6 +114,7 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     # Congestion control (000; 002 chapter 5).
     congestion: bool = False  # publisher: obey feedback; subscriber: send it
+    slow_start: bool = True  # publisher: twice what left lately, and no more, before anybody can complain (12.10)
     control: Literal["equation", "window"] = "equation"  # what rate is fair: TCP's response function, or a window (6.2)
     increase_max: float = 0.5  # alpha: by which share of its rate a flow may grow in one round trip
     loss_intervals: int = 8  # i: how many loss intervals are averaged; weights as in TFRC
@@ -209,6 +210,9 @@ class TransportConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
+PAPERS = {"scheme": "papers", "violation_probability": 0.05, "published_kept": 2_000, "slow_start": False}
+
+
 def papers_config(**settings: Any) -> TransportConfig:
     """The papers' scheme with its own defaults, for the papers' experiments and for who wants it."""
-    return TransportConfig(**{"scheme": "papers", "violation_probability": 0.05, "published_kept": 2_000, **settings})
+    return TransportConfig(**{**PAPERS, **settings})

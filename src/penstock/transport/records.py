@@ -13,6 +13,14 @@ class LossDetected(Record, frozen=True):
     sequence: int
 
 
+class LossSuspected(Record, frozen=True):
+    """It cannot tell whether it wants a message that did not come, and asks for it with its filters."""
+
+    publisher: str
+    incarnation: int
+    sequence: int
+
+
 class LossWithheld(Record, frozen=True):
     """It was told that a message it wanted is not lost, but was withheld by a full link or because it reads slowly."""
 
@@ -100,6 +108,7 @@ class Ordered(Record, frozen=True):
 
 RECORDS: tuple[type[Record], ...] = (
     LossDetected,
+    LossSuspected,
     LossWithheld,
     RequestSent,
     RequestReceived,

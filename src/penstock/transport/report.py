@@ -24,7 +24,7 @@ class TransportReport:
     recovered: int = 0  # of those delivered, how many came as a repair
     lost: int = 0  # losses that were detected
     known_lost: int = 0  # of those, how many have not come and are no longer asked for
-    pending: int = 0  # of those, how many are being asked for now
+    pending: int = 0  # messages that are being asked for now, also those that we may not want
     withheld: int = 0  # wanted, and withheld by full links or because we read slowly: asked for when there is room
     duplicates: int = 0  # copies that were recognised and left out
     refused: int = 0  # messages whose header made no sense

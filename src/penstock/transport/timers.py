@@ -19,3 +19,4 @@ class TransportTimer(IntEnum):
     LEDGER = 8  # see whether a ledger is due
     ASK = 9  # (publisher, incarnation): ask for what is missed, first or again
     ANSWER = 10  # answer the requests that came lately, together
+    SLOW_START = 11  # a message that came too fast may leave

@@ -103,7 +103,7 @@ class Transport:
 
     def leaving(self, *, now: float) -> list[TransportEffect]:
         """The application has published its last message."""
-        return self.scheme.leaving(now=now)
+        return self._send_path.leaving(now=now) + self.scheme.leaving(now=now)
 
     def close(self, problem: str) -> list[TransportEffect]:
         """The network has gone: what waits for tokens does not leave any more."""
@@ -112,7 +112,7 @@ class Transport:
     @property
     def limited(self) -> bool:
         """Whether a message may have to wait before it leaves."""
-        return self._send_path.controlled
+        return self._send_path.may_wait
 
     def subscribe(
         self, number: int, predicate: Predicate, *, ordered: bool, recover: bool, now: float, priority: float = 1.0
@@ -258,6 +258,8 @@ class Transport:
     def expired(self, timer: int, key: TimerKey, *, now: float) -> list[TransportEffect]:
         """A deadline of ours has come."""
         match timer:
+            case TransportTimer.SLOW_START:
+                return self._send_path.begun(now=now)
             case TransportTimer.RATE_LIMITER:
                 return self._send_path.expired(now=now)
             case TransportTimer.FEEDBACK:

@@ -49,9 +49,9 @@ from penstock.pricing.packets import (
 )
 from penstock.rates.packets import (
     VERSION_MAX,
+    ClientTerms,
     LinkRate,
     Note,
-    PublisherTerms,
     RateHeard,
     ReaderRate,
     ReadersWithheld,
@@ -161,7 +161,9 @@ PACKETS: dict[type[Packet], st.SearchStrategy[Any]] = {
     LinkRate: st.builds(LinkRate, brokers, counts, brokers, st.integers(0, VERSION_MAX - 1), st.floats(1e-3, 1e15)),
     RateHeard: st.builds(RateHeard, brokers, brokers, st.integers(0, VERSION_MAX - 1), brokers),
     ReaderRate: st.builds(ReaderRate, counts, st.floats(0.0, 1e15), st.booleans()),
-    PublisherTerms: st.builds(PublisherTerms, st.sampled_from(["thin", "wait", "drop"])),
+    ClientTerms: st.builds(
+        ClientTerms, st.sampled_from(["thin", "wait", "drop"]), st.sampled_from(["oldest", "newest"])
+    ),
     WithheldNotice: st.builds(WithheldNotice, st.sampled_from(["publisher", "reader"]), notes, counts),
     WithheldFrom: st.builds(WithheldFrom, brokers, brokers, notes),
     ReadersWithheld: st.builds(ReadersWithheld, brokers, counts, notes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from penstock.rates.announcer import Announcer
+from penstock.rates.announcer import WORD_SHARE, Announcer
 from penstock.rates.config import RatesConfig
 
 
@@ -23,7 +23,7 @@ def test_a_busy_link_says_the_same_once_a_second() -> None:
     assert told([(0.1 * step, 1000.0, True) for step in range(10)]) == [0.0]
 
 
-def test_changes_are_told_ten_times_a_second_and_falls_at_once() -> None:
+def test_changes_are_told_ten_times_a_second_and_falls_sooner() -> None:
     assert told([(0.0, 1000.0, True), (0.05, 1200.0, True), (0.1, 1200.0, True)]) == [0.0, 0.1]
     assert told([(0.0, 1000.0, True), (0.05, 790.0, True), (0.1, 780.0, True)]) == [0.0, 0.05]
 
@@ -38,6 +38,22 @@ def test_a_clock_that_is_set_back_does_not_silence_it() -> None:
 
 def test_a_narrow_link_with_many_publishers_tells_changes_less_often() -> None:
     announcer = Announcer(RatesConfig(), count(1))
-    announcer.pace(publishers=100, capacity=250_000.0)  # 2,300 bytes of word; it may take 5,000 in a second
-    rates = [(0.1 * step, 1000.0 * 1.2**step) for step in range(10)]
-    assert [at for at, rate in rates if announcer.tells(rate, True, at)] == [0.0, 0.5]
+    announcer.pace(homes=100, capacity=2_300 / WORD_SHARE)  # 2,300 bytes of word take a second
+    rates = [(0.25 * step, 1000.0 * 1.2**step) for step in range(10)]
+    assert [at for at, rate in rates if announcer.tells(rate, True, at)] == [0.0, 1.0, 2.0]
+
+
+def test_a_fall_is_told_sooner_and_a_great_one_at_once() -> None:
+    falls = []
+    for part in (0.85, 0.65):
+        announcer = Announcer(RatesConfig(), count(1))
+        announcer.pace(homes=100, capacity=2_300 / WORD_SHARE)
+        rates = [(0.0, 1000.0), *((0.05 * step, 1000.0 * part) for step in range(1, 10))]
+        falls.append([at for at, rate in rates if announcer.tells(rate, True, at)])
+    assert falls == [[0.0, 0.25], [0.0, 0.05]]
+
+
+def test_what_was_told_is_told_again_before_it_expires() -> None:
+    announcer = Announcer(RatesConfig(), count(1))
+    announcer.pace(homes=4_000, capacity=1_000.0)
+    assert [0.5 * step for step in range(9) if announcer.tells(1000.0, True, 0.5 * step)] == [0.0, 2.0, 4.0]

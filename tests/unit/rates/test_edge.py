@@ -85,13 +85,14 @@ def test_who_keeps_up_again_gets_what_waited() -> None:
 
 class Notes:
     def __init__(self) -> None:
-        self.got: Counter[str] = Counter()
+        self.got: Counter[str | tuple[str, str]] = Counter()
         self.dropped = self.withheld = 0
 
     def write(self, time: float, node: str, record: Record) -> None:
         match record:
             case Delivered():
                 self.got[node] += 1
+                self.got[node, record.publisher] += 1
             case Dropped():
                 self.dropped += 1
             case ReaderThinned():

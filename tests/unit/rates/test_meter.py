@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
 
 from penstock.kernel.link import LinkLoad
-from penstock.rates.meter import PUBLISHERS_MAX, LinkMeter, LinkSight
+from penstock.rates.meter import PUBLISHERS_MAX, RATE_SECONDS, LinkMeter, LinkSight
 
 EMPTY = LinkLoad()
 
@@ -34,9 +36,9 @@ def test_capacity_is_known_from_a_third_of_the_load_on(rate: float, known: bool)
         assert sight.capacity == pytest.approx(100_000.0, rel=0.02)
         assert sight.offered == pytest.approx(rate, rel=0.02)
         assert sight.other == pytest.approx(0.0, abs=1.0)
-        assert sum(sight.publishers) == pytest.approx(rate, rel=0.15), (
-            "averaged over 0.2 s, as seen when one has just come"
-        )
+        # A fading average of lumps every T seconds is (T/tau) / (1 - exp(-T/tau)) of the rate just after one.
+        lump = 0.05 / RATE_SECONDS
+        assert sum(sight.publishers) == pytest.approx(rate * lump / (1.0 - exp(-lump)), rel=0.01)
 
 
 def test_what_publishers_do_not_send_is_other_traffic() -> None:

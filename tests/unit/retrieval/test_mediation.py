@@ -268,17 +268,6 @@ def test_a_push_waits_for_the_nearest_deadline():
     assert sent.take() == []
 
 
-def test_a_notified_push_goes_to_those_who_still_miss_something():
-    router, sent = a_router(dissemination="notified push")
-    router.interest(asks("a", deadline=20.0), 1)
-    router.interest(asks("b", deadline=30.0), 2)
-    router.upload(says("p"), 5.0)
-    router.overload("a", 1, 6.0)
-    sent.take()
-    router.push("p", 19.0)
-    assert sent.take()[0][1] == (2,)
-
-
 def test_a_push_that_was_pulled_before_has_the_flag_off():
     router, sent = a_router(dissemination="delayed push")
     router.interest(asks("a", deadline=20.0), 1)
@@ -477,10 +466,21 @@ SHAPES = [
     {"cache_size": 4, "flushing": True},
     {"cursors": True, "cache_size": 4},
     {"cursors": True, "probes": 2, "budgeted": True},
-    {"cursors": True, "dissemination": "notified push", "cache_size": 6},
+    {"remembers": True, "left_max": 100, "cache_size": 4},
+    {"remembers": True, "left_max": 5, "cursors": True, "cache_size": 3, "together": True, "flood_wait": 0.4},
+    {
+        "remembers": True,
+        "left_max": 50,
+        "cursors": True,
+        "patience": 0.5,
+        "together": True,
+        "probes": 2,
+        "budgeted": True,
+    },
+    {"remembers": True, "left_max": 50, "addressed": True, "together": True, "cache_size": 0, "had_max": 3},
     {"cursors": True, "dissemination": "delayed push"},
     {"addressed": True, "cache_size": 4},
-    {"addressed": True, "cursors": True, "dissemination": "notified push", "cache_size": 6},
+    {"addressed": True, "cursors": True, "cache_size": 6},
     {"addressed": True, "dissemination": "delayed push", "en_route": True},
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -13,11 +14,13 @@ from penstock.content.message import Message
 from penstock.kernel.number_ranges import ranges_of, read_ranges, written
 from penstock.kernel.randomness import generator
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.doubted_texts import TEXTS_MAX, DoubtedTexts
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.record import SketchRecord, decode_data_header
 from penstock.transport.ledgers.recovery import group_back_off
-from penstock.transport.records import GaveUp, RequestSent
+from penstock.transport.ledgers.sketch import CODERS, STRING, columns_of
+from penstock.transport.records import GaveUp, LossSuspected, RequestSent
 
 WHERES = ("n > 3", "n < 120.5 AND s = 'b'", "s LIKE 'a%'", "price BETWEEN 10 AND 20", "s <> 'a'", "s = 'rare'")
 
@@ -38,6 +41,15 @@ def a_bus(loss: float, seed: int = 7, count: int = 400) -> tuple[Bus, dict[str, 
             due[where] += parse_predicate(where).matches(content)
         bus.publish("p", content, at=1.0 + step * 0.02)
     return bus, due
+
+
+def a_pair(where: str) -> Bus:
+    """A publisher, and a subscriber that wants back what is lost."""
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, where, recover=True)
+    return bus
 
 
 @pytest.mark.parametrize("loss", [0.05, 0.15])
@@ -63,10 +75,7 @@ def test_without_loss_nothing_is_declared_and_hardly_anything_said():
 
 
 def test_a_first_and_a_last_message_are_missed_too():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n BETWEEN 1 AND 20", recover=True)
+    bus = a_pair("n BETWEEN 1 AND 20")
     bus.loses = lambda sender, to, message: kind_of(message) == "data" and message.attributes["n"] in (1, 10)
     for n in range(1, 11):
         bus.publish("p", {"n": n}, at=1.0 + n * 0.1)
@@ -119,10 +128,7 @@ def test_what_left_the_ring_before_a_subscription_was_made_is_none_of_its_losses
 
 
 def test_an_outage_longer_than_the_ring_is_in_the_report_also_if_the_publisher_began_in_it():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     bus.loses = lambda sender, to, message: bus.now < 11.0
     for n in range(10_100):
         bus.publish("p", {"n": n}, at=1.0 + n * 0.001)
@@ -147,10 +153,7 @@ def test_what_a_publisher_that_died_told_nobody_of_is_in_the_report():
 
 
 def test_a_tail_of_which_no_ledger_comes_is_told_of_by_a_reply_and_asked_for():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     lost = (3, 6, 7, 8, 9)  # one that a record shows, and all that follow the last record
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ledger" or (kind_of(message) == "data" and message.attributes["n"] in lost)
@@ -161,11 +164,23 @@ def test_a_tail_of_which_no_ledger_comes_is_told_of_by_a_reply_and_asked_for():
     assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(10))
 
 
+def test_a_tail_that_only_a_reply_tells_of_after_a_long_silence_is_asked_for_within_seconds():
+    bus = a_pair("n >= 0")
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ledger"
+        or (kind_of(message) == "data" and message.attributes["n"] in (3, 6, 7))
+        or (kind_of(message) == "reply" and bus.now < 20.0)
+    )
+    for n in range(8):
+        bus.publish("p", {"n": n}, at=1.0 + n * 0.01)
+    bus.run(19.9)
+    assert len(bus.got("a", 1)) == 5
+    bus.run(29.0)
+    assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(8))
+
+
 def test_one_request_names_what_else_is_overdue():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n >= 0", recover=True)
+    bus = a_pair("n >= 0")
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] % 10 == 5)
     )
@@ -178,10 +193,7 @@ def test_one_request_names_what_else_is_overdue():
 
 
 def test_a_closed_subscription_asks_for_nothing_any_more_and_its_losses_are_nobodys():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 5", recover=True)
+    bus = a_pair("n < 5")
     bus.subscribe("a", 2, "n >= 5", recover=True)
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] in (2, 7))
@@ -302,10 +314,7 @@ def test_who_dies_without_a_last_word_is_in_the_report(restarts):
 
 
 def test_what_nobody_answers_for_is_reported_by_number():
-    bus = Bus(seed=1, loss=0.0)
-    bus.add("p", TransportConfig(), publishes=True)
-    bus.add("a", TransportConfig())
-    bus.subscribe("a", 1, "n < 100", recover=True)
+    bus = a_pair("n < 100")
     bus.loses = lambda sender, to, message: (
         kind_of(message) == "ask" or (kind_of(message) == "data" and message.attributes["n"] == 2)
     )
@@ -317,7 +326,55 @@ def test_what_nobody_answers_for_is_reported_by_number():
     assert [number for _, _, number in report.lost_numbers] == [2]
 
 
+def test_what_is_in_doubt_and_never_answered_is_in_the_report_by_number():
+    bus = a_pair("n < 100")
+    bus.loses = lambda sender, to, message: (
+        kind_of(message) == "ask" or (kind_of(message) in ("data", "ledger") and 2.0 <= bus.now <= 20.0)
+    )
+    for n in range(40):
+        bus.publish("p", {"n": n, "other": n}, at=1.0 + n * 0.5)
+    bus.publish("p", {"n": 1}, at=30.0)
+    bus.run(40.0)
+    suspected = {record.sequence for record in bus.records_of("a", LossSuspected)}
+    assert len(suspected) > 10, "the ledgers that told of these were lost"
+    assert bus.report("a", 1).pending >= len(suspected)
+    bus.run(300.0)
+    report = bus.report("a", 1)
+    assert report.unrevealed == len(suspected)
+    assert suspected <= {number for _, _, number in report.lost_numbers}
+
+
+def test_what_a_silence_tells_is_told_again_soon_and_then_ever_more_rarely():
+    bus = Bus(seed=1, loss=0.0)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.publish("p", {"n": 1}, at=1.0)
+    bus.run(300.0)
+    told = [carried.time for carried in bus.carried if carried.kind == "ledger"]
+    gaps = [round(later - earlier, 3) for earlier, later in pairwise(told)]
+    assert told[1] - 1.0 <= 8.0, "whoever dies a few seconds after its last message has told of it twice"
+    assert gaps == sorted(gaps)
+    assert gaps[-1] <= 60.5
+
+
 # Parts.
+
+
+def test_a_text_that_did_not_come_is_not_waited_for_again_until_it_comes():
+    doubted = DoubtedTexts(frozenset({"title"}))
+    first, second = {"n": 1, "title": "a"}, {"n": 2, "title": "b"}
+    assert doubted.places(columns_of(first)) == (1,)
+    texts = (CODERS[STRING]("a"),)
+    assert [doubted.worth_waiting(texts) for _ in range(3)] == [True, False, False]
+    doubted.came(second)
+    assert not doubted.worth_waiting(texts)
+    doubted.came(first)
+    assert doubted.worth_waiting(texts)
+    assert all(doubted.worth_waiting(()) for _ in range(3)), "a doubt that no text is to blame for"
+
+
+def test_where_no_text_comes_twice_the_waiting_ends():
+    doubted = DoubtedTexts(frozenset({"title"}))
+    assert sum(doubted.worth_waiting((code,)) for code in range(2 * TEXTS_MAX)) == TEXTS_MAX
 
 
 def test_a_record_is_read_as_it_was_written():

@@ -59,6 +59,9 @@ class NewsSetting:
     probes: int = 0  # ours
     budgeted: bool = False  # ours
     addressed: bool = False  # ours
+    remembers: bool = False  # ours
+    patience: float = 0.0  # ours
+    together: bool = False  # ours
     service: float = 0.0  # publication messages that a router matches in a tick, and that it sends; 0: all
     two_queues: bool = True  # where time is short, before matching and before sending (3.3.1); else the first alone
     queue: Literal["score", "fifo"] = "score"
@@ -80,7 +83,10 @@ class NewsSetting:
             addressed=self.addressed,
             probe_wait=2 / TICKS,
             interests_max=1 << 40,
-            left_max=LEFT_MAX if self.service else 0,  # where copies queue, some come late
+            remembers=self.remembers,
+            patience=self.patience,
+            together=self.together,
+            left_max=LEFT_MAX if self.service or self.remembers else 0,  # where copies queue, some come late
         )
 
     def shares(self) -> list[float]:

@@ -63,7 +63,7 @@ class Report:
     recovered: int = 0  # of those delivered, how many were lost and came as a repair
     lost: int = 0  # losses that were detected
     known_lost: int = 0  # of those, how many are no longer asked for: they will not come
-    pending: int = 0  # of those, how many are being asked for now
+    pending: int = 0  # messages that are being asked for now, also those that we may not want
     withheld: int = 0  # with recovery: what it wanted of `withheld_by`; not lost, asked for when there is room
     duplicates: int = 0  # copies that were recognised and left out
     refused: int = 0  # messages whose header made no sense

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FATES = (
     "publisher string, incarnation bigint, count bigint, client string, subscription bigint, published_at double,"
-    " ended_at double, delivered_at double, declared_at double, last boolean"
+    " ended_at double, delivered_at double, declared_at double, suspected_at double, last boolean"
 )
 WAYS = "node string, peer string, client string"
 READER = "reader"
@@ -31,14 +31,15 @@ def fates(
     delivered: DataFrame,
     dropped: DataFrame,
     loss_detected: DataFrame,
+    loss_suspected: DataFrame,
     lost_on_link: DataFrame,
     ways: list[tuple[str, str, str]],
 ) -> DataFrame:
     """FATES, of one run: a row for each message and subscription that it was due to.
 
     When the first copy that was meant for the client was lost on the way, also if its link repaired that, when the
-    message was delivered and when the client's transport declared it lost, each null if never; and whether it is the
-    last of its publisher's life.
+    message was delivered, when the client's transport declared it lost and when it first asked for it in doubt, each
+    null if never; and whether it is the last of its publisher's life.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -53,12 +54,11 @@ def fates(
     due = truth.where("due").select(*_MESSAGE, "subscription", "published_at")
     read = _of_client(delivered).join(_of_client(dropped.where(F.col("place") == READER)), message, "left_anti")
     came = read.groupBy(*_MESSAGE, "subscription").agg(F.min("time").alias("delivered_at"))
-    named = _of_client(loss_detected).join(numbers, ["publisher", "incarnation", "sequence"])
-    declared = named.groupBy(*_MESSAGE).agg(F.min("time").alias("declared_at"))
     return (
         due.join(came, [*message, "subscription"], "left")
         .join(_ended(dropped, lost_on_link, ways), message, "left")
-        .join(declared, message, "left")
+        .join(_named(loss_detected, numbers, "declared_at"), message, "left")
+        .join(_named(loss_suspected, numbers, "suspected_at"), message, "left")
         .join(numbers, message[:3])
         .select(*(column.split()[0] for column in FATES.split(",")))
     )
@@ -80,6 +80,14 @@ def _ended(dropped: DataFrame, lost_on_link: DataFrame, ways: list[tuple[str, st
     lost = dropped.where(F.col("kind").isin(*KINDS) & F.col("place").isin(*ON_THE_WAY)).select(*place, "time")
     ended = lost.unionByName(lost_on_link.select(*place, "time"))
     return ended.join(behind, ["node", "peer"]).groupBy(*_MESSAGE).agg(F.min("time").alias("ended_at"))
+
+
+def _named(records: DataFrame, numbers: DataFrame, when: str) -> DataFrame:
+    """When a client's transport first named a message, by its number."""
+    from pyspark.sql import functions as F
+
+    named = _of_client(records).join(numbers, ["publisher", "incarnation", "sequence"])
+    return named.groupBy(*_MESSAGE).agg(F.min("time").alias(when))
 
 
 def _of_client(frame: DataFrame) -> DataFrame:

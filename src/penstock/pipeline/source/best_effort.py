@@ -22,6 +22,7 @@ from pyspark.sql.datasource import SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from penstock.pipeline.source.columns import Columns
+from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import SECOND, SourceOptions
 from penstock.streams.log_codec import VERSION, LogEntry, encode, packed_ticks
 
@@ -34,6 +35,7 @@ QUEUE_MAX = 100_000
 LOOK = 0.001  # seconds: what has come is there at once
 
 
+@one_line_errors
 class BestEffortReader(SimpleDataSourceStreamReader):
     """What matches, while somebody listens."""
 

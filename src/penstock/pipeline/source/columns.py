@@ -16,7 +16,8 @@ Every other name of the schema is an attribute, as boolean, a kind of integer, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -67,6 +68,9 @@ FITTING: dict[type[DataType], tuple[frozenset[type], Callable[[Any], Any]]] = {
     StringType: (frozenset({str}), str),
 }
 NOTHING = type(None)
+_KEY_AND_ID = attrgetter("key", "publication_id")
+_BODY = attrgetter("message.body")
+_ATTRIBUTES = attrgetter("message.attributes")
 
 
 def default_schema(headers: bool) -> StructType:
@@ -98,23 +102,24 @@ class Columns:
         self._misfit_is_error = misfit_is_error
         self._fields = list(schema.fields)
         self._arrow = to_arrow_schema(schema, timezone="UTC")
-        self._attributes = [field.name for field in self._fields if field.name not in OURS]
-        self._decoder = self._made_decoder({field.name for field in self._fields})
+        attributes = [field.name for field in self._fields if field.name not in OURS]
+        self._places = {name: f"a{number}" for number, name in enumerate(attributes)}  # a field cannot have any name
+        wanted = {field.name for field in self._fields}
+        self._getters = {name: self._getter(name, as_dict="attributes" in wanted) for name in attributes}
+        self._decoder = self._made_decoder(wanted)
 
     def batch(self, number: int, ticks: bytes, entries: bytes) -> pa.RecordBatch:
         """All messages of a slice of pubend `number`."""
         rows = len(ticks) // 8
         found = self._decoder.decode(as_array(rows, entries))
-        messages = [entry.message for entry in found]
-        attributes = [message.attributes for message in messages]
         columns = []
         for field, target in zip(self._fields, self._arrow, strict=True):
             match field.name:
                 case "key":
-                    keys = [entry.key if entry.key != entry.publication_id else "" for entry in found]
-                    column = pa.array([key or None for key in keys], target.type)
+                    keys = [key if key and key != own else None for key, own in map(_KEY_AND_ID, found)]
+                    column = pa.array(keys, target.type)
                 case "value":
-                    column = pa.array([message.body for message in messages], target.type)
+                    column = pa.array(list(map(_BODY, found)), target.type)
                 case "stream":
                     column = pa.repeat(pa.scalar(self._stream or None, target.type), rows)
                 case "partition":
@@ -124,16 +129,16 @@ class Columns:
                 case "headers":
                     column = _headers(found, target.type)
                 case "attributes":
-                    column = self._map(attributes, target.type)
+                    column = self._map(map(_ATTRIBUTES, found), target.type)
                 case name:
-                    values = [getattr(one, self._place(name)) for one in attributes]
+                    values = list(map(self._getters[name], found))
                     column = self._typed(name, field.dataType, target.type, values, number, ticks)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
     def _made_decoder(self, wanted: set[str]) -> msgspec.msgpack.Decoder[Any]:
         """Of what nobody looks at, only the place is found."""
-        names = {self._place(name): name for name in self._attributes}
+        names = {place: name for name, place in self._places.items()}
         kinds = [(place, Value | None, None) for place in names]
         if "attributes" in wanted:  # a dict has them all
             kinds, names = [], {}
@@ -158,9 +163,11 @@ class Columns:
         ]
         return msgspec.msgpack.Decoder(list[msgspec.defstruct("Entry", fields, array_like=True, gc=False)])  # type: ignore[misc]
 
-    def _place(self, name: str) -> str:
-        """The name of an attribute may be anything; that of a field may not."""
-        return f"a{self._attributes.index(name)}"
+    def _getter(self, name: str, *, as_dict: bool) -> Callable[[Any], Any]:
+        """What takes one attribute out of an entry."""
+        if as_dict:
+            return lambda entry: entry.message.attributes.get(name)
+        return attrgetter(f"message.attributes.{self._places[name]}")
 
     def _typed(self, name: str, kind: DataType, target: Any, values: list[Any], number: int, ticks: bytes) -> pa.Array:
         fitting, made = FITTING[type(kind)]
@@ -186,7 +193,7 @@ class Columns:
         except (pa.ArrowInvalid, OverflowError):
             return None
 
-    def _map(self, attributes: Sequence[dict[str, Value]], target: Any) -> pa.Array:
+    def _map(self, attributes: Iterable[dict[str, Value]], target: Any) -> pa.Array:
         offsets, names, texts = [0], list[str](), list[str]()
         for one in attributes:
             names += one

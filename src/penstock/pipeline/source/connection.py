@@ -44,7 +44,7 @@ class StreamLink:
             from penstock.live.client.blocking import connect_blocking  # half a second; most of Spark's processes plan
             from penstock.streams.config import StreamsClientConfig
 
-            within = self._give_up_after if self._known else FIRST_CONTACT
+            within = self._give_up_after if self._known else min(FIRST_CONTACT, self._give_up_after)
             held = StreamsClientConfig(window=1)  # who holds a name reads nothing under it
             name = f"{TRACE_CLIENT}{uuid4().hex[:12]}" if self.stream == TRACE_STREAM else None  # not traced itself
             self._network = connect_blocking(self._servers, name=name, connect_within=within, streams=held).open()

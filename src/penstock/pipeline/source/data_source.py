@@ -13,9 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, PenstockError
 from penstock.pipeline.source.best_effort import BestEffortReader
 from penstock.pipeline.source.columns import check_schema, default_schema
+from penstock.pipeline.source.one_line import RefusedReader, one_line_errors
 from penstock.pipeline.source.options import (
     SinkOptions,
     SourceOptions,
@@ -28,6 +29,7 @@ from penstock.pipeline.source.reading import BatchReader, FollowingReader, Pushi
 from penstock.pipeline.source.writing import BatchWriter, FollowingWriter, check_written_schema
 
 
+@one_line_errors
 class PenstockSource(DataSource):
     """Streams of a network as tables."""
 
@@ -46,11 +48,14 @@ class PenstockSource(DataSource):
         return self._batch_reader(self._checked(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        if is_best_effort(self.options):  # Spark asks for a simple one then
-            raise PySparkNotImplementedError(
-                errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "streamReader"}
-            )
-        return FollowingReader(self._checked(schema), schema)
+        try:
+            options = self._checked(schema)
+            if not is_best_effort(self.options):
+                return FollowingReader(options, schema)
+        except PenstockError as error:
+            return RefusedReader(error)
+        # Spark asks for a simple one then.
+        raise PySparkNotImplementedError(errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "streamReader"})
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802
         return BestEffortReader(self._checked(schema), schema)
@@ -82,10 +87,14 @@ class PenstockSource(DataSource):
 
 
 class PushingSource(PenstockSource):
-    """The same in a session that lets sources filter, for tables that are used once: see `register`.
+    """The same in a session that lets sources filter: see `pushing`.
 
     A class of its own, because Spark refuses a reader that could filter where sources may not.
     """
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_pushing"
 
     def _batch_reader(self, options: SourceOptions, schema: StructType) -> DataSourceReader:
         return PushingReader(options, schema)

@@ -40,6 +40,7 @@ from penstock.pipeline.source.offsets import (
     loss,
     to_json,
 )
+from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import EARLIEST, EARLIEST_TICK, LATEST, LATEST_TICK, Boundary, SourceOptions
 from penstock.pipeline.source.pushdown import joined, where_of
 
@@ -135,6 +136,7 @@ def placed(options: SourceOptions, name: str, place: Boundary, extents: Mapping[
     return found
 
 
+@one_line_errors
 class BatchReader(StreamRange, DataSourceReader):
     """What the stream has now."""
 
@@ -173,6 +175,7 @@ class PushingReader(BatchReader):
         return filters
 
 
+@one_line_errors
 class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What comes, batch after batch. Spark keeps one for planning; others, in other processes, read."""
 

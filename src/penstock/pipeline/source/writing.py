@@ -33,6 +33,7 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructT
 from penstock.errors import InvalidOption, PenstockError
 from penstock.pipeline.source.columns import FITTING
 from penstock.pipeline.source.connection import stream_link
+from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def expect_stream(options: SinkOptions) -> None:
         link.expect()
 
 
+@one_line_errors
 class FollowingWriter(DataSourceStreamArrowWriter):
     """What a query that goes on writes, batch after batch; Spark makes one for each, at the driver."""
 
@@ -168,6 +170,7 @@ class FollowingWriter(DataSourceStreamArrowWriter):
                 log.warning("batch %d took %.1f s, of which %.1f slowed down: %s", batchId, message.seconds, slow, why)
 
 
+@one_line_errors
 class BatchWriter(DataSourceArrowWriter):
     """What one write writes; it is a query of its own, and to write again stores again."""
 

@@ -42,6 +42,8 @@ LEASE = 60.0  # seconds that nodes go on without us
 RENEW = 15.0  # seconds between two times that we ask for more
 ROWS_MAX = 2_000  # messages of a batch: two million records at most
 SECOND = 1_000_000  # ticks
+STOP_WITHIN = 10.0  # seconds for the batch that is being taken in
+LOOK = 0.1  # seconds between two looks how it is
 WATCHED = (  # of the pipeline's results: those that can be judged while it runs
     *("rates", "published_per_second", "delivered_per_second", "missed", "missed_per_second", "duplicates", "drops"),
     *("delay_percentiles", "delay_percentiles_per_client", "delay_percentiles_per_run", "fifo_violations", "order"),
@@ -113,10 +115,14 @@ class TraceWatch:
         with self._lock:  # no part comes or goes meanwhile
             return run_pipeline(self._spark, [self.folder.path], only=WATCHED)
 
-    def wait(self, seconds: float) -> bool:
-        """Let time pass; False if the query has ended before."""
+    def wait(self, seconds: float, asked: threading.Event) -> bool:
+        """Let time pass, until somebody asks to end; False if the query has ended before."""
+        end = time.monotonic() + seconds
         with suppress(Exception):  # `measure` says what
-            return not self._query.awaitTermination(max(1, round(seconds)))
+            while self._query.isActive:
+                left = end - time.monotonic()
+                if left <= 0.0 or asked.wait(min(left, LOOK)):
+                    return True
         return False
 
 
@@ -151,7 +157,15 @@ def watching(
         yield TraceWatch(spark, folder, query, lock)
     finally:
         with suppress(Exception):  # it may have failed, or Java may have ended
-            query.stop()
+            _stop_between_batches(query)
+
+
+def _stop_between_batches(query: StreamingQuery) -> None:
+    """End it where it waits for the next batch; in the middle of one, Spark would print what it interrupts."""
+    end = time.monotonic() + STOP_WITHIN
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+        time.sleep(LOOK)
+    query.stop()
 
 
 def _connected(servers: str) -> BlockingNetwork:

@@ -1,9 +1,9 @@
 """Finds out what is missed: from the record on a message, and from ledgers.
 
 A record is read only where it tells of numbers that have not come and are unknown. *Yes* is missed, *no* is settled,
-*cannot tell* is left to the ledger, and messages wait a little for it meanwhile. A ledger settles everything that it
-tells of; where it cannot tell either, or where the ledger before it never came, the number is doubtful and will be
-asked for with our filters.
+*cannot tell* is left to the ledger, and messages wait a little for it if its texts are worth that (`doubted_texts`). A
+ledger settles everything that it tells of; where it cannot tell either, or where the ledger before it never came, the
+number is doubtful and will be asked for with our filters.
 
 When a message should have come is told by its departure: as long after as the message or ledger that tells of it. What
 should have come before a subscription was made is none of its losses.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from penstock.content.message import Attributes
 from penstock.transport.config import TransportConfig
+from penstock.transport.ledgers.doubted_texts import DoubtedTexts
 from penstock.transport.ledgers.interest import SketchedInterest
 from penstock.transport.ledgers.ledger import LedgerContent
 from penstock.transport.ledgers.record import DataHeader
@@ -23,7 +24,7 @@ from penstock.transport.ledgers.sketch import LEDGER_BITS, RECORD_BITS, Columns,
 from penstock.transport.ledgers.sketch_predicate import NO, YES, SketchForm
 
 FORMS_MAX = 256
-DOUBT = 0.6  # of the reach, by which messages wait less for one of which a record cannot tell
+DOUBT_MAX = 0.020  # seconds that messages wait for one of which a record cannot tell
 BEHIND_MAX = 4_096  # numbers before the first that we hear of which may concern us: as many as a publisher keeps
 _Shape = tuple[tuple[str, ...], tuple[type, ...], int]
 
@@ -34,12 +35,14 @@ class Detection:
     def __init__(self, config: TransportConfig, interest: SketchedInterest) -> None:
         self._config = config
         self._interest = interest
-        self._forms: dict[_Shape, tuple[Columns, SketchForm]] = {}
+        self._forms: dict[_Shape, tuple[Columns, SketchForm, tuple[int, ...]]] = {}
+        self._texts = DoubtedTexts(())
         self.holds = False  # whether any subscription wants order
 
     def subscriptions_changed(self, *, ordered: bool) -> None:
         """The predicate is another now."""
         self._forms.clear()
+        self._texts = DoubtedTexts(self._interest.doubted)
         self.holds = ordered
 
     # Where a session begins.
@@ -71,7 +74,7 @@ class Detection:
         unread = session.window.unknown_between(number - header.record_size, number - 1)
         if not unread:
             return []
-        columns, form = self._form(header, attributes)
+        columns, form, texts = self._form(header, attributes)
         found = []
         offset = now - header.departure
         for one in reversed(unread):
@@ -87,18 +90,25 @@ class Detection:
                 sketch = Sketch(columns, RECORD_BITS, False, codes)
                 found.append(self._miss(session, one, came_at, sketch, header.departure - departure, now))
             elif self.holds and one > session.order.highest:  # it may be ours, and only overtaken
-                until = session.hold_until(header.departure - departure, now)
-                self._hold(session, one, until - DOUBT * session.reach.seconds, now)
+                until = min(session.hold_until(header.departure - departure, now), now + DOUBT_MAX)
+                if until > now and self._texts.worth_waiting(tuple([codes[at] for at in texts])):
+                    session.order.wait_for(one, until)
         return found
 
-    def _form(self, header: DataHeader, attributes: Attributes) -> tuple[Columns, SketchForm]:
+    def came_late(self, session: LedgerSession, number: int, attributes: Attributes) -> None:
+        """A message came after a later one; perhaps a record could not tell of it."""
+        if self.holds and session.window.is_unknown(number):
+            self._texts.came(attributes)
+
+    def _form(self, header: DataHeader, attributes: Attributes) -> tuple[Columns, SketchForm, tuple[int, ...]]:
         shape = (tuple(attributes), tuple(map(type, attributes.values())), header.mask)
         known = self._forms.get(shape)
         if known is None:
             columns = header.columns(attributes)
             if len(self._forms) >= FORMS_MAX:
                 self._forms.clear()
-            known = self._forms[shape] = (columns, self._interest.form(columns, RECORD_BITS, False))
+            form, texts = self._interest.form(columns, RECORD_BITS, False), self._texts.places(columns)
+            known = self._forms[shape] = (columns, form, texts)
         return known
 
     def _miss(
@@ -109,12 +119,9 @@ class Detection:
         if self.holds and number > session.order.highest:
             recovers = self._config.late == "hold" and self._interest.recover_any
             until = now + self._config.hold_max if recovers else session.hold_until(interval, now)
-            self._hold(session, number, until, now)
+            if until > now:
+                session.order.wait_for(number, until)
         return missed
-
-    def _hold(self, session: LedgerSession, number: int, until: float, now: float) -> None:
-        if until > now:
-            session.order.wait_for(number, until)
 
     # Ledgers.
 

@@ -46,7 +46,9 @@ class SketchedInterest:
 
     def _sum_up(self) -> None:
         wanted = self._wanted.values()
-        self._all = SketchPredicate([selected for one in wanted for selected in one.predicate.filters])
+        every = [selected for one in wanted for selected in one.predicate.filters]
+        self._all = SketchPredicate(every)
+        self.doubted = frozenset(text_columns(every))  # columns of which a record may say too little
         recovered = [one for one in wanted if one.recover]
         self.earliest = min([one.since for one in wanted], default=inf)
         self.newest = max([one.since for one in wanted], default=-inf)

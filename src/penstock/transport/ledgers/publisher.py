@@ -2,11 +2,11 @@
 
 A message gets its number when it leaves, from 1 on in each life of the publisher. A ledger tells of all that none told
 of before: after UNTOLD_MAX messages or UNTOLD_FOR seconds, sooner while many are asked for, and before any of them
-leaves the ring; and after a silence of a few mean gaps. While the silence lasts, empty ledgers follow, each after a
-multiple of the time, less where ledgers are lost, up to SILENCE_MAX. So the loss of a last message is noticed within a
-second or so, and an idle publisher costs next to nothing. While ledgers are being lost, each tells again of what the
-last ones told. Whoever leaves sees to it that the last number was told TOLD_TIMES, the last time in a ledger that says
-that nothing follows.
+leaves the ring; and after a silence of a few mean gaps. While the silence lasts others follow, each after up to twice
+the time, less where ledgers are lost, up to SILENCE_MAX; most of them are empty. So the loss of a last message is
+noticed within a second or so, and an idle publisher costs next to nothing. While ledgers are being lost, each tells
+again of what the last ones told. Whoever leaves sees to it that the last number was told TOLD_TIMES, the last time in a
+ledger that says that nothing follows.
 
 State: the ring; what was told; the times that ledgers go by; names of columns whose texts somebody asked for.
 Messages: `ledger`. Timer: LEDGER, which is looked at when it expires, not moved by each message. Bounds:
@@ -38,7 +38,6 @@ UNTOLD_MAX_ASKED, UNTOLD_FOR_ASKED, UNTOLD_FOR_URGENT = 128, 4.0, 0.75  # while 
 MANY_RATE, URGENT_RATE = 0.5, 2.0  # lost messages in a second that are many, and that are urgent
 LOST_WINDOW = 10.0  # seconds over which they are counted
 SILENCE_GAPS, SILENCE_FIRST_MIN, SILENCE_FIRST_MAX, SILENCE_MAX = 4.0, 0.75, 3.0, 60.0
-SILENCE_GROWS = 3.0  # by which share each silence before a ledger is longer, over the spans that one tells of
 GAP_WEIGHT = 0.1  # of the newest gap in the mean
 SPANS_FIRST, SPANS_MAX = 3, 8  # spans between ledgers that one tells of; one less if nobody asks for fills
 SPANS_MIN_URGENT = 3  # the least while it is urgent
@@ -116,6 +115,7 @@ class LedgerPublisher:
         self._departure = -inf  # the same, by a clock that never goes back
         self._mean_gap = SILENCE_FIRST_MAX / SILENCE_GAPS
         self._beat_at, self._beat_after = inf, 0.0  # the next ledger of a silence, and from it to the one after
+        self._beats = 0  # ledgers since the first of this silence
         self._armed_for = inf
         self._texts: dict[str, float] = {}  # columns, and when their texts were asked for
 
@@ -205,9 +205,10 @@ class LedgerPublisher:
         if now < due <= now + SILENCE_MAX:
             self._arm(due)
             return []
+        self._beats = 0 if self._beat_at == inf else self._beats + 1
         effects = self._tell(now)
         if now - self._left_at >= quiet:
-            grows = 1.0 + SILENCE_GROWS / self._spans
+            grows = 1.0 + min(1.0, 2.0 / self._spans**2)  # more spans: ledgers are being lost
             self._beat_after = min(grows * (quiet if self._beat_at == inf else self._beat_after), SILENCE_MAX)
             self._beat_at = now + self._beat_after
         self._arm(self._beat_at if self._beat_at < inf else now + min(SILENCE_FIRST_MIN, self._untold_for(now)))
@@ -242,7 +243,7 @@ class LedgerPublisher:
             self._told_times = 0
         elif self._final:
             first = self._told_from
-        elif self._spans > 1:
+        elif self._beats < self._spans and self._spans > 1:
             first = self._ends[1 - self._spans] + 1
         messages = []
         for number in range(max(first, self.number - MESSAGES_MAX + 1), self.number + 1):

@@ -36,7 +36,7 @@ from penstock.transport.ledgers.lateness import Lateness
 from penstock.transport.ledgers.messages import Fills, MessageRequest, ask_message, stamp_of
 from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.session import LedgerSession, Missed
-from penstock.transport.records import GaveUp, LossDetected, LossWithheld, Recovered, RequestSent
+from penstock.transport.records import GaveUp, LossDetected, LossSuspected, LossWithheld, Recovered, RequestSent
 from penstock.transport.subscriptions import TransportSubscriptions
 from penstock.transport.wire.control_messages import ControlIdentities
 
@@ -105,9 +105,9 @@ class Recovery:
                 continue
             if missed.detected_at is None:
                 missed.detected_at = now
-                if missed.sure and not missed.withheld:
+                if not missed.withheld:
                     effects += self._declare(session, missed)
-                    declared.append(missed)
+                    declared += [missed] if missed.sure else []
                 if wait > 0.0 and missed.sure and not missed.withheld:
                     session.again(missed, now + wait)
                     continue
@@ -181,8 +181,9 @@ class Recovery:
         return True
 
     def _declare(self, session: LedgerSession, missed: Missed) -> list[TransportEffect]:
-        self.lost += 1
-        return [LossDetected(session.publisher, session.incarnation, missed.number)]
+        self.lost += missed.sure
+        kind = LossDetected if missed.sure else LossSuspected
+        return [kind(session.publisher, session.incarnation, missed.number)]
 
     def _back_off(self, session: LedgerSession) -> float:
         if session.group <= GROUP_SMALL:
@@ -302,7 +303,7 @@ class Recovery:
         if missed.withheld:
             return []
         effects: list[TransportEffect] = []
-        if missed.sure and missed.detected_at is None:
+        if missed.detected_at is None:
             effects = self._declare(session, missed)
         self.lost_numbers.append((session.publisher, session.incarnation, missed.number))
         return [*effects, GaveUp(session.publisher, session.incarnation, missed.number, missed.attempts)]

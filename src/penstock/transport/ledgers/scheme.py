@@ -150,6 +150,8 @@ class LedgerScheme:
             missed = self._recovery.settled(session, number)
             if missed is not None:
                 self._recovery.lateness.came(now - missed.came_at)
+            else:
+                self._detection.came_late(session, number, message.attributes)
             session.order.wait_no_more(number)
         window.receive(number)
         session.count_ahead = identity.count - number
@@ -330,7 +332,7 @@ class LedgerScheme:
             return []
         session.trip.measured(since_stamp(reply.stamp, now))
         if session.window.top < reply.last <= session.window.top + self._config.jump_max:
-            session.window.extend(reply.last)
+            session.told_last(reply.last, now)
         effects: list[TransportEffect] = []
         for one, message in resent_messages(sender, reply, bodies):
             effects += self._repaired(session, one.number, message, now)

@@ -138,6 +138,12 @@ class LedgerSession:
         self.fresh_refused.clear()
         return forgotten
 
+    def told_last(self, number: int, now: float) -> None:
+        """A reply says that there are numbers up to this one. If nothing else comes, no ledger will tell of them."""
+        self.window.extend(number)
+        if now - self.received_at > LEDGER_OVERDUE:
+            self.marked = (number, -inf)
+
     def untold(self, now: float) -> bool:
         """Whether a ledger is overdue: of some numbers nothing has been known for so long. To be asked now and then."""
         if not self.window.unknown_up_to(self.marked[0]):

@@ -9,7 +9,12 @@ Who limits us and shows no sign of liveness for UNKNOWN_MAX seconds is not liste
 answers is such a sign, and so is feedback that names a number which left lately: only who receives can know it. Echoes
 are lost in the very queue that is full, so one sign is enough, and the next one undoes a verdict (protocols 12.10).
 
-Timers: RATE_LIMITER for the next token that somebody waits for.
+Until somebody complains nobody limits us, and a first burst would be lost before anybody can. So a publisher under
+congestion control begins slowly (`rates.slow_start`), as at a home broker of ours: what is faster waits a moment, and
+nothing is withheld for that. The papers have no slow start, and their experiments switch it off.
+
+Timers: RATE_LIMITER for the next token that somebody waits for, SLOW_START for the next that may leave of what came too
+fast.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 from penstock.content.message import Message
 from penstock.errors import InvalidMessage
@@ -25,7 +31,8 @@ from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import Counted, TraceSwitch, published_records
+from penstock.kernel.trace import Counted, InputRefused, TraceSwitch, published_records
+from penstock.rates.slow_start import SlowStart
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
@@ -51,6 +58,14 @@ DISOWNED_MAX = 1_000
 ROUND_TRIPS_SILENT = 10.0  # after which a limiting receiver's feedback no longer counts (experiments 0.4)
 
 
+class _Beginning(NamedTuple):
+    """A message that came too fast."""
+
+    message: Message
+    ticket: Ticket | None
+    began: float
+
+
 class SendPath:
     """What a client publishes, until it has left."""
 
@@ -69,7 +84,6 @@ class SendPath:
         self._distances = distances
         self._timers = timers
         self._rate_limiter = RateLimiter(config)
-        self.left_behind = self._rate_limiter.left_behind  # messages that wait, and nobody for them
         self._armed_for: float | None = None
         self._last_deadline = 0.0
         self._released_at = -inf
@@ -81,6 +95,8 @@ class SendPath:
         self._sent = 0  # messages
         self._sent_before: deque[int] = deque([0], maxlen=int(UNKNOWN_MAX))  # at the last ticks
         self._limits = config.congestion
+        self._begins = config.congestion and config.slow_start
+        self._start: SlowStart[_Beginning] | None = None
         if self._limits:
             outgoing.admit_by(self._admit)
 
@@ -89,11 +105,52 @@ class SendPath:
         """Whether any flow is limited now."""
         return len(self._rate_limiter) > 0
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a message may have to wait before it leaves."""
+        return self._begins or self.controlled
+
     def publish(
         self, message: Message, ticket: Ticket | None, *, now: float, began: float | None = None
     ) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         began = now if began is None else began
+        if not self._begins:
+            return self._pass(message, ticket, began, now)
+        if self._start is None:
+            self._start = SlowStart(message.size_bytes, now)
+        coming = _Beginning(message, ticket, began)
+        leaving = self._start.offer(coming, message.size_bytes, now)
+        if len(leaving) == 1 and leaving[0] is coming:
+            return self._pass(*coming, now)
+        return self._let_out(leaving, now)
+
+    def begun(self, *, now: float) -> list[TransportEffect]:
+        """What came too fast may leave."""
+        return self._let_out(self._start.serve(now), now) if self._start is not None else []
+
+    def _let_out(self, leaving: Sequence[_Beginning], now: float) -> list[TransportEffect]:
+        effects: list[TransportEffect] = []
+        for one in leaving:
+            try:
+                effects += self._pass(*one, now)
+            except InvalidMessage as error:
+                effects += self._refused(one.ticket, str(error))
+        if self._start:
+            self._timers.set(TransportTimer.SLOW_START, self._start.ready_at())
+        return effects
+
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """The application has published its last message: what came too fast leaves now, or it never would."""
+        return self._let_out(self._start.clear(), now) if self._start else []
+
+    def left_behind(self) -> list[Message]:
+        """Messages that wait, and nobody for them."""
+        beginning = [one.message for one in self._start or () if one.ticket is None]
+        return self._rate_limiter.left_behind() + beginning
+
+    def _pass(self, message: Message, ticket: Ticket | None, began: float, now: float) -> list[TransportEffect]:
+        """Past the limiter: now, later or not at all."""
         if not self._limits or not (self._rate_limiter or self._rate_limiter.waiting):
             effects = self._leave(message, (), now, began)
             if ticket is not None:
@@ -110,7 +167,9 @@ class SendPath:
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[TransportEffect]:
         """Whoever published this waits no longer: it does not leave. Those that it held up may leave now, in turn."""
-        if not self._rate_limiter.withdraw(ticket):
+        waiting = next((one for one in self._start or () if one.ticket == ticket), None)
+        begins = self._start is not None and waiting is not None and self._start.withdraw(waiting)
+        if not begins and not self._rate_limiter.withdraw(ticket):
             return []
         return [Done(ticket, Refused("withdrawn before it left")), *self._release(now)]
 
@@ -172,10 +231,12 @@ class SendPath:
     def close(self, problem: str) -> list[TransportEffect]:
         """There is no network any more: whoever waits is refused."""
         effects: list[TransportEffect] = []
+        for message, ticket, _ in self._start.clear() if self._start is not None else ():
+            effects.append(_unsent(message, ""))
+            effects += _answer(ticket, Refused(problem))
         for waiting in self._rate_limiter.withdraw_all():
-            identity, limiting = waiting.message.identity, slowest(waiting.flows)
-            receiver = "" if limiting is None else limiting.limiting_receiver
-            effects.append(MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver))
+            limiting = slowest(waiting.flows)
+            effects.append(_unsent(waiting.message, "" if limiting is None else limiting.limiting_receiver))
             effects += _answer(waiting.ticket, Refused(problem))
         return effects + self._arm()
 
@@ -199,7 +260,7 @@ class SendPath:
             try:
                 effects += self._leave(waiting.message, waiting.flows, now, waiting.began)
             except InvalidMessage as error:
-                effects += _answer(waiting.ticket, Refused(str(error)))
+                effects += self._refused(waiting.ticket, str(error))
                 continue
             effects += _answer(waiting.ticket, Accepted())
         return effects + self._arm()
@@ -216,9 +277,12 @@ class SendPath:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
         if self._limits:
             self._rate_limiter.recent.append(message)
-        effects: list[TransportEffect] = [*published_records(self._traced, message, now - began)]
-        effects.append(BearerPublish(wrapped))
-        return effects + after if after else effects
+        effects: list[TransportEffect] = [BearerPublish(wrapped), *after] if after else [BearerPublish(wrapped)]
+        return [*published_records(self._traced, message, now - began), *effects] if self._traced else effects
+
+    def _refused(self, ticket: Ticket | None, problem: str) -> list[TransportEffect]:
+        """It turned out too late that it cannot leave: whoever waits for it is told, or else the trace."""
+        return [InputRefused(self._outgoing.name, problem)] if ticket is None else _answer(ticket, Refused(problem))
 
     def _arm(self) -> list[TransportEffect]:
         deadline = self._rate_limiter.deadline()
@@ -254,12 +318,13 @@ def _withheld(message: Message, ticket: Ticket | None, flows: Sequence[Flow]) ->
     """It did not leave, and whoever published it learns why."""
     limiting = slowest(flows)
     receiver, quota = ("", 0.0) if limiting is None else (limiting.limiting_receiver, limiting.quota)
-    identity = message.identity
     problem = f"withheld: {receiver} takes {rate_text(quota)} messages/s of this flow; publish more slowly"
-    return [
-        MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver),
-        *_answer(ticket, machine.Withheld(problem)),
-    ]
+    return [_unsent(message, receiver), *_answer(ticket, machine.Withheld(problem))]
+
+
+def _unsent(message: Message, receiver: str) -> MessageWithheld:
+    identity = message.identity
+    return MessageWithheld(identity.publisher, identity.incarnation, identity.count, receiver)
 
 
 def _answer(ticket: Ticket | None, outcome: machine.Outcome) -> list[TransportEffect]:

@@ -15,7 +15,7 @@ from penstock.lab.engine.experiment import Plan, Scale
 from penstock.lab.setups.any_content import any_content_network
 from penstock.transport.config import TransportConfig
 
-NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (41_507, 63_388, 87_211, 20_963, 74_150), "smoke": (1,)}
+NETWORKS: Mapping[Scale, tuple[int, ...]] = {"paper": (31_957, 14_044, 16_530, 54_727, 49_829), "smoke": (1,)}
 LOSSES = (0.01, 0.05, 0.15)
 BURST = 8.0  # packets
 RECOVERED: Mapping[str, Mapping[str, Any]] = {  # the runs in which messages are lost

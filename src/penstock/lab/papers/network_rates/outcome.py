@@ -85,7 +85,8 @@ class RatesRun:
     def due(self) -> Due:
         """What became of the messages."""
         tables = self._view.tables
-        records = (tables.published, tables.delivered, tables.dropped, tables.loss_detected, tables.lost_on_link)
+        named = (tables.loss_detected, tables.loss_suspected)
+        records = (tables.published, tables.delivered, tables.dropped, *named, tables.lost_on_link)
         found = metrics.fates(self._view.truth, *records, ways(self.scenario)).toArrow()
         times = (found[name].to_numpy().astype(float) for name in ("published_at", "ended_at", "delivered_at"))
         names = (np.array(found[name].to_pylist(), dtype=str) for name in ("publisher", "client"))

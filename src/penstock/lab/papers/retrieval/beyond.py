@@ -2,14 +2,14 @@
 
 Cursors: the cache of a home numbers what comes in, and a chain keeps the number of the last item that it got. So a
 refreshed interest may have what others at its home used after that, and a home asks for what one receiver needs and not
-for what each needs. Least fresh first, so that a chain passes over little. Probes: likely neighbours are asked one by
-one before an interest is flooded. Budgeted: a flood asks each branch of the home for its share alone. Notified push:
-publications wait to be asked for until a deadline is near, and go to those alone who still miss something. Addressed: a
-multicast names the homes that each copy is for, so that none gets two; exhaustive filtering has the paper's nonces.
+for what each needs. Least fresh first, so that a chain passes over little. A home that remembers: refreshed interests
+may be sent anything that their home never used, from any cache. Patience: a home asks others when 0.85 of a lifetime is
+over, one receiver for all that look for the same, likely neighbours one by one before everybody, and each branch for
+its share. Addressed: a multicast names the homes that each copy is for, so that none gets two; exhaustive filtering has
+the paper's nonces. Brokers have all of it but patience, probes and shares, which cost time (decision 0017).
 
-The ceiling of satisfaction is set by Req 1 itself: whoever got all there was cannot get it again. A receiver that is
-given the oldest of everything that fits and that it never had, from anywhere and at once, is satisfied in 63.0 % of its
-lifetimes, 26.9 points more than with exhaustive filtering (`ceiling`).
+The ceiling of satisfaction is set by Req 1 itself: whoever got all there was cannot get it again. It is that of a
+receiver that is given the oldest of everything that fits and that it never had, from anywhere and at once (`ceiling`).
 
 `ecbn-readings` shows what the paper's own rules do if what it leaves open is read in other ways.
 """
@@ -41,10 +41,13 @@ from penstock.lab.papers.retrieval.setting import (
 OURS: dict[str, Any] = {
     "cursors": True,
     "policy": "LF",
+    "remembers": True,
+    "patience": 0.85,
+    "together": True,
     "probes": 3,
     "budgeted": True,
     "addressed": True,
-    "dissemination": "notified push",
+    "duplicates": "proactive",
 }
 LARGEST = {"paper": 100.0, "smoke": 16.0}
 BACKGROUND = 0.7
@@ -118,13 +121,15 @@ EXPERIMENTS = (
         name="ecbn-beyond",
         title="More from the same caches",
         source="004 section 4; goals of our own",
-        about="The default set-up with cursors: how near each goal comes.",
+        about="The default set-up with homes that know what they have had and ask late: how near each goal comes.",
         plans=no_plans,
         tasks=SWEEP.tasks,
         measure=_measure,
         draw=_draw,
         parameters=PARAMETERS
-        | {"ours": "cursors, LF/LF, three probes, budgeted floods, notified and addressed pushes"},
+        | {
+            "ours": "cursors, LF/LF, homes that remember, are patient and ask together, three probes, shares, addresses"
+        },
         criteria=(
             Criterion(
                 name="gain, ours (points)",
