@@ -71,7 +71,7 @@ def what_slow_readers_do_not_get_is_not_counted(patch: pytest.MonkeyPatch) -> No
 
 def what_slow_links_do_not_carry_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     admits = SlowLink.admits
-    patch.setattr(SlowLink, "admits", lambda self, *what: (admits(self, *what)[0], None))
+    patch.setattr(SlowLink, "admits", lambda self, *what, **how: (admits(self, *what, **how)[0], None))
 
 
 FIRST_SEED: dict[Patch, int] = {

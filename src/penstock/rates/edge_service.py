@@ -129,7 +129,10 @@ class EdgeService:
     # The books.
 
     def take(self, may_tell: Callable[[Link, float], bool], now: float) -> list[ReaderWithheld]:
-        """What was withheld since the last time, from clients that are still here and may be told now."""
+        """What was withheld since the last time, from clients that are still here and may be told now.
+
+        Who is behind a link that is slow no longer always may.
+        """
         untold, self._untold = self._untold, {}
         found = []
         for key, count in untold.items():
@@ -137,7 +140,7 @@ class EdgeService:
             client = self._broker.attached(reader.link)
             if client is None:
                 continue
-            if not may_tell(reader.link, now):
+            if self._slow.find(reader.link) is not None and not may_tell(reader.link, now):
                 self._untold[key] = count
                 continue
             rate = self._slow.rate(reader.link) if key.by_link else self._edge.rate(reader)
@@ -181,8 +184,8 @@ class EdgeService:
     def _fitting(self, link: Link, slow: SlowLink, getting: Getting, repair: bool, now: float) -> tuple[int, ...]:
         """Those that get it over a slow link: all or none. A repair that does not fit is not counted again."""
         room = self._node.has_room(link, getting.lane, HEAD_BYTES + getting.message.size_bytes)
-        goes, lost = slow.admits(getting, room, now)
-        if lost is not None and not (repair and lost is getting):
+        goes, lost = slow.admits(getting, room, now, repair=repair)
+        if lost is not None and not repair:
             for number in lost.numbers:
                 self._withheld(ReaderKey(link, number), lost.message, now, by_link=True)
         return getting.numbers if goes else ()

@@ -13,7 +13,7 @@ while an earlier one waits for a broker that it could reach now, so each broker 
 
 That is *thin*. A client may choose otherwise (`terms`). With *drop* no job waits. With *wait* a job waits until all its
 brokers can be paid for, and none is left out; the broker gives the client no more credit while anything of it waits, so
-what waits is bounded by that. When such a client leaves, what waits has LINGER seconds more.
+what waits is bounded by that. When a client leaves, what waits stays in line, for LINGER seconds at most.
 
 State: for each limited link a purse for each client, for each client its lines. Bounds: LINES_MAX lines of a client
 with BURST_JOBS each; beyond these a job does not wait, and is withheld.
@@ -207,17 +207,14 @@ class Sharing:
         return self._terms.get(client, "thin") if client not in self._gone else "thin"
 
     def client_gone(self, client: Link, now: float) -> None:
-        """What waited for its share goes with it, unless it was promised that it waits: then it may a little longer."""
+        """What waits for its share may still leave: most clients that send one message close right after it."""
         gone = self._clients.get(client)
-        if gone is not None and gone.jobs and self._terms.get(client) == "wait":
-            for hops, line in gone.lines.items():
-                gone.lines[hops] = line.hurried(now + LINGER)
-            self._gone[client] = None
+        if gone is None or not gone.jobs:
+            self._forget_client(client)
             return
-        self._forget_client(client)
-        for line in gone.lines.values() if gone is not None else ():
-            for job in line:
-                self._give_up(client, job, now)
+        for hops, line in gone.lines.items():
+            gone.lines[hops] = line.hurried(now + LINGER)
+        self._gone[client] = None
 
     def _forget_client(self, client: Link) -> None:
         self._clients.pop(client, None)

@@ -56,13 +56,13 @@ class SlowLink:
         self._purses: dict[str, Purse] = {}
         self._held: dict[str, Getting] = {}  # by publisher
 
-    def admits(self, getting: Getting, room: bool, now: float) -> tuple[bool, Getting | None]:
-        """Whether this goes out now, and what will never go out, if there is any."""
+    def admits(self, getting: Getting, room: bool, now: float, *, repair: bool = False) -> tuple[bool, Getting | None]:
+        """Whether this goes out now, and what will never go out, if there is any. A repair is never the newest."""
         publisher = publisher_of(getting.message)
         if room and self._pays(publisher, getting, now):
-            return True, self._held.pop(publisher, None)
+            return True, None if repair else self._held.pop(publisher, None)
         self.share.meter.seen(publisher, now)
-        if not self._newest or (publisher not in self._held and len(self._held) >= PUBLISHERS_MAX):
+        if repair or not self._newest or (publisher not in self._held and len(self._held) >= PUBLISHERS_MAX):
             return False, getting
         before, self._held[publisher] = self._held.pop(publisher, None), getting
         return False, before

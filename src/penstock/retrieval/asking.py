@@ -6,6 +6,7 @@ the next one of the same home asks again. Here a home may ask later, ask few fir
 - Late (`patience`): others are asked when part of a lifetime is over. Until then a receiver takes what comes anyway. A
   lifetime is the time that a receiver gives the network (3.2), and what is asked for late serves all who came since.
 - Together: of the receivers that look for the same, the one that misses most asks, and the others wait for what comes.
+  If homes are not patient each waits once and then asks for itself: some can use only what they have asked for.
 - Likely ones first: `probes` neighbours one after another, those first whose answers came before; then a flood.
 - Budgeted: the flood asks each branch for its share alone; whoever answers shares the rest among its own.
 - As new: a home that remembers what was used there (mediation.py) says so in its interest, and asks for anything else;
@@ -62,16 +63,16 @@ class HomeAsking:
         if box is None or box.missing <= 0 or box.advertised:
             return
         if now + self._rules.flood_wait <= box.interest.deadline:  # else no answer comes in time
-            self._take_turn(box, now)
+            self._take_turn(box, now, waited=not self._rules.patience)
 
-    def _take_turn(self, box: InterestBox, now: float) -> None:
+    def _take_turn(self, box: InterestBox, now: float, *, waited: bool = False) -> None:
         """Ask, or wait for what somebody else here has asked for."""
         if not self._rules.together:
             until = self._ask(box, now)
         else:
             group = self._boxes.group(box)
-            if group.until <= now or not (self._rules.patience or group.covers(box)):
-                asker = group.neediest(box, now + self._rules.flood_wait)
+            if waited or group.until <= now or not (self._rules.patience or group.covers(box)):
+                asker = box if waited else group.neediest(box, now + self._rules.flood_wait)
                 group.asks(asker, self._ask(asker, now))
             until = group.until
         if not box.advertised:

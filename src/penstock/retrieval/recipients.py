@@ -6,7 +6,9 @@ that is as much as the interest asked for when it came by, it misses nothing as 
 notifications tell, nothing is counted.
 
 Addressed multicasts (ours): a copy names the homes it is for, and each of them is in one copy. By nonces alone every
-router sends a publication to all who wait, by its own ways, and most copies meet a router that has had one.
+router sends a publication to all who wait, by its own ways, and most copies meet a router that has had one. Interests
+of one home may have come by different ways, so a copy goes the way of the youngest of them: its ways are those of one
+flood and lead to the home, where ways of several would lead in a circle.
 """
 
 from __future__ import annotations
@@ -54,23 +56,25 @@ class WaitingInterests:
         """Whom it fits but those it came from; of those elsewhere, of `homes` alone."""
         recipients = Recipients()
         remote = recipients.remote
-        ways: dict[Hashable, Interface] = {}
+        ways: dict[Hashable, tuple[InterestId, Interface]] = {}
         for interface, interests in self._table.matching(publication, pending=pending):
             if interface < 0:
                 _count_receivers(recipients, interface, interests, publication, pending, unused, now)
             elif interface != came_from and self._home_of is not None:
                 for one in interests:
                     home = self._home_of(one)
-                    if (homes is not None and home not in homes) or ways.get(home, interface + 1) <= interface:
+                    if homes is not None and home not in homes:
+                        continue
+                    if home in ways and one.id < ways[home][0]:  # type: ignore[operator]  # names of one home
                         continue
                     if may_take(one, publication, pending=pending, now=now) and self._misses(one):
-                        ways[home] = interface
+                        ways[home] = one.id, interface
             elif interface != came_from and interface not in remote:
                 for one in interests:
                     if may_take(one, publication, pending=pending, now=now) and self._misses(one):
                         remote.append(interface)
                         break
-        for home, interface in ways.items():
+        for home, (_, interface) in ways.items():
             recipients.homes.setdefault(interface, []).append(home)
         remote += recipients.homes
         remote.sort()

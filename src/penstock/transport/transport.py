@@ -103,7 +103,7 @@ class Transport:
 
     def leaving(self, *, now: float) -> list[TransportEffect]:
         """The application has published its last message."""
-        return self.scheme.leaving(now=now)
+        return self._send_path.leaving(now=now) + self.scheme.leaving(now=now)
 
     def close(self, problem: str) -> list[TransportEffect]:
         """The network has gone: what waits for tokens does not leave any more."""

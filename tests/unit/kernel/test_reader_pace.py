@@ -23,7 +23,8 @@ from penstock.kernel.reader_pace import AIM, CALM, ReaderPace
 from penstock.transport.records import FlowLimited, MessageWithheld
 from penstock.transport.wire.control_messages import FEEDBACK
 
-CONFIG = replace(narrow_bus.CONFIG, flow_queue=10)  # what waits when a flow becomes free is no burst to speak of
+# What waits when a flow becomes free is no burst to speak of; and the queue fills at once, not after a slow start.
+CONFIG = replace(narrow_bus.CONFIG, flow_queue=10, slow_start=False)
 TICK = 0.01
 QUEUE_MAX = 200
 OFFERED, SLOW, QUICK = 150.0, 40.0, 1000.0  # messages/s

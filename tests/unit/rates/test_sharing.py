@@ -178,13 +178,24 @@ def test_a_link_that_nobody_limits_any_more_lets_go_what_waits() -> None:
     assert len(bench.sent) == 5
 
 
-def test_what_waits_for_a_client_that_leaves_is_counted() -> None:
+def test_what_waits_for_a_client_that_leaves_is_counted_when_its_time_is_over() -> None:
     bench = Bench([0], {(0, 1): 1.0})
     for number in range(5):
         bench.publish(number, (1,), 0.0)
     bench.sharing.client_gone(CLIENT, 0.0)
+    bench.serve(1.0)
     assert (len(bench.sent), len(bench.withheld)) == (1, 4)
     assert bench.sharing.ready_at(CLIENT, bench.now) is None
+
+
+def test_who_closes_right_after_publishing_has_published() -> None:
+    """As the command line does. A link that has room in a moment is no reason to withhold."""
+    bench = Bench([0], {(0, 1): 1_230.0})
+    for number in range(3):
+        bench.publish(number, (1,), 0.0)
+    bench.sharing.client_gone(CLIENT, 0.0)
+    bench.serve(1.0)
+    assert (len(bench.sent), len(bench.withheld)) == (3, 0)
 
 
 @pytest.mark.parametrize("seed", range(10))

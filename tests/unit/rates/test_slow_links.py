@@ -116,6 +116,12 @@ def test_word_of_many_publishers_takes_little_of_the_link(monkeypatch: pytest.Mo
     assert 0 < words <= one_word_of_all
 
 
+def test_word_that_waited_for_room_is_told_when_the_link_is_slow_no_longer() -> None:
+    notes, _ = run("oldest", {f"p{number}": 4.0 for number in range(100)})
+    came = {client: sum(n for (who, _), n in notes.got.items() if who == client) for client in ("slow", "fast")}
+    assert came["fast"] - came["slow"] == notes.withheld == notes.told["slow"] > 1_000
+
+
 class ANode:
     """A node with one slow link, whose host says what it knows."""
 
@@ -144,6 +150,17 @@ def looked_at(node: ANode) -> SlowLinks:
 
 def test_a_link_of_which_nothing_can_be_measured_is_not_slow() -> None:
     assert looked_at(ANode(measured=False)).find(1) is None
+
+
+def test_a_repair_neither_waits_nor_takes_the_place_of_the_newest() -> None:
+    links = looked_at(ANode(measured=True))
+    slow = links.find(1)
+    assert slow is not None
+    newest, old = (Getting((0,), Message(Identity("p", 1, n), {}, b"", 100), Lane.TRANSPORT) for n in (9, 3))
+    assert slow.admits(newest, False, 0.5) == (False, None)
+    assert slow.admits(old, False, 0.5, repair=True) == (False, old)
+    assert slow.admits(old, True, 0.5, repair=True) == (True, None)
+    assert slow.left() == [newest]
 
 
 def test_when_the_client_leaves_what_waited_for_it_is_counted() -> None:

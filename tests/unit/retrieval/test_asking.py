@@ -60,6 +60,16 @@ def test_one_asks_for_all_who_look_for_the_same_and_the_others_ask_later_for_wha
     assert [one.id for one in asked(sent)] == ["second"]
 
 
+def test_nobody_waits_for_others_twice():
+    router, sent = a_home(together=True, flood_wait=0.5)
+    for number in range(5):
+        router.register(asks(number, 3, deadline=1.0), 0.0)
+    sent.take()
+    for number in range(1, 5):
+        router.proceed(number, 0.5)
+    assert [one.id for one in asked(sent)] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("more", [{"max": 4}, {"oldest": -5.0}, {"shelf": "other"}])
 def test_whoever_wants_more_than_was_asked_for_asks_at_once(more):
     router, sent = a_home(together=True)
@@ -143,6 +153,19 @@ def test_a_router_that_answers_shares_the_rest_among_its_branches():
 def test_rules_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=r"patience|left_max"):
         MediationRules(**wrong)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_addressed_copy_comes_however_the_floods_of_its_home_went(seed):
+    """Interests of one home that took different ways must not send a copy in a circle."""
+    links = ((0, 1), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3))
+    net = RetrievalNetwork(links, rules=MediationRules(addressed=True), seed=seed)
+    for one in ("i1", "i2", "i3"):
+        net.homes[one] = 3
+        net.routers[3].register(asks(one, 5), 0.0)
+    net.settle(3)
+    net.upload(0, says("p"))
+    assert [net.got(one) for one in ("i1", "i2", "i3")] == [["p"]] * 3
 
 
 # Brokers.

@@ -272,6 +272,25 @@ def test_when_the_network_goes_away_those_who_wait_are_refused() -> None:
     assert all(len(answers) == 1 for answers in publisher.outcomes.values())
 
 
+def test_whoever_leaves_lets_out_what_waits_in_slow_start() -> None:
+    publisher = Publisher(replace(WAIT, slow_start=True))
+    for _ in range(10):
+        publisher.publish(x=1)
+    assert len(publisher.left) < 10
+    publisher.do(publisher.transport.leaving(now=publisher.now))
+    assert len(publisher.left) == 10
+    assert publisher.transport.left_behind() == []
+
+
+def test_what_cannot_leave_slow_start_is_refused_and_nobody_need_wait_to_know() -> None:
+    transport = Publisher(replace(WAIT, slow_start=True)).transport
+    attributes = [{"x": 1}] * 20 + [{f"a{number}": 1 for number in range(64)}]
+    for count, one in enumerate(attributes, 1):
+        transport.publish(Message(Identity("p", 1, count), one, b"", 100), now=0.0)
+    refused = [effect for effect in transport.leaving(now=0.0) if isinstance(effect, InputRefused)]
+    assert [one.sender for one in refused] == ["p"]
+
+
 @pytest.mark.parametrize("ends", ["withdrawn", "closed"])
 def test_what_waits_in_slow_start_is_answered_once(ends: str) -> None:
     publisher = Publisher(replace(WAIT, slow_start=True))

@@ -31,7 +31,7 @@ from penstock.kernel.machine import Accepted, Done, Refused
 from penstock.kernel.rate_estimator import rate_text
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
-from penstock.kernel.trace import Counted, TraceSwitch, published_records
+from penstock.kernel.trace import Counted, InputRefused, TraceSwitch, published_records
 from penstock.rates.slow_start import SlowStart
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
@@ -135,10 +135,14 @@ class SendPath:
             try:
                 effects += self._pass(*one, now)
             except InvalidMessage as error:
-                effects += _answer(one.ticket, Refused(str(error)))
+                effects += self._refused(one.ticket, str(error))
         if self._start:
             self._timers.set(TransportTimer.SLOW_START, self._start.ready_at())
         return effects
+
+    def leaving(self, *, now: float) -> list[TransportEffect]:
+        """The application has published its last message: what came too fast leaves now, or it never would."""
+        return self._let_out(self._start.clear(), now) if self._start else []
 
     def left_behind(self) -> list[Message]:
         """Messages that wait, and nobody for them."""
@@ -256,7 +260,7 @@ class SendPath:
             try:
                 effects += self._leave(waiting.message, waiting.flows, now, waiting.began)
             except InvalidMessage as error:
-                effects += _answer(waiting.ticket, Refused(str(error)))
+                effects += self._refused(waiting.ticket, str(error))
                 continue
             effects += _answer(waiting.ticket, Accepted())
         return effects + self._arm()
@@ -275,6 +279,10 @@ class SendPath:
             self._rate_limiter.recent.append(message)
         effects: list[TransportEffect] = [BearerPublish(wrapped), *after] if after else [BearerPublish(wrapped)]
         return [*published_records(self._traced, message, now - began), *effects] if self._traced else effects
+
+    def _refused(self, ticket: Ticket | None, problem: str) -> list[TransportEffect]:
+        """It turned out too late that it cannot leave: whoever waits for it is told, or else the trace."""
+        return [InputRefused(self._outgoing.name, problem)] if ticket is None else _answer(ticket, Refused(problem))
 
     def _arm(self) -> list[TransportEffect]:
         deadline = self._rate_limiter.deadline()
