@@ -65,6 +65,7 @@ from penstock.retrieval.packets import (
     RetrievalMulticast,
     RetrievalOverload,
     RetrievalReceipt,
+    RetrievedItem,
     RetrieveReply,
     RetrieveRequest,
     RetrieveStop,
@@ -183,6 +184,7 @@ class RetrievalBroker:
         effects = store.completed(ticket, result)
         if store.failed and not failed:
             self._set_aside()
+            self._take_back(store.take_withheld(), now)
             told = [self._reply(chain, moved=False) for chain in self._chains]
             effects = [CacheStoreFailed(store.failed), *told, *effects]
         if loading and store.loaded:
@@ -429,6 +431,20 @@ class RetrievalBroker:
             self._forget(entry.publication.id)
             self._out.counts["set aside when the store failed"] += 1
 
+    def _take_back(self, withheld: Sequence[tuple[Link, RetrievedItem]], now: float) -> None:
+        """These did not go out: whoever was to get them still misses as many."""
+        short: dict[RetrievalChain, None] = {}
+        for link, packet in withheld:
+            chain = self._chains.get(link, packet.subscription)
+            if chain is None or chain.lifetime != packet.lifetime:
+                continue
+            box = self.router.boxes.get(chain.interest.id)
+            if box is not None and packet.message.identity in box.got:
+                del box.got[packet.message.identity]
+                short[chain] = None
+        for chain in short:
+            self._asked_anew(chain, now)
+
     def _distrust_restored(self) -> None:
         """A life of this cache was in memory alone: what is pending on disk may have been used in it."""
         cache = self.router.cache
@@ -453,17 +469,21 @@ class RetrievalBroker:
         if exits is not self._exits:
             self._exits = exits
             self._forget_former_lives(now)
-            self._ask_anew = deque(self._chains)
+            self._ask_anew = deque(chain for chain in self._chains if self._is_advertised(chain))
         for _ in range(min(len(self._ask_anew), ASKED_ANEW_MAX)):
             self._asked_anew(self._ask_anew.popleft(), now)
         self._ticking = bool(len(self._chains) or len(self._pending) or self._recovery.busy)
         if self._ticking:
             self._timers.set(RetrievalTimer.TICK, now + TICK_EVERY)
 
+    def _is_advertised(self, chain: RetrievalChain) -> bool:
+        box = self.router.boxes.get(chain.interest.id)
+        return box is not None and box.advertised
+
     def _asked_anew(self, chain: RetrievalChain, now: float) -> None:
-        """Ways may have changed: what an interest still misses is asked for under a new identifier."""
+        """What a chain still misses is asked for under a new identifier."""
         before = self.router.boxes.get(chain.interest.id)
-        if before is None or not before.advertised or before.missing <= 0 or chain.interest.deadline <= now:
+        if before is None or before.missing <= 0 or chain.interest.deadline <= now:
             return
         if places_of(chain.interest) > self._pending.left(LOCAL):
             self._ask_anew.append(chain)  # there is no room to ask twice

@@ -5,7 +5,8 @@ It is on disk before anything that follows from it leaves the broker: effects ar
 What the store had not taken when the broker died has had no effect either.
 
 `life` names the life of the cache: chains that were served from another one count as moved. If the store fails, the
-cache goes on in memory as another life of it, and clients are told.
+cache goes on in memory as another life of it, and clients are told. Items that were held then never reach their
+clients: `take_withheld` names them, so that they do not count as delivered.
 
 Bounds: two values for each place of the cache, and a third for its life.
 """
@@ -65,6 +66,7 @@ class CacheStore:
         self._slots: dict[PublicationId, int] = {}
         self._puts: list[Put] = []  # since the last commit
         self._held: deque[tuple[int, list[Effect]]] = deque()  # until this ticket is answered
+        self._withheld: list[tuple[Link, RetrievedItem]] = []  # when the store failed
         self._tickets: dict[int, str] = {}  # of reads -> name
         self._values: dict[str, bytes] = {}
 
@@ -176,15 +178,20 @@ class CacheStore:
         self.failed = problem
         self.loaded = True
         self._puts.clear()
-        held = [_unless_item(effect) for _, effects in self._held for effect in effects]
+        held = [self._unless_item(effect) for _, effects in self._held for effect in effects]
         self._held.clear()
         return held
 
+    def _unless_item(self, effect: Effect) -> Effect:
+        if isinstance(effect, Send) and isinstance(effect.packet, RetrievedItem):
+            self._withheld.append((effect.to[0], effect.packet))
+            return dropped("egress", "the store failed", "", effect.lane, effect.packet)
+        return effect
 
-def _unless_item(effect: Effect) -> Effect:
-    if isinstance(effect, Send) and isinstance(effect.packet, RetrievedItem):
-        return dropped("egress", "the store failed", "", effect.lane, effect.packet)
-    return effect
+    def take_withheld(self) -> list[tuple[Link, RetrievedItem]]:
+        """What clients were to get when the store failed, and did not; call it once."""
+        withheld, self._withheld = self._withheld, []
+        return withheld
 
 
 def _slot(name: str) -> int:

@@ -367,6 +367,27 @@ def test_a_store_that_fails_makes_another_life_of_the_cache() -> None:
     assert got(pump) == [2]
 
 
+def test_an_item_that_a_failing_store_held_back_does_not_count_as_delivered() -> None:
+    """Seed 900162: of three items one was held back, and the lifetime brought two though there were more."""
+    pump = a_network(1, stored=True)
+    ask(pump, max=2, lifetime="1h")
+    publish(pump, "w", make_message(Identity("w", 1, 1), NEWS), ticket=5)
+    publish(pump, "w", make_message(Identity("w", 1, 2), NEWS), ticket=6)
+    while pump.flights:
+        pump.deliver()
+    while pump.questions:
+        name, asked = pump.questions.pop(0)
+        failed = StorageFailed("disk full")
+        pump.apply(name, pump.machines[name].completed(asked.ticket, failed, now=pump.now))
+    pump.run()
+    assert got(pump) == []
+    for count in (3, 4, 5):
+        publish(pump, "w", make_message(Identity("w", 1, count), NEWS), ticket=4 + count)
+        while pump.flights:
+            pump.deliver()
+    assert got(pump) == [3, 4]
+
+
 def test_what_is_pending_on_a_disk_that_fails_is_used_by_nobody_until_a_restart() -> None:
     pump = a_network(1, stored=True)
     write(pump, 1, 2)
