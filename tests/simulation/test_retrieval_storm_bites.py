@@ -19,6 +19,7 @@ from penstock.retrieval.client_service import RetrievalClient
 from penstock.retrieval.life_cycle import PENDING
 from penstock.retrieval.link_recovery import LinkRecovery
 from penstock.retrieval.mediation import MediationRouter
+from penstock.retrieval.renewal import Renewal
 from penstock.scenario.retrieval_storm import EVENTS_MAX, retrieval_storm
 from penstock.sim.run import simulate
 
@@ -93,7 +94,7 @@ def old_publications_are_fresh_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_asks_anew_when_the_map_changes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RetrievalBroker, "_asked_anew", lambda self, chain, now: None)
+    patch.setattr(Renewal, "_ask_anew", lambda self, chain, now: None)
 
 
 def what_was_lost_is_not_sent_again(patch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ Follow one publication and one interest:
 3. New publications that fit a pending interest are multicast along the ways that interests came.
 4. At the end of the lifetime the client asks again, and says that the chain goes on: it gets nothing twice (Req 1).
 
-The map changes: a broker whose clients' interests are not satisfied asks for them anew, under new identifiers and with
-what was delivered in this lifetime listed, so that broken ways mend and brokers that restarted know of them.
+When the map changes, interests that are not satisfied are asked for anew (`renewal`), so that broken ways mend.
 
 Moves: a client says which home, and which life of its cache, its chain had last. If it was another, the chain counts as
 moved now; a restart without a stored cache is another life too.
@@ -65,13 +64,13 @@ from penstock.retrieval.packets import (
     RetrievalMulticast,
     RetrievalOverload,
     RetrievalReceipt,
-    RetrievedItem,
     RetrieveReply,
     RetrieveRequest,
     RetrieveStop,
 )
 from penstock.retrieval.pending_interests import PendingInterests
 from penstock.retrieval.records import CachePlaced, CacheStoreFailed
+from penstock.retrieval.renewal import Renewal
 from penstock.retrieval.requests import InterestReader, InvalidRequest, content_problem, read_request
 from penstock.retrieval.status import RetrievalStatus
 from penstock.retrieval.timers import RetrievalTimer
@@ -80,7 +79,6 @@ TICK_EVERY = 1.0
 APART = 1e-6  # seconds, so that of publications that come together the last one is the freshest
 RECENT_MAX = 10_000  # publications of our clients, so that none is uploaded twice
 EARLY_MAX = 1_000  # requests that wait for the disk
-ASKED_ANEW_MAX = 200  # interests in each TICK
 
 
 class RetrievalBroker:
@@ -113,13 +111,13 @@ class RetrievalBroker:
             rules, self._out, fits=fits, table=self._pending, nonces=self._next_name, home_of=home_of, looks_for=text_of
         )
         self.router.cache.changed = self._placed
+        self._renewal = Renewal(self.router, self._chains, self._pending, self._next_name)
         self._waiting: deque[tuple[Message, float]] = deque(maxlen=config.cache_size or 1)  # nobody has asked yet
         self._published_at = 0.0  # the last of them
         self._recent: dict[Identity, None] = {}
         self._refusals = TokenBucket(RECORDS_RATE, RECORDS_BURST, 0.0)
         self._ticking = False
         self._exits: object = None  # the map that interests were told on
-        self._ask_anew: deque[RetrievalChain] = deque()
         self._early: list[tuple[RetrieveRequest, Link]] = []
         self._store: CacheStore | None = None
         self._started = False
@@ -184,7 +182,7 @@ class RetrievalBroker:
         effects = store.completed(ticket, result)
         if store.failed and not failed:
             self._set_aside()
-            self._take_back(store.take_withheld(), now)
+            self._renewal.take_back(store.take_withheld(), now)
             told = [self._reply(chain, moved=False) for chain in self._chains]
             effects = [CacheStoreFailed(store.failed), *told, *effects]
         if loading and store.loaded:
@@ -431,20 +429,6 @@ class RetrievalBroker:
             self._forget(entry.publication.id)
             self._out.counts["set aside when the store failed"] += 1
 
-    def _take_back(self, withheld: Sequence[tuple[Link, RetrievedItem]], now: float) -> None:
-        """These did not go out: whoever was to get them still misses as many."""
-        short: dict[RetrievalChain, None] = {}
-        for link, packet in withheld:
-            chain = self._chains.get(link, packet.subscription)
-            if chain is None or chain.lifetime != packet.lifetime:
-                continue
-            box = self.router.boxes.get(chain.interest.id)
-            if box is not None and packet.message.identity in box.got:
-                del box.got[packet.message.identity]
-                short[chain] = None
-        for chain in short:
-            self._asked_anew(chain, now)
-
     def _distrust_restored(self) -> None:
         """A life of this cache was in memory alone: what is pending on disk may have been used in it."""
         cache = self.router.cache
@@ -469,34 +453,11 @@ class RetrievalBroker:
         if exits is not self._exits:
             self._exits = exits
             self._forget_former_lives(now)
-            self._ask_anew = deque(chain for chain in self._chains if self._is_advertised(chain))
-        for _ in range(min(len(self._ask_anew), ASKED_ANEW_MAX)):
-            self._asked_anew(self._ask_anew.popleft(), now)
+            self._renewal.map_changed()
+        self._renewal.tick(now)
         self._ticking = bool(len(self._chains) or len(self._pending) or self._recovery.busy)
         if self._ticking:
             self._timers.set(RetrievalTimer.TICK, now + TICK_EVERY)
-
-    def _is_advertised(self, chain: RetrievalChain) -> bool:
-        box = self.router.boxes.get(chain.interest.id)
-        return box is not None and box.advertised
-
-    def _asked_anew(self, chain: RetrievalChain, now: float) -> None:
-        """What a chain still misses is asked for under a new identifier."""
-        before = self.router.boxes.get(chain.interest.id)
-        if before is None or before.missing <= 0 or chain.interest.deadline <= now:
-            return
-        if places_of(chain.interest) > self._pending.left(LOCAL):
-            self._ask_anew.append(chain)  # there is no room to ask twice
-            return
-        self.router.finish(chain.interest.id, now)
-        old = chain.interest
-        listed = tuple(before.got)
-        interest = replace(old, id=self._next_name(), max=before.missing, listed=listed, cursor=before.cursor)
-        self._chains.renew(chain, interest)
-        box = self.router.register(interest, now)
-        if box is not None:
-            box.got = {**before.got, **box.got}
-            box.interest = replace(interest, max=chain.most)
 
     def _forget_former_lives(self, now: float) -> None:
         """Interests of brokers that have restarted since."""
