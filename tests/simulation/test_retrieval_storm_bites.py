@@ -74,7 +74,7 @@ def places_are_not_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def effects_do_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
-    def commit(self: Any, effects: Any) -> Any:
+    def commit(self: Any, effects: Any, now: float) -> Any:
         puts, self._puts = self._puts, []
         return [*(self._storage.ask(put) for put in puts), *effects]
 

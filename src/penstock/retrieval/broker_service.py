@@ -179,7 +179,7 @@ class RetrievalBroker:
         assert store is not None, "nobody else asks"
         self._out.now = now
         loading, failed = not store.loaded, bool(store.failed)
-        effects = store.completed(ticket, result)
+        effects = store.completed(ticket, result, now)
         if store.failed and not failed:
             self._set_aside()
             self._renewal.take_back(store.take_withheld(), now)
@@ -474,4 +474,4 @@ class RetrievalBroker:
     def _effects(self, now: float) -> list[Effect]:
         """What has been gathered, once the cache's places are on disk."""
         effects = self._out.take()
-        return self._lines.paced(effects if self._store is None else self._store.commit(effects), now)
+        return self._lines.paced(effects if self._store is None else self._store.commit(effects, now), now)

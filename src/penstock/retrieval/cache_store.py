@@ -1,7 +1,8 @@
 """A cache on disk: what it holds, and in which table each publication is listed, so that a restart repeats nothing.
 
 Each publication has a slot: `c/7` has its content and `p/7` its place, so that a change of the place is a small write.
-It is on disk before anything that follows from it leaves the broker: effects are held until the store has answered.
+It is on disk before anything that follows from it leaves the broker: effects are held until the store has answered,
+and the times that packets carry grow by as much.
 What the store had not taken when the broker died has had no effect either.
 
 `life` names the life of the cache: chains that were served from another one count as moved. If the store fails, the
@@ -35,7 +36,7 @@ from penstock.overlay.egress import dropped
 from penstock.retrieval.contents import ItemContent, content_of
 from penstock.retrieval.interest import PublicationId, PublishedItem
 from penstock.retrieval.life_cycle import PLACES, CachePlace
-from penstock.retrieval.packets import RetrievedItem
+from penstock.retrieval.packets import NumberedPacket, RetrievedItem
 
 LIFE = "life"
 CONTENT, PLACE = "c/", "p/"
@@ -65,7 +66,7 @@ class CacheStore:
         self._free = deque(range(size))
         self._slots: dict[PublicationId, int] = {}
         self._puts: list[Put] = []  # since the last commit
-        self._held: deque[tuple[int, list[Effect]]] = deque()  # until this ticket is answered
+        self._held: deque[tuple[int, float, list[Effect]]] = deque()  # until this ticket is answered; since when
         self._withheld: list[tuple[Link, RetrievedItem]] = []  # when the store failed
         self._tickets: dict[int, str] = {}  # of reads -> name
         self._values: dict[str, bytes] = {}
@@ -81,16 +82,21 @@ class CacheStore:
         self._tickets[asked.ticket] = name
         return asked
 
-    def completed(self, ticket: int, result: StorageResult) -> list[Effect]:
+    def completed(self, ticket: int, result: StorageResult, now: float) -> list[Effect]:
         """The store has answered: what may happen now."""
         if isinstance(result, StorageFailed):
-            return self._fail(result.problem)
+            return self._fail(result.problem, now)
         if not self.loaded:
             return self._answered(self._tickets.pop(ticket), result)
         released: list[Effect] = []
         while self._held and self._held[0][0] <= ticket:
-            released += self._held.popleft()[1]
+            released += self._release(now)
         return released
+
+    def _release(self, now: float) -> list[Effect]:
+        """What is held longest."""
+        _, since, effects = self._held.popleft()
+        return [_held_for(effect, max(0.0, now - since)) for effect in effects]
 
     def _answered(self, name: str, result: StorageResult) -> list[Effect]:
         if isinstance(result, NamesFound):
@@ -150,36 +156,37 @@ class CacheStore:
             self._puts.append(Put(f"{CONTENT}{slot}", _encode(stored)))
         self._puts.append(Put(f"{PLACE}{slot}", bytes([PLACES.index(place)])))
 
-    def commit(self, effects: list[Effect]) -> list[Effect]:
+    def commit(self, effects: list[Effect], now: float) -> list[Effect]:
         """These effects follow from the changes so far: the asks, and whatever need not wait for them."""
         if self.failed or not (self._puts or self._held):
             return effects
         puts, self._puts = self._puts, []
         asks = [self._storage.ask(put) for put in puts]
         ticket = asks[-1].ticket if asks else self._held[-1][0]
-        self._held.append((ticket, effects))
+        self._held.append((ticket, now, effects))
         return list(asks)
 
     def link_down(self, link: Link) -> list[Effect]:
         """What is held for this link is not for whoever comes over it next; returns the records of that."""
         gone: list[Effect] = []
-        for place, (ticket, effects) in enumerate(self._held):
+        for place, (ticket, since, effects) in enumerate(self._held):
             for_link = [effect for effect in effects if isinstance(effect, Send) and effect.to == (link,)]
             if for_link:
                 kept = [effect for effect in effects if not (isinstance(effect, Send) and effect.to == (link,))]
-                self._held[place] = (ticket, kept)
+                self._held[place] = (ticket, since, kept)
                 gone += [dropped("egress", "link down", "", effect.lane, effect.packet) for effect in for_link]
         return gone
 
-    def _fail(self, problem: str) -> list[Effect]:
+    def _fail(self, problem: str, now: float) -> list[Effect]:
         """Go on without the disk: what was held goes, but for items to clients, whose use is not on disk."""
         if self.failed:
             return []
         self.failed = problem
         self.loaded = True
         self._puts.clear()
-        held = [self._unless_item(effect) for _, effects in self._held for effect in effects]
-        self._held.clear()
+        held: list[Effect] = []
+        while self._held:
+            held += [self._unless_item(effect) for effect in self._release(now)]
         return held
 
     def _unless_item(self, effect: Effect) -> Effect:
@@ -192,6 +199,12 @@ class CacheStore:
         """What clients were to get when the store failed, and did not; call it once."""
         withheld, self._withheld = self._withheld, []
         return withheld
+
+
+def _held_for(effect: Effect, seconds: float) -> Effect:
+    if isinstance(effect, Send) and isinstance(effect.packet, NumberedPacket):
+        return Send(effect.to, effect.packet.later(seconds), effect.lane)
+    return effect
 
 
 def _slot(name: str) -> int:

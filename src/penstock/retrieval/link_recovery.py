@@ -2,9 +2,10 @@
 
 Each packet to a neighbour has a number. The neighbour tells what has come and what is missing (RetrievalReceipt), soon
 after something has come, and at once where numbers are missing. What is missing is sent again at once, if that was
-not done a moment ago; what has no receipt for `resend_after` seconds too, at intervals that double while no receipt
-comes. A number that has come before is left out. Numbers belong to the present lives of both brokers: one that restarts
-has nothing to repeat, and must not get what was meant for its former life, because that may have used it.
+not done a moment ago; what has no receipt for `resend_after` seconds too, or for longer if receipts take longer (the
+mean of their times and four mean deviations), at intervals that double while no receipt comes. A number that has come
+before is left out. Numbers belong to the present lives of both brokers: one that restarts has nothing to repeat, and
+must not get what was meant for its former life, because that may have used it.
 
 A packet is made anew when it is sent again, because it carries times that pass.
 
@@ -27,6 +28,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from penstock.kernel.answer_time import AnswerTime
 from penstock.kernel.machine import Effect, Send
 from penstock.kernel.packet import Lane
 from penstock.kernel.timers import ServiceTimers
@@ -62,6 +64,9 @@ class NeighbourSession:
 
     def __init__(self, life: int, resend_after: float, now: float) -> None:
         self.life = life  # the neighbour's
+        self.at_least = resend_after
+        self.receipts = AnswerTime()
+        self.sent_at: dict[int, float] = {}  # of what has no receipt and was sent once
         self.seen_at = now
         self.next_number = 1
         self.unreceipted: dict[int, Make] = {}  # in the order of numbers
@@ -72,7 +77,7 @@ class NeighbourSession:
         self.waiting: deque[tuple[Make, PublicationInLine]] = deque()  # publications without a number
         self.standing_back: deque[tuple[Make, PublicationInLine]] = deque()  # nobody waits for these now
         self.window = WINDOW_MAX
-        self.resend_after = resend_after
+        self.resend_after = resend_after  # now; it doubles
         self.upto = 0  # all numbers up to this have come
         self.beyond: dict[int, None] = {}  # and these
         self.untold = self.untold_bytes = 0  # since the last receipt
@@ -93,21 +98,32 @@ class NeighbourSession:
         """Packets that may still be sent."""
         return len(self.unreceipted) + len(self.waiting) + len(self.standing_back)
 
-    def numbered(self, make: Make, size_bytes: int) -> int:
+    def numbered(self, make: Make, size_bytes: int, now: float) -> int:
         """The number under which it is sent."""
         number = self.next_number
         self.next_number += 1
         self.unreceipted[number] = make
+        self.sent_at[number] = now
         if size_bytes:
             self.under_way[number] = size_bytes
             self.under_way_bytes += size_bytes
         return number
 
-    def received(self, number: int) -> None:
-        """It need not be sent again."""
-        del self.unreceipted[number]
-        self.resent_at.pop(number, None)
-        self.under_way_bytes -= self.under_way.pop(number, 0)
+    def received(self, numbers: Sequence[int], now: float) -> None:
+        """They need not be sent again. The last of them tells how long receipts take, unless it was sent twice."""
+        last = self.sent_at.get(numbers[-1]) if numbers else None
+        if last is not None and now >= last:
+            self.receipts.measured(min(now - last, RESEND_AFTER_MAX))
+        for number in numbers:
+            del self.unreceipted[number]
+            self.sent_at.pop(number, None)
+            self.resent_at.pop(number, None)
+            self.under_way_bytes -= self.under_way.pop(number, 0)
+        self.fresh_timer()
+
+    def fresh_timer(self) -> None:
+        """A receipt has come, or the neighbour is back: intervals no longer double."""
+        self.resend_after = min(max(self.at_least, self.receipts.within(0.0)), RESEND_AFTER_MAX)
 
     def lost(self, missing: Sequence[int], now: float) -> list[int]:
         """Which of these to send again: a receipt may tell of numbers whose next copy is on its way; few at a time."""
@@ -202,9 +218,7 @@ class LinkRecovery:
         missing = dict.fromkeys(packet.missing)
         last = packet.missing[-1] if packet.missing else packet.upto
         came = [number for number in session.unreceipted if number <= last and number not in missing]
-        for number in came:
-            session.received(number)
-        session.resend_after = self._config.resend_after
+        session.received(came, now)
         lost = session.lost(packet.missing, now)
         session.window = max(session.window // 2, WINDOW_MIN) if lost else min(session.window + 1, WINDOW_MAX)
         for number in lost:
@@ -245,7 +259,8 @@ class LinkRecovery:
         """A neighbour is there again: what it has not received is sent at once, if it is the same life of it."""
         effects, session = self._session(broker, now)
         if session is not None and session.unreceipted:
-            session.paused, session.resend_after = False, self._config.resend_after
+            session.paused = False
+            session.fresh_timer()
             self._timers.set(RetrievalTimer.RESEND, now, broker)
         return effects
 
@@ -295,12 +310,14 @@ class LinkRecovery:
     ) -> list[Effect]:
         if not session.unreceipted:
             self._timers.set(RetrievalTimer.RESEND, now + session.resend_after, broker)
-        return self._again(broker, session, session.numbered(make, size_bytes), now)
+        return self._again(broker, session, session.numbered(make, size_bytes, now), now)
 
     def _again(
         self, broker: BrokerId, session: NeighbourSession, number: int, now: float, *, repeated: bool = False
     ) -> list[Effect]:
-        self.resent += repeated
+        if repeated:
+            self.resent += 1
+            session.sent_at.pop(number, None)
         packet = session.unreceipted[number]((session.life, self._life, number, session.first), now)
         return [Send((self._routing.link_to[broker],), packet, packet.travels_in())]
 

@@ -478,6 +478,8 @@ class MediationRouter:
         plain = nonce.nonce if isinstance(nonce, AddressedNonce) else nonce
         for interface in recipients.remote:
             homes = tuple(recipients.homes[interface])
+            for home in homes:
+                self._first((plain, home))  # ways that faults bent may lead back to us
             copy = AddressedNonce(plain, homes) if len(homes) <= self.rules.homes_max else plain
             self._outlet.multicast((interface,), publication, pending, copy)
 

@@ -55,6 +55,10 @@ class NumberedPacket(Packet, frozen=True):
     number: int
     first: int  # the sender keeps nothing below this number
 
+    def later(self, seconds: float) -> Self:
+        """The same after it has been held for so long: times have passed."""
+        return self
+
 
 class RetrievalInterest(NumberedPacket, frozen=True):
     """An interest, as it is left after the brokers on its way have answered."""
@@ -80,6 +84,10 @@ class RetrievalInterest(NumberedPacket, frozen=True):
         require(len(self.listed) <= LISTED_MAX, f"{len(self.listed)} publications are listed")
         require(all(0 < len(one.publisher) <= CLIENT_NAME_BYTES_MAX for one in self.listed), "a publisher's name")
         return self
+
+    def later(self, seconds: float) -> Self:
+        moved = None if self.moved is None else self.moved + seconds
+        return replace(self, left=self.left - seconds, age=self.age + seconds, moved=moved)
 
     def travels_in(self) -> Lane:
         return Lane.SERVICE_CONTROL
@@ -115,6 +123,9 @@ class CarriedPublication(NumberedPacket, frozen=True):
         require(len(self.content_hash) == HASH_BYTES, f"a hash of {len(self.content_hash)} bytes")
         message = measured(self.message, limits)
         return self if message is self.message else replace(self, message=message)
+
+    def later(self, seconds: float) -> Self:
+        return replace(self, age=self.age + seconds)
 
     def size_bytes(self) -> int:
         return 80 + self.message.size_bytes

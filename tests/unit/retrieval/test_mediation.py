@@ -10,6 +10,7 @@ import pytest
 
 from penstock.retrieval.interest import LOCAL, oldest_upload
 from penstock.retrieval.mediation import MediationRouter
+from penstock.retrieval.outlet import AddressedNonce
 from penstock.retrieval.rules import MediationRules
 from penstock.retrieval.selection import CONFIGURATIONS
 from retrieval_network import ROW, RetrievalNetwork, Sent, asks, says
@@ -442,6 +443,18 @@ def test_an_addressed_copy_goes_to_those_alone_whom_it_names():
         net.step()
     assert (net.got("far"), net.got("late")) == (["p"], ["p"])  # it passes there
     assert net.messages["multicast"] == 3
+
+
+def test_an_addressed_multicast_that_comes_back_to_its_first_router_ends_there():
+    """Ways that faults bent may go round: an interest that a former life passed on is heard from the other side."""
+    sent = Sent()
+    rules = MediationRules(addressed=True)
+    router = MediationRouter(rules, sent, nonces=lambda: "nonce", home_of=lambda interest: "home")
+    router.interest(asks("far", 2), 1)
+    router.upload(says("p"), 0.0)
+    assert ("multicast", (1,), ANY, ANY, AddressedNonce("nonce", ("home",))) in sent.take()
+    router.multicast(says("p"), False, AddressedNonce("nonce", ("home",)), 2, 0.0)
+    assert "multicast" not in kinds(sent)
 
 
 def test_whoever_answered_before_is_asked_first():

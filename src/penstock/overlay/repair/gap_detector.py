@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from penstock.kernel.answer_time import AnswerTime
 from penstock.overlay.repair.config import RepairConfig
 from penstock.overlay.repair.controls import RANGES_MAX, LinkNack, Range, nack_of
 from penstock.overlay.repair.queue_delay import QueueDelay
@@ -54,8 +55,7 @@ class GapDetector:
         self._missing: dict[int, _Missing] = {}  # increasing
         self._given_up: dict[int, float] = {}  # when each was last asked for; 0: never
         self._late = config.late_min
-        self._answer_mean = 0.0
-        self._answer_deviation = 0.0
+        self._answers = AnswerTime()
         self._delay = QueueDelay()
 
     def arrived(self, number: int, now: float, *, stamp: int, repeated: bool) -> bool:
@@ -87,7 +87,7 @@ class GapDetector:
             return True
         self.doubles += 1
         if repeated:  # two answers: we had asked again too soon
-            self._answer_mean *= TOO_SOON
+            self._answers.stretch(TOO_SOON)
         return False
 
     def told(self, last: int, now: float) -> None:
@@ -159,18 +159,14 @@ class GapDetector:
 
     def _answered(self, seconds: float) -> None:
         """An answer came so long after the last request. If it answers the one before, another follows: a double."""
-        seconds = min(seconds, self._config.keep_for)
-        if not self._answer_mean:
-            self._answer_mean, self._answer_deviation = seconds, seconds / 2.0
-            return
-        self._answer_deviation += 0.25 * (abs(seconds - self._answer_mean) - self._answer_deviation)
-        self._answer_mean += 0.125 * (seconds - self._answer_mean)
+        self._answers.measured(min(seconds, self._config.keep_for))
 
     def _answer_within(self) -> float:
         config = self._config
-        if not self._answer_mean:
+        mean = self._answers.mean
+        if mean is None:
             return config.answer_within
-        within = self._answer_mean + max(4.0 * self._answer_deviation, self._answer_mean / 4.0)
+        within = max(self._answers.within(0.0), 1.25 * mean)
         return min(max(within, config.answer_within_min), config.answer_within_max)
 
     def _give_up(self, number: int) -> None:

@@ -7,6 +7,8 @@ WAIT_MAX.
 
 from __future__ import annotations
 
+from penstock.kernel.answer_time import AnswerTime
+
 RTO_MIN, RTO_FIRST, RTO_MAX = 0.1, 0.5, 1.5
 BACK_OFF, WAIT_MAX = 1.5, 1.5
 
@@ -14,18 +16,17 @@ BACK_OFF, WAIT_MAX = 1.5, 1.5
 class ReplyTimeout:
     """The round trip to one publisher, or to all."""
 
-    __slots__ = ("_deviation", "_others", "_smoothed")
+    __slots__ = ("_others", "_times")
 
     def __init__(self, others: ReplyTimeout | None = None) -> None:
         self._others = others
-        self._smoothed: float | None = None
-        self._deviation = 0.0
+        self._times = AnswerTime()
 
     @property
     def typical(self) -> float:
         """How long a reply takes."""
-        if self._smoothed is not None:
-            return self._smoothed
+        if self._times.mean is not None:
+            return self._times.mean
         return RTO_FIRST if self._others is None else self._others.typical
 
     def measured(self, trip: float) -> None:
@@ -34,11 +35,7 @@ class ReplyTimeout:
             return
         if self._others is not None:
             self._others.measured(trip)
-        if self._smoothed is None:
-            self._smoothed, self._deviation = trip, trip / 2.0
-            return
-        self._deviation += (abs(trip - self._smoothed) - self._deviation) / 4.0
-        self._smoothed += (trip - self._smoothed) / 8.0
+        self._times.measured(trip)
 
     def wait(self, attempts: int) -> float:
         """How long to wait after so many attempts, 1 being the first."""
@@ -47,6 +44,5 @@ class ReplyTimeout:
     @property
     def timeout(self) -> float:
         """How long to wait for the first answer."""
-        if self._smoothed is not None:
-            return min(max(self._smoothed + 4.0 * self._deviation, RTO_MIN), RTO_MAX)
-        return RTO_FIRST if self._others is None else self._others.timeout
+        first = RTO_FIRST if self._others is None else self._others.timeout
+        return min(max(self._times.within(first), RTO_MIN), RTO_MAX)
