@@ -9,6 +9,7 @@ from penstock.kernel.trace import Dropped
 from penstock.overlay.assembly import NodeConfig
 from penstock.overlay.node import Node
 from penstock.retrieval.broker_service import RetrievalBroker
+from penstock.retrieval.client_service import RetrievalClient
 from penstock.retrieval.config import RetrievalConfig
 from penstock.services import options
 from penstock.testing import ClientMachine, Pump, attach, broker_network, publish
@@ -47,6 +48,12 @@ def service(pump: Pump, broker: str) -> RetrievalBroker:
     node = pump.machines[broker]
     assert isinstance(node, Node)
     return node.machine(RetrievalBroker)
+
+
+def retriever(pump: Pump, client: str = "r") -> RetrievalClient:
+    node = pump.machines[client]
+    assert isinstance(node, ClientMachine)
+    return node.node.machine(RetrievalClient)
 
 
 def outcome(pump: Pump, ticket: int, client: str = "r") -> Any:

@@ -233,7 +233,14 @@ def test_a_busy_router_matches_and_sends_no_more_than_it_has_time_for(queue, mon
     assert (tally.twice, tally.too_old, tally.too_many) == (0, 0, 0)
 
 
-def test_a_receiver_of_everything_gets_what_exhaustive_filtering_brings():
+@pytest.mark.parametrize("seed", [3, 4])
+def test_who_asks_for_everything_to_come_gets_what_exhaustive_filtering_brings_and_no_more(seed: int):
+    setting = NewsSetting(**(SMALL | {"selectivity": 0.0, "freshness": 0.0}))
+    all_there_was = ExhaustiveNetwork(setting, seed).run()["deliveries to ended lifetimes"]
+    assert FastNetwork(setting, seed).run().deliveries_ended == all_there_was > 0
+
+
+def test_exhaustive_filtering_floods_every_interest():
     setting = NewsSetting(**(SMALL | {"selectivity": 1_000.0, "freshness": 6.0}))
     found = ExhaustiveNetwork(setting, 3).run()
     assert found["satisfaction"] == 0.0

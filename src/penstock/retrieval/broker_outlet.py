@@ -17,6 +17,7 @@ from penstock.kernel.trace import dropped_record
 from penstock.overlay.routing import Routing
 from penstock.retrieval.chains import RetrievalChains
 from penstock.retrieval.contents import content_of
+from penstock.retrieval.forwarding import score_of_answer, score_of_copy
 from penstock.retrieval.interest import (
     LISTED_MAX,
     InterestId,
@@ -37,6 +38,7 @@ from penstock.retrieval.packets import (
     RetrievalOverload,
     RetrievedItem,
 )
+from penstock.retrieval.pending_interests import PendingInterests
 from penstock.retrieval.timers import RetrievalTimer
 
 DAMAGED = "content does not fit its hash"
@@ -52,7 +54,7 @@ class BrokerOutlet:
         chains: RetrievalChains,
         timers: ServiceTimers,
         forget: Callable[[PublicationId], None],
-        waits: Callable[[InterestId], bool],
+        pending: PendingInterests,
     ) -> None:
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -62,7 +64,7 @@ class BrokerOutlet:
         self._chains = chains
         self._timers = timers
         self._forget = forget
-        self._waits = waits  # whether an interest is pending
+        self._pending = pending
 
     def take(self) -> list[Effect]:
         """What has been gathered."""
@@ -103,7 +105,14 @@ class BrokerOutlet:
             parts = (content.message, content.content_hash, now - uploaded, pending)
             return RetrievalAnswer(*head, *parts, interest)  # type: ignore[arg-type]  # a name
 
-        self._send(interface, "answers", make, _in_line(publication, pending, lambda: self._waits(interest)))
+        table, now = self._pending, self.now
+        in_line = PublicationInLine(
+            content.message.size_bytes,
+            pending,
+            wanted=lambda: table.waits(interest),
+            score=lambda: score_of_answer(table, interest, now),
+        )
+        self._send(interface, "answers", make, in_line)
 
     def multicast(
         self, interfaces: Sequence[Interface], publication: PublishedItem, pending: bool, nonce: Nonce
@@ -123,7 +132,7 @@ class BrokerOutlet:
             return RetrievalMulticast(*head, *parts, name, homes)  # type: ignore[arg-type]  # names
 
         for broker in interfaces:
-            self._send(broker, "multicasts", make, _in_line(publication, pending))
+            self._send(broker, "multicasts", make, self._in_line(publication, pending, broker))
 
     def overload(self, interest: InterestId, came_from: Interface) -> None:
         """To all neighbours but one."""
@@ -158,7 +167,7 @@ class BrokerOutlet:
         if broker is None:
             self.drop(publication, "evicted, and no neighbour to take it")
         elif self._whole(publication):
-            self._send(broker, "flushed", make, _in_line(publication, True))
+            self._send(broker, "flushed", make, self._in_line(publication, True, broker))
 
     def drop(self, publication: PublishedItem, reason: str) -> None:
         """It goes no further."""
@@ -175,16 +184,21 @@ class BrokerOutlet:
         self.counts[what] += 1
         self._effects += self._recovery.send(broker, make, self.now, in_line)
 
+    def _in_line(self, publication: PublishedItem, pending: bool, broker: Interface) -> PublicationInLine:
+        """A copy for whoever waits behind a neighbour."""
+        table, now = self._pending, self.now
+
+        def points() -> float:
+            return score_of_copy(table, publication, lambda way: way == broker, pending=pending, now=now)
+
+        return PublicationInLine(content_of(publication).message.size_bytes, pending, lambda: True, points)
+
     def _whole(self, publication: PublishedItem) -> bool:
         if content_of(publication).whole:
             return True
         self.drop(publication, DAMAGED)
         self._forget(publication.id)
         return False
-
-
-def _in_line(publication: PublishedItem, pending: bool, wanted: Callable[[], bool] = lambda: True) -> PublicationInLine:
-    return PublicationInLine(content_of(publication).message.size_bytes, pending, wanted)
 
 
 def _maker_of_interest(interest: LooseInterest) -> Make:

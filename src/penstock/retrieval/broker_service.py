@@ -105,7 +105,7 @@ class RetrievalBroker:
         rules = config.rules()
         self._pending = PendingInterests(EngineIndex(), size=rules.interests_max, linger=rules.linger, places=places_of)
         self._out = BrokerOutlet(
-            self._routing, self._recovery, self._chains, context.timers, self._forget, self._pending.waits
+            self._routing, self._recovery, self._chains, context.timers, self._forget, self._pending
         )
         self.router = MediationRouter(
             rules, self._out, fits=fits, table=self._pending, nonces=self._next_name, home_of=home_of, looks_for=text_of
@@ -301,7 +301,7 @@ class RetrievalBroker:
         return max((entry.number for entry in self.router.cache), default=0) if known is None else known
 
     def _reply(self, chain: RetrievalChain, *, moved: bool) -> Send:
-        reply = RetrieveReply(chain.subscription, chain.lifetime, self.home, moved)
+        reply = RetrieveReply(chain.subscription, chain.lifetime, self.home, moved, items_max=self._config.items_max)
         return Send((chain.link,), reply, Lane.CONTROL)
 
     def _refuse(self, packet: RetrieveRequest, client: AttachedClient, link: Link, problem: str, now: float) -> None:

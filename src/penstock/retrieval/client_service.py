@@ -8,7 +8,8 @@ that the chain has moved. A chain that never got anything, and whose connection 
 A one-shot request (lifetime 0) waits `answer_time` for answers and ends, earlier if it has all. Items are handed over
 as they come, or all at the end of each lifetime.
 
-A first request that is refused ends the subscription; a later one is tried again, at intervals that grow.
+A first request that is refused ends the subscription; a later one is tried again, at intervals that grow, and the
+report says why.
 
 State: for each subscription its terms, lifetime, counts and last home; items that wait for the end of a lifetime, at
 most `held_max`; those that find no room are handed over at once. Timers: LIFETIME, RETRY for each subscription.
@@ -63,6 +64,8 @@ class _Retrieval:
         self.asked_here = False  # over the present connection
         self.refreshed = False  # what it is asked for as
         self.retry = retry
+        self.items_max = 0  # what "all" asks for, by the broker's word
+        self.problem = ""  # why the broker refuses the present lifetime
 
     @property
     def missing(self) -> int:
@@ -122,7 +125,8 @@ class RetrievalClient:
         if one is None:
             return None
         left = one.ends - one.began if one.began is not None else 0.0
-        return RetrievalReport(one.lifetime, one.items, one.items_in_all, one.terms.max, left, one.moves)
+        most = one.terms.max or one.items_max
+        return RetrievalReport(one.lifetime, one.items, one.items_in_all, most, left, one.moves, one.problem)
 
     # Inputs.
 
@@ -212,6 +216,7 @@ class RetrievalClient:
     def _replied(self, one: _Retrieval, packet: RetrieveReply, now: float) -> list[Effect]:
         if packet.problem:
             if one.ticket is None:
+                one.problem = packet.problem
                 return []  # it is tried again
             self._let_go(one)
             return [
@@ -219,10 +224,12 @@ class RetrievalClient:
                 Done(one.ticket, Refused(packet.problem)),
             ]
         self._timers.cancel(RetrievalTimer.RETRY, one.number)
-        one.home = packet.home
-        if packet.moved:
+        one.problem = ""
+        one.items_max = packet.items_max
+        if packet.moved and packet.home != one.home:  # else it was asked twice, and answered twice
             one.moved_at = now
             one.moves += 1
+        one.home = packet.home
         ticket, one.ticket = one.ticket, None
         return [] if ticket is None else [Done(ticket, Accepted())]
 

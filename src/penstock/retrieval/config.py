@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from penstock.errors import InvalidOption
 from penstock.kernel.choices import check_choices
 from penstock.kernel.storage import VALUES_MAX
+from penstock.retrieval.forwarding import Forwarding
 from penstock.retrieval.interest import EVERYTHING, FreshnessRule
 from penstock.retrieval.rules import Dissemination, Duplicates, MediationRules
 from penstock.retrieval.selection import configuration
@@ -41,6 +42,9 @@ class RetrievalConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     push_margin: float = 1.0
     en_route: bool = False  # cache what passes
     flushing: bool = False  # an unsent publication that is evicted goes to a neighbour
+    forwarding: Forwarding = (
+        "score"  # of what waits for a neighbour, first what most wait for, most urgently; or "fifo"
+    )
     duplicates: Duplicates = "proactive"  # in-network dropping also drops what others on the way still wait for
     cursors: bool = True  # chains also get what other clients of the same broker got first; not in 004
     addressed: bool = True  # a multicast names the brokers that each copy is for; not in 004
@@ -132,7 +136,7 @@ class RetrievalTerms(NamedTuple):
 def terms_of(options: Any) -> RetrievalTerms:
     """From the options that were set, with defaults for the others; raises InvalidOption."""
     if not 0 <= options.max <= EVERYTHING or (options.max and options.all_items):
-        raise InvalidOption("max", "is a number above 0, or leave it out and ask for all")
+        raise InvalidOption("max", f"is a number from 1 to {EVERYTHING}, or leave it out and ask for all")
     lifetime = seconds_of(options.lifetime or DEFAULT_TIME, "lifetime")
     freshness = seconds_of(options.freshness or DEFAULT_TIME, "freshness")
     if lifetime == 0.0 and freshness == 0.0:
@@ -146,6 +150,8 @@ def seconds_of(text: str, option: str) -> float:
     """A length of time: 90, 90s, 15m, 24h, 7d, 2w; raises InvalidOption."""
     found = _TIME.fullmatch(text.strip().lower())
     seconds = float(found[1]) * SECONDS[found[2]] if found is not None else -1.0
-    if not 0.0 <= seconds <= TIME_MAX:
+    if seconds > TIME_MAX:
+        raise InvalidOption(option, f"cannot be {text[:64]!r}: a century (36500d) is the most")
+    if seconds < 0.0:
         raise InvalidOption(option, f"cannot be {text[:64]!r}; write 0, 30s, 15m, 24h or 7d")
     return seconds

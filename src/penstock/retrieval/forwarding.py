@@ -1,5 +1,7 @@
 """Queues of publications that wait to be matched or sent: first come first served, or by score (004 section 3.3.6).
 
+Brokers have one for each neighbour (`link_recovery`), the experiments also one before matching.
+
 The score of a publication is how many interests downstream wait for it, over the time that the most urgent of them has
 left (4). An answer has one interest. It is computed again at every hop, and by when the queue is looked at only what
 was true on arrival. A full queue drops the newcomer (FIFO), or whatever has the lowest score.
@@ -8,17 +10,40 @@ was true on arrival. A full queue drops the newcomer (FIFO), or whatever has the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
+
+from penstock.retrieval.interest import InterestId, Interface, PublishedItem
+from penstock.retrieval.pending_interests import InterestTable
 
 T = TypeVar("T")
+Forwarding = Literal["score", "fifo"]
 
 
 def score(deadlines: Iterable[float], now: float) -> float:
     """|S_P| over the shortest time left; interests whose time is up do not count."""
     left = [deadline - now for deadline in deadlines if deadline > now]
     return len(left) / min(left) if left else 0.0
+
+
+def score_of_answer(table: InterestTable, interest: InterestId, now: float) -> float:
+    """One interest waits for it."""
+    found = table.get(interest)
+    return score((found[0].deadline,), now) if found is not None else 0.0
+
+
+def score_of_copy(
+    table: InterestTable, publication: PublishedItem, goes: Callable[[Interface], bool], *, pending: bool, now: float
+) -> float:
+    """Those wait for it that came from the interfaces on which it goes."""
+    waiting = table.matching(publication, pending=pending)
+    return score((one.deadline for interface, those in waiting if goes(interface) for one in those), now)
+
+
+def forwarding_queue(kind: Forwarding, size: int) -> ForwardingQueue[T]:
+    """An empty one."""
+    return ScoreQueue(size) if kind == "score" else FifoQueue(size)
 
 
 class ForwardingQueue(Protocol[T]):

@@ -11,9 +11,9 @@ A packet is made anew when it is sent again, because it carries times that pass.
 
 Publications share their lane with everybody's messages, and a cache has hundreds of them for one interest. So few are
 under way at a time: the window, which is halved when one is lost and grows by one with each receipt. The others wait
-in line without a number. An answer that nobody waits for any more when its turn comes is dropped; with the pending flag
-on it stands back until nothing else waits, because nobody else can be sent that flag. Interests and overloads do not
-wait.
+without a number, in a queue by score or in line (`forwarding`). An answer that nobody waits for any more when its turn
+comes is dropped; with the pending flag on it stands back until nothing else waits, because nobody else can be sent that
+flag. Interests and overloads do not wait.
 
 State: for each neighbour what has no receipt, what waits, and which numbers have come. Bounds: `unreceipted_max`
 packets for each; what finds no room is dropped and recorded. A neighbour that is gone for `forget_after` seconds is
@@ -36,6 +36,7 @@ from penstock.kernel.trace import dropped_record
 from penstock.overlay.packets import BrokerId
 from penstock.overlay.routing import Routing
 from penstock.retrieval.config import RetrievalConfig
+from penstock.retrieval.forwarding import ForwardingQueue, forwarding_queue
 from penstock.retrieval.packets import MISSING_MAX, NumberedPacket, RetrievalReceipt
 from penstock.retrieval.timers import RetrievalTimer
 
@@ -57,12 +58,16 @@ class PublicationInLine(NamedTuple):
     size_bytes: int
     pending: bool
     wanted: Callable[[], bool]
+    score: Callable[[], float]
+
+
+Waiting = ForwardingQueue[tuple[Make, PublicationInLine]]
 
 
 class NeighbourSession:
     """What two lives of two brokers keep of each other."""
 
-    def __init__(self, life: int, resend_after: float, now: float) -> None:
+    def __init__(self, life: int, resend_after: float, now: float, waiting: Waiting) -> None:
         self.life = life  # the neighbour's
         self.at_least = resend_after
         self.receipts = AnswerTime()
@@ -74,7 +79,7 @@ class NeighbourSession:
         self.told_at, self.resends_left = -inf, 0  # how many more may be sent again since then
         self.under_way: dict[int, int] = {}  # bytes of those that are publications
         self.under_way_bytes = 0
-        self.waiting: deque[tuple[Make, PublicationInLine]] = deque()  # publications without a number
+        self.waiting = waiting  # publications without a number
         self.standing_back: deque[tuple[Make, PublicationInLine]] = deque()  # nobody waits for these now
         self.window = WINDOW_MAX
         self.resend_after = resend_after  # now; it doubles
@@ -157,6 +162,7 @@ class LinkRecovery:
         self._routing = routing
         self._timers = timers
         self._config = config
+        self._by_score = config.forwarding == "score"
         self._sessions: dict[BrokerId, NeighbourSession] = {}
 
     @property
@@ -182,7 +188,8 @@ class LinkRecovery:
             return [*effects, _dropped(cause, make((0, self._life, 0, 0), now))]
         if in_line is None:
             return effects + self._first_time(broker, session, make, 0, now)
-        session.waiting.append((make, in_line))
+        waits = not session.has_room  # else it leaves at once
+        session.waiting.push((make, in_line), in_line.score() if waits and self._by_score else 0.0)
         return effects + self._next(broker, session, now)
 
     def take(self, packet: NumberedPacket, broker: BrokerId, now: float) -> tuple[bool, list[Effect]]:
@@ -234,6 +241,7 @@ class LinkRecovery:
             kept = self._sessions.get(broker)
             if kept is not None:
                 kept.untold, kept.untold_bytes, kept.paused = 0, 0, True
+                kept.sent_at.clear()  # receipts of these would tell how long the link was down
             return effects
         if timer == RetrievalTimer.RECEIPT:
             return effects + self._receipt(broker, session)
@@ -276,7 +284,9 @@ class LinkRecovery:
             effects = self._forget(broker, session, "neighbour restarted", now)
             session = None
         if session is None:
-            session = NeighbourSession(neighbour.incarnation, self._config.resend_after, now)
+            config = self._config
+            waiting: Waiting = forwarding_queue(config.forwarding, config.unreceipted_max)
+            session = NeighbourSession(neighbour.incarnation, config.resend_after, now, waiting)
             self._sessions[broker] = session
         return effects, session
 
@@ -285,7 +295,8 @@ class LinkRecovery:
         self._timers.cancel(RetrievalTimer.RESEND, broker)
         self._timers.cancel(RetrievalTimer.RECEIPT, broker)
         header = (session.life, self._life, 0, 0)
-        lost = [*session.unreceipted.values(), *(make for make, _ in (*session.waiting, *session.standing_back))]
+        waiting = [session.waiting.pop() for _ in range(len(session.waiting))]
+        lost = [*session.unreceipted.values(), *(make for make, _ in (*waiting, *session.standing_back))]
         return [_dropped(cause, make(header, now)) for make in lost]
 
     def _next(self, broker: BrokerId, session: NeighbourSession, now: float) -> list[Effect]:
@@ -295,7 +306,7 @@ class LinkRecovery:
             if not session.waiting:
                 make, in_line = session.standing_back.popleft()
             else:
-                make, in_line = session.waiting.popleft()
+                make, in_line = session.waiting.pop()
                 if not in_line.wanted():
                     if in_line.pending:
                         session.standing_back.append((make, in_line))

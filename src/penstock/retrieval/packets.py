@@ -234,6 +234,7 @@ class RetrieveReply(Packet, frozen=True):
     home: HomeLife
     moved: bool  # for this home the chain comes from another
     problem: str = ""
+    items_max: int = 0  # what "all" asks for here
 
 
 class RetrievedItem(Packet, frozen=True):

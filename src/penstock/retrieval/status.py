@@ -29,6 +29,7 @@ class RetrievalReport(Struct, frozen=True):
     lifetime: int  # the how-manieth
     items: int  # in this lifetime
     items_in_all: int
-    max: int  # 0: all
+    max: int  # items that a lifetime may bring; if all were asked for, what the broker allows, and 0 until it says so
     length: float  # of the lifetime, in seconds
     moved: int  # how often its chain came to another home
+    problem: str  # why the broker refuses this lifetime, which is asked for again; "": it does not

@@ -12,6 +12,7 @@ from penstock.errors import InvalidOption
 from penstock.kernel.machine import Refused
 from penstock.kernel.storage import Put, StorageFailed
 from penstock.kernel.trace import InputRefused
+from penstock.retrieval.client_service import RetrievalClient
 from penstock.retrieval.config import RetrievalConfig, seconds_of, terms_of
 from penstock.retrieval.contents import ItemContent, content_of, hash_of
 from penstock.retrieval.packets import (
@@ -25,7 +26,7 @@ from penstock.retrieval.packets import (
 from penstock.retrieval.records import CacheStoreFailed, LifetimeBegan, LifetimeEnded
 from penstock.services import options
 from penstock.testing import ClientMachine, Flight, a_broker, publish
-from retrieval_pump import NEWS, a_network, ask, drops, got, outcome, service, write
+from retrieval_pump import NEWS, a_network, ask, drops, got, outcome, retriever, service, write
 
 # What is asked for.
 
@@ -301,6 +302,40 @@ def test_a_request_that_is_repeated_on_its_connection_is_answered_and_brings_not
     pump.receive("b0", sent[0], sender=pump.link("b0", "r"))
     pump.run()
     assert got(pump) == [1]
+
+
+def test_a_reply_that_comes_twice_is_one_move() -> None:
+    pump = a_network(1)
+    ask(pump, max=2, lifetime="1h")
+    home = retriever(pump)
+    moved = RetrieveReply(1, 1, (7, 7), True)
+    link = pump.link("r", "b0")
+    for at in (1.0, 2.0):
+        home.receive([moved], sender=link, now=at)
+    report = home.report(1)
+    assert report is not None
+    assert report.moved == 1
+
+
+def test_a_later_lifetime_that_is_refused_says_why_until_it_is_not() -> None:
+    pump = a_network(1)
+    ask(pump, all_items=True, lifetime="10s")
+    client = retriever(pump)
+    assert _told(client) == (10_000, "")
+    refused = RetrieveReply(1, 2, (0, 1), False, "no room")
+    pump.loses = lambda flight: isinstance(flight.packet, RetrieveRequest)
+    pump.advance(10.0)
+    client.receive([refused], sender=pump.link("r", "b0"), now=pump.now)
+    assert _told(client) == (10_000, "no room")
+    pump.loses = lambda flight: False
+    pump.advance(5.0)
+    assert _told(client) == (10_000, "")
+
+
+def _told(client: RetrievalClient) -> tuple[int, str]:
+    report = client.report(1)
+    assert report is not None
+    return report.max, report.problem
 
 
 def test_a_chain_also_gets_what_another_client_of_its_broker_got_first() -> None:

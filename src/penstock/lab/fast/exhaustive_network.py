@@ -65,7 +65,7 @@ class ExhaustiveNetwork:
             "control messages": self.interest_messages,
             "interests": self.interests,
             "lifetimes": self.lifetimes,
-            "deliveries": self.deliveries,
+            "deliveries to ended lifetimes": self.deliveries,
         }
 
     def _step(self, tick: int) -> None:

@@ -20,7 +20,7 @@ from penstock.lab.fast.floods import FAR, NEVER, Flood, FloodIndex, HomeTree, Sh
 from penstock.lab.fast.news_outcome import NewsTally
 from penstock.lab.fast.news_workload import NewsRequest, NewsWorkload
 from penstock.lab.fast.setting import TICKS, NewsSetting
-from penstock.retrieval.forwarding import FifoQueue, ForwardingQueue, ScoreQueue, score
+from penstock.retrieval.forwarding import ForwardingQueue, forwarding_queue, score_of_answer, score_of_copy
 from penstock.retrieval.interest import (
     EVERYTHING,
     LOCAL,
@@ -415,8 +415,7 @@ class FastNetwork:
         setting = self.setting
         if not setting.service:
             return None
-        kind = ScoreQueue if setting.queue == "score" else FifoQueue
-        return [kind(setting.buffer) for _ in range(setting.routers)]
+        return [forwarding_queue(setting.queue, setting.buffer) for _ in range(setting.routers)]
 
     def _turns_now(self) -> int:
         """How many publication messages a router has time for in this tick, at either queue."""
@@ -451,11 +450,10 @@ class FastNetwork:
         is_answer, to, publication, pending, what, came_from = message
         table = self.routers[came_from if before_sending else to].pending
         if is_answer:
-            found = table.get(what)
-            return score((found[0].deadline,), self.now) if found is not None else 0.0
-        waiting = table.matching(publication, pending=pending)
-        there = [those for way, those in waiting if (way == to if before_sending else way != SATISFIED)]
-        return score((one.deadline for those in there for one in those), self.now)
+            return score_of_answer(table, what, self.now)
+        if before_sending:
+            return score_of_copy(table, publication, lambda way: way == to, pending=pending, now=self.now)
+        return score_of_copy(table, publication, lambda way: way != SATISFIED, pending=pending, now=self.now)
 
 
 def _home_of(interest: LooseInterest) -> int:

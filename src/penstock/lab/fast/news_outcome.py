@@ -38,6 +38,7 @@ class NewsTally:
     satisfied: int = 0
     starved: int = 0
     deliveries: int = 0
+    deliveries_ended: int = 0  # of them, to lifetimes that have ended
     refreshed: int = 0  # of those that have ended
     refreshed_satisfied: int = 0
     overflowed: int = 0  # copies that found a full queue
@@ -83,6 +84,7 @@ class NewsTally:
         """A lifetime ends."""
         there = self._uploads.get(request.topic, 0) - self._since.pop(interest)
         self.lifetimes += 1
+        self.deliveries_ended += got
         self.refreshed += request.refreshed
         enough = got >= request.max if request.max != EVERYTHING else got >= there
         if enough:
@@ -153,6 +155,7 @@ class NewsTally:
             "interests": self.interests,
             "lifetimes": self.lifetimes,
             "deliveries": self.deliveries,
+            "deliveries to ended lifetimes": self.deliveries_ended,
             "evicted": self.evicted,
             "overflowed": self.overflowed,
             "interests in a table": self.table_mean,

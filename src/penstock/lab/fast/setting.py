@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from penstock.retrieval.config import LEFT_MAX
+from penstock.retrieval.forwarding import Forwarding
 from penstock.retrieval.interest import FreshnessRule
 from penstock.retrieval.rules import Dissemination, Duplicates, MediationRules
 
@@ -64,7 +65,7 @@ class NewsSetting:
     together: bool = False  # ours
     service: float = 0.0  # publication messages that a router matches in a tick, and that it sends; 0: all
     two_queues: bool = True  # where time is short, before matching and before sending (3.3.1); else the first alone
-    queue: Literal["score", "fifo"] = "score"
+    queue: Forwarding = "score"
     buffer: int = 50_000
 
     def rules(self) -> MediationRules:

@@ -94,6 +94,8 @@ def _rows(result: KeptResult) -> list[str]:
     first = (f"`{result.experiment}`", str(len(result.seeds)), result.date)
     for one in [one for one in result.criteria if bounded(*one.bound)] or result.criteria[:1]:
         name, seeds, date = first if not rows else ("", "", "")
+        if len(one.values) == 1 < len(result.seeds):
+            seeds = "1"  # a criterion on a whole curve, of which the first seed alone has every point
         cells = (name, one.name, one.paper, _ours(one), bound_text(*one.bound), _verdict(one), _product(result, one))
         rows.append(f"| {' | '.join(map(_cell, (*cells, seeds, date)))} |")
     return rows

@@ -369,7 +369,8 @@ class Network:
         `freshness`: how old an item may be when a lifetime begins; 0: new ones only. `lifetime` 0 asks once, for what
         is there, and iterating ends when it has come; otherwise the next lifetime begins when one is over, unless
         `refresh=False`. Times are seconds or texts such as "90s", "15m", "24h", "7d". With `at_end=True` all items of a
-        lifetime come together at its end. Raises InvalidPredicate and InvalidOption; opening it raises the broker's
+        lifetime come together at its end. "all" is as many as the broker allows (`items_max`, 10,000 unless it is set;
+        `report()` says it as `max`). Raises InvalidPredicate and InvalidOption; opening it raises the broker's
         reason if it refuses.
         """
         options: dict[str, Any] = {"lifetime": _time(lifetime), "freshness": _time(freshness)}

@@ -227,7 +227,13 @@ EXPERIMENTS = (
             Criterion(name="PPF has the least publication traffic", paper="by far", low=1.0, scales=PAPER),
             Criterion(name="MRU and DPF have the most", paper="the two highest", low=1.0, scales=PAPER),
             Criterion(name="spread of starvation (points)", paper="comparable", high=5.0, scales=PAPER),
-            Criterion(name="MF and LF are among the best three", paper="slightly better", low=1.0, scales=PAPER),
+            Criterion(
+                name="MF and LF are among the best three",
+                paper="slightly better",
+                low=1.0,
+                kind="illustration",  # at this size nobody starves, with any policy
+                scales=PAPER,
+            ),
             kept(),
         ),
     ),

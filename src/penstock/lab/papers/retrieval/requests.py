@@ -23,6 +23,7 @@ from penstock.lab.papers.retrieval.setting import (
 )
 
 PUSH = {"dissemination": "delayed push"}
+ENDED = "deliveries to ended lifetimes"
 METHODS: dict[str, dict[str, Any]] = {"EON": {}, "PDP": PUSH, "cursors": {"cursors": True}}
 FAIR = ("LFU", "MRU", "MF", "PPF")
 BOTH = NewsSweep(METHODS, METHODS, ends=tuple(METHODS), baseline=True)
@@ -54,9 +55,7 @@ def _shot(views: Views) -> Mapping[str, float]:
 
 def _all(views: Views) -> Mapping[str, float]:
     return {
-        "deliveries over those of EF (%)": 100.0
-        * of(views, "everything", "deliveries")
-        / of(views, "EF everything", "deliveries"),
+        "deliveries over those of EF (%)": 100.0 * of(views, "everything", ENDED) / of(views, "EF everything", ENDED),
         "publication messages over those of EF": of(views, "everything", "publication messages")
         / of(views, "EF everything", "publication messages"),
         VIOLATIONS: violations(views),
@@ -130,7 +129,7 @@ EXPERIMENTS = (
         draw=lambda views: (by_name("Deliveries.", _all(views), "see the names"),),
         parameters=PARAMETERS,
         criteria=(
-            Criterion(name="deliveries over those of EF (%)", paper="all", low=99.0, kind="goal"),
+            Criterion(name="deliveries over those of EF (%)", paper="all", low=99.0, high=101.0, kind="goal"),
             Criterion(name="publication messages over those of EF", paper="-", high=1.05, kind="goal", scales=PAPER),
             kept(),
         ),
