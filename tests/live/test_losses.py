@@ -160,7 +160,8 @@ def test_what_a_killed_broker_took_with_it_is_counted_by_those_who_had_handed_it
             chain.signal(signal.SIGKILL)
             await until(lambda: dropped(chain.a, place="route", cause="no way") > 100)
             await cancelled(traffic)
-            await until(lambda: messages.report().received + chain.counted() >= len(sent), within=8.0)
+            # On a busy machine the link may look full for a while: what is withheld then is counted too.
+            await until(lambda: messages.report().received + chain.counted() + here.withheld >= len(sent), within=12.0)
             assert dropped(chain.a, place="connection") > 0
 
     run(killed())
