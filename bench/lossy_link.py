@@ -4,8 +4,11 @@ Two network namespaces with a TUN device each; this process carries IP packets b
 random, and delivers the rest 10 ms later. All systems cross the same wire: TCP's segments are lost as datagrams are.
 A publisher on the left sends 100 messages/s of 200 B; a subscriber on the right receives them. What stands between:
 
-    penstock           a broker on each side, joined by a datagram link; no transport
-    penstock recover   the same with `recover=True`, product defaults
+    penstock           a broker on each side, joined by a datagram link that repairs itself, as all do; no transport
+    penstock recover   the same with `recover=True`; both are product defaults
+    penstock ordered   the same with `ordered=True` besides
+    bare link          as the first, with a link that does not repair itself
+    ends alone         as the second, over such a link
     nats               nats-server on the left, the subscriber's connection crosses the link (core, at most once)
     zenoh              two peers over TCP, reliable, blocking when congested
     mqtt               amqtt on the left, paho clients with quality of service 1
@@ -42,8 +45,11 @@ SIDES = {"left": "10.77.0.1", "right": "10.77.0.2"}
 DEVICE = "lossy"
 DELAY, RATE, SIZE, QUIET = 0.010, 100.0, 200, 5.0
 SYSTEMS: dict[str, tuple[str, dict[str, Any], str]] = {  # name -> role's system, options, module that it needs
-    "penstock": ("penstock", {"recover": False}, "penstock"),
+    "penstock": ("penstock", {}, "penstock"),
     "penstock recover": ("penstock", {"recover": True}, "penstock"),
+    "penstock ordered": ("penstock", {"recover": True, "ordered": True}, "penstock"),
+    "bare link": ("penstock", {"repair": False}, "penstock"),
+    "ends alone": ("penstock", {"recover": True, "repair": False}, "penstock"),
     "nats": ("nats", {"filters": 1}, "nats"),
     "zenoh": ("zenoh", {"filters": 1}, "zenoh"),
     "mqtt": ("mqtt", {}, "paho"),
@@ -167,14 +173,16 @@ async def _ended(process: asyncio.subprocess.Process, by_stdin: bool) -> None:
             await process.wait()
 
 
-async def between(stack: AsyncExitStack, wire: LossyWire, system: str, folder: Path) -> dict[str, str]:
+async def between(
+    stack: AsyncExitStack, wire: LossyWire, system: str, options: dict[str, Any], folder: Path
+) -> dict[str, str]:
     """What stands between the ends, if anything; says where each end finds it."""
     left = SIDES["left"]
     if system == "zenoh":
         return dict.fromkeys(SIDES, f"tcp/{left}:7447")
     if system == "penstock":
         network = folder / "lossy.toml"
-        network.write_text(NETWORK)
+        network.write_text(NETWORK if options.get("repair", True) else NETWORK + "repair = false\n")
         for side in SIDES:
             await started(
                 stack, wire, side, sys.executable, "-P", "-m", "penstock", "broker", side, "--network", str(network)
@@ -201,7 +209,7 @@ async def measured(name: str, loss: float, count: int, seed: int) -> dict[str, A
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         wire = await stack.enter_async_context(LossyWire(loss, seed))
-        where = await between(stack, wire, system, folder)
+        where = await between(stack, wire, system, options, folder)
         ends = {}
         for role, side in (("publisher", "left"), ("subscriber", "right")):
             command = (sys.executable, str(ROLES), role, system, where[side], json.dumps(options))

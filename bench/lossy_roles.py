@@ -36,7 +36,7 @@ class LossyPenstockPublisher:
     async def open(self, address: str, options: dict[str, Any]) -> None:
         import penstock
 
-        settings = {"transport": penstock.TransportConfig()} if options["recover"] else {}
+        settings = {"transport": penstock.TransportConfig()} if options.get("recover") else {}
         self._network = await penstock.connect(address, name="publisher", **settings).open()
 
     async def publish(self, number: int, body: bytes) -> None:
@@ -52,9 +52,10 @@ class LossyPenstockSubscriber:
     async def open(self, address: str, options: dict[str, Any]) -> None:
         import penstock
 
-        settings = {"transport": penstock.TransportConfig()} if options["recover"] else {}
+        settings = {"transport": penstock.TransportConfig()} if options.get("recover") else {}
         self._network = await penstock.connect(address, name="subscriber", **settings).open()
-        self._messages = await self._network.subscribe(WHERE, recover=options["recover"]).open()
+        wanted = {name: True for name in ("ordered", "recover") if options.get(name)}
+        self._messages = await self._network.subscribe(WHERE, **wanted).open()
 
     async def take(self, within: float) -> list[bytes]:
         try:
