@@ -109,13 +109,36 @@ def install_named(names: str) -> None:
         install(found)
 
 
+# Who knows what. A peer says the names of its services in the handshake.
+
+UNSAID = frozenset(service.name for service in SERVICES) - {RATES.name}  # known to peers from before it was said
+
+
+def unknown_kinds(theirs: Iterable[str], ours: Iterable[Service] | None = None) -> frozenset[type[Packet]]:
+    """The packets of our services that a peer with the services of these names cannot read; it must not get any."""
+    known = frozenset(theirs)
+    listed = services() if ours is None else ours
+    return frozenset(kind for service in listed if service.name not in known for kind in service.packets)
+
+
+def services_without(names: Iterable[str]) -> tuple[Service, ...]:
+    """Every service but these."""
+    left_out = frozenset(names)
+    return tuple(service for service in services() if service.name not in left_out)
+
+
 # What is derived.
 
 
 @cache
 def codec() -> Codec:
     """Reads the packets of all services."""
-    return Codec([kind for service in services() for kind in service.packets])
+    return codec_of(services())
+
+
+def codec_of(some: Iterable[Service]) -> Codec:
+    """Reads the packets of these services, and of no others."""
+    return Codec([kind for service in some for kind in service.packets])
 
 
 @cache

@@ -9,8 +9,8 @@ import pytest
 
 import penstock
 from live_help import run
+from penstock.live.broker.offers import Offers
 from penstock.live.broker.plan import BrokerPlan, plan_for
-from penstock.live.broker.repair_offers import RepairOffers
 from penstock.live.broker.server import BrokerServer
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.datagram_port import DatagramPort
@@ -99,11 +99,11 @@ def test_the_field_of_the_handshake_is_left_out_where_there_is_no_repair() -> No
 @pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("dials", [False, True])
 def test_repair_is_agreed_if_both_ends_want_it(here: bool, there: bool, dials: bool) -> None:
-    offers = RepairOffers(dict(enumerate(a_plan(1, repair=here).neighbours)))
+    offers = Offers(dict(enumerate(a_plan(1, repair=here).neighbours)), ("rates",))
     offer = Handshake(role="broker", name="b", repairs=there)
     said = offers.say(0, None if dials else offer)
-    assert said == (here and (dials or there))
-    answer = Handshake(role="broker", name="b", repairs=there and said)
+    assert said.repairs == (here and (dials or there))
+    answer = Handshake(role="broker", name="b", repairs=there and said.repairs)
     assert offers.agreed(0, answer if dials else offer) == (here and there)
 
 

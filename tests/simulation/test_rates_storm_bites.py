@@ -64,6 +64,30 @@ def every_other_client_can_never_pay(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def slow_readers_get_nothing_of_some_publishers(patch: pytest.MonkeyPatch) -> None:
+    """And it is counted, so that only their hunger shows."""
+    admits = SlowReaders.admits
+
+    def wrong(self: Any, reader: Any, message: Any, *more: Any) -> Any:
+        if self.rate(reader) > 0.0 and message.identity.publisher.endswith("1"):
+            return False, message
+        return admits(self, reader, message, *more)
+
+    patch.setattr(SlowReaders, "admits", wrong)
+
+
+def slow_links_carry_nothing_of_some_publishers(patch: pytest.MonkeyPatch) -> None:
+    """And it is counted, so that only their hunger shows."""
+    admits = SlowLink.admits
+
+    def wrong(self: Any, getting: Any, *more: Any, **how: Any) -> Any:
+        if getting.message.identity.publisher.endswith("1"):
+            return False, getting
+        return admits(self, getting, *more, **how)
+
+    patch.setattr(SlowLink, "admits", wrong)
+
+
 def what_slow_readers_do_not_get_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     admits = SlowReaders.admits
     patch.setattr(SlowReaders, "admits", lambda self, *what: (admits(self, *what)[0], None))
@@ -80,6 +104,8 @@ FIRST_SEED: dict[Patch, int] = {
     the_link_is_named_the_wrong_way_round: 0,
     every_other_client_can_never_pay: 2,
     what_slow_readers_do_not_get_is_not_counted: 0,
+    slow_readers_get_nothing_of_some_publishers: 0,
+    slow_links_carry_nothing_of_some_publishers: 12,
     what_slow_links_do_not_carry_is_not_counted: 0,
 }
 

@@ -9,7 +9,7 @@ from penstock.errors import CheckFailed
 from penstock.scenario.rates_storm import EVENTS_MAX, rates_storm
 from penstock.sim.run import simulate
 
-SEEDS = 100
+SEEDS = 60
 PER_TEST = 10
 
 

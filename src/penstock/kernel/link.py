@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from penstock.kernel.packet import Packet
+
 Link = int
 
 
@@ -40,3 +42,4 @@ class LinkInfo:
     cost: int = 1
     queue_packets: int = 1_000  # how many may wait here in each lane, where the queue stands here
     broker: int | None = None  # the id that a broker at the other end must have; None: a client, or not known
+    unknown: frozenset[type[Packet]] = frozenset()  # kinds that the peer cannot read: none of these is sent to it

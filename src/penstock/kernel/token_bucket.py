@@ -3,8 +3,8 @@
 In any window of w seconds at most depth + rate * w leaves. What a token stands for is the user's choice: a message of
 a flow (000 section III-B8), a repair, a price.
 
-`TokenBucket` never goes below zero: an item leaves when its tokens are there. `Pacer` is the bucket of a link, whose
-tokens are bytes: a packet leaves while there are any, and its size may overdraw the bucket.
+`TokenBucket` never goes below zero but by `overdraw`: an item leaves when its tokens are there. `Pacer` is the bucket
+of a link, whose tokens are bytes: a packet leaves while there are any, and its size may overdraw the bucket.
 
 State: tokens at one moment, and that moment. Both move only when something was taken or the rate was changed; to look
 moves nothing. So `ready_at` stays true until the next take: whoever sets a timer to it finds the tokens there.
@@ -59,6 +59,14 @@ class TokenBucket:
         """Take the tokens of one item, or say False and take nothing."""
         tokens = self.tokens(now)
         if tokens < cost:
+            return False
+        self._tokens, self._at = tokens - cost, now
+        return True
+
+    def overdraw(self, now: float, cost: float = 1.0) -> bool:
+        """Take what an item costs before it is there, unless something is owed already; says whether that was so."""
+        tokens = self.tokens(now)
+        if tokens < 0.0:
             return False
         self._tokens, self._at = tokens - cost, now
         return True

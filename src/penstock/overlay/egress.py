@@ -12,7 +12,10 @@ meanwhile, or ours. A service may take back what waits for a link, and send it a
 nowhere at present it sends to PARKED, a link that never has room. There is also what waited for a link that went down,
 if the service asked for that.
 
-All else that finds its lane full, or its link down, is dropped and recorded.
+What a peer cannot read, because it lacks the service, is not sent to it (`LinkInfo.unknown`): a peer that gets a packet
+of a kind that it does not know ends the connection.
+
+All of that, and what finds its lane full, or its link down, is dropped and recorded.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from penstock.overlay.packets import Delivery
 OURSELVES: Link = -1  # the source of what came over no link
 KEPT: Link = -2  # the source of what a service keeps here on nobody's account
 PARKED: Link = -3  # where it waits for a way; no room ever comes
+NOT_KNOWN_THERE = "no such service at the peer"  # why a packet ended
 
 
 class _Waiting:
@@ -50,6 +54,7 @@ class Egress:
         self._links = links
         self._config = config
         self._up: dict[Link, _Waiting | None] = {PARKED: _Waiting(config)}  # None for datagram links
+        self._unknown: dict[Link, frozenset[type[Packet]]] = {}  # what the peers there cannot read, if anything
         self.parked_kinds: dict[type[Packet], None] = {}  # that are kept when their link goes down
         self._round = 0  # in which a packet began to wait
         self._held_lanes = config.held_lanes
@@ -65,8 +70,11 @@ class Egress:
         """Begin with an empty queue, or drop what waits."""
         waiting = self._up.pop(link, None)
         self.lost_deliveries.pop(link, None)
+        self._unknown.pop(link, None)
         if up:
             info = self._links.get(link) or LinkInfo(peer=self.peer(link))
+            if info.unknown:
+                self._unknown[link] = info.unknown
             direct = info.kind is LinkKind.DATAGRAM
             self._up[link] = None if direct else _Waiting(self._config.sized(info.queue_packets))
         if waiting is None:
@@ -105,6 +113,8 @@ class Egress:
         """Let every packet out, keep it, or drop it; everything else passes. `source`: over which link it all came."""
         passed: list[Effect] = []
         up = self._up
+        if self._unknown:
+            effects = self._understood(effects, passed)
         for effect in effects:
             if type(effect) is SendFor:
                 passed += self._send_for(effect)
@@ -224,6 +234,24 @@ class Egress:
         lost = self.lost_deliveries.setdefault(link, {})
         for number in subscriptions:
             lost[number] = lost.get(number, 0) + 1
+
+    def _understood(self, effects: Iterable[Effect], passed: list[Effect]) -> list[Effect]:
+        """These without packets for peers that cannot read them, which end here; their records are `passed` on."""
+        kept: list[Effect] = []
+        for effect in effects:
+            if not isinstance(effect, Send | SendFor):
+                kept.append(effect)
+                continue
+            kind, links = type(effect.packet), effect.to if isinstance(effect, Send) else (effect.to,)
+            readers = tuple(link for link in links if kind not in self._unknown.get(link, ()))
+            for link in links:
+                if link not in readers:
+                    passed.append(dropped("egress", NOT_KNOWN_THERE, self.peer(link), effect.lane, effect.packet))
+            if len(readers) == len(links):
+                kept.append(effect)
+            elif readers:
+                kept.append(Send(readers, effect.packet, effect.lane))
+        return kept
 
     def _spread(self, effect: Send, source: Link) -> list[Effect]:
         """One packet for many links; those that take it at once stay together in one effect, after the others."""

@@ -4,9 +4,13 @@ A client says how many messages per second one of its subscriptions takes (`Read
 through and withholds the rest, which is counted and told. With `newest` the latest message that found no token waits
 for the next one, in the place of an earlier one; otherwise what comes too early is withheld.
 
+Who publishes seldom, or always a moment after somebody else, would find no token for ever. So a publisher of whom a
+reader got nothing for STARVED_AFTER need not wait for one: its message goes, and the next token pays for it.
+
 What was not said again for `expire_after` counts no longer.
 
-State: an entry for each subscription that is slow, with one message at most. Bound: the subscriptions of the clients.
+State: an entry for each subscription that is slow, with one message at most, and since when it gets nothing of whom.
+Bounds: the subscriptions of the clients; PUBLISHERS_MAX for each.
 """
 
 from __future__ import annotations
@@ -17,9 +21,12 @@ from penstock.content.message import Message
 from penstock.kernel.link import Link
 from penstock.kernel.packet import Lane
 from penstock.kernel.token_bucket import TokenBucket
+from penstock.rates.regulated import publisher_of
 
 DEPTH_SECONDS, DEPTH_LEAST = 0.1, 2.0
 RATE_LEAST = 0.1  # messages per second: nobody is starved for more than ten seconds
+STARVED_AFTER = 4.0  # seconds
+PUBLISHERS_MAX = 256
 
 
 class ReaderKey(NamedTuple):
@@ -32,13 +39,25 @@ class ReaderKey(NamedTuple):
 class SlowReader:
     """What is known of one."""
 
-    __slots__ = ("bucket", "held", "newest", "told_at")
+    __slots__ = ("bucket", "held", "newest", "told_at", "without")
 
     def __init__(self, rate: float, newest: bool, now: float) -> None:
         self.bucket = TokenBucket(rate, _depth(rate), now)
         self.newest = newest
         self.told_at = now
         self.held: tuple[Message, Lane] | None = None
+        self.without: dict[str, float] = {}  # since when it gets nothing of these publishers
+
+    def takes(self, publisher: str, now: float) -> bool:
+        """Whether there is a token for a message of this publisher; it is taken."""
+        since = self.without.get(publisher, now)
+        starved = abs(now - since) > STARVED_AFTER
+        if self.bucket.overdraw(now) if starved else self.held is None and self.bucket.take(now):
+            self.without.pop(publisher, None)
+            return True
+        if publisher in self.without or len(self.without) < PUBLISHERS_MAX:
+            self.without[publisher] = since
+        return False
 
 
 class SlowReaders:
@@ -75,8 +94,11 @@ class SlowReaders:
         slow = self._readers.get(reader)
         if slow is None or (slow.held is None and abs(now - slow.told_at) > self._expire_after):
             return True, None  # what is held goes first, also when the reader is slow no longer
-        if slow.held is None and slow.bucket.take(now):
-            return True, None
+        publisher = publisher_of(message)
+        if slow.takes(publisher, now):
+            overtaken = slow.held if slow.held is not None and publisher_of(slow.held[0]) == publisher else None
+            slow.held = None if overtaken is not None else slow.held
+            return True, overtaken[0] if overtaken is not None else None
         if not slow.newest:
             return False, message
         replaced = slow.held
@@ -94,6 +116,7 @@ class SlowReaders:
         if slow is None or slow.held is None or not slow.bucket.take(now):
             return None
         held, slow.held = slow.held, None
+        slow.without.pop(publisher_of(held[0]), None)
         return held
 
     def expire(self, now: float) -> list[tuple[ReaderKey, tuple[Message, Lane]]]:

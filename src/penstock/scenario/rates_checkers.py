@@ -4,7 +4,8 @@
     rates-counted      what is withheld is counted once: of each publisher, delivered + withheld + dropped = due
     rates-readers      what a slow reader's broker withholds is counted once: of each subscription, delivered + withheld
                        + dropped = what came to its broker
-    rates-no-hunger    once settled, no publisher gets nothing through to a broker that wants it for HUNGER seconds
+    rates-no-hunger    once settled, no publisher gets nothing through for HUNGER seconds to a broker that wants it, nor
+                       from there to a client that wants it, nor to a subscription of its that reads slowly
 
 A broker is due a message if somebody there wants it. Who wants what is certain from `settled_after` on, for
 subscriptions in force for `settle`; before, a broker *may* be due what anybody there has wanted at about that time. So
@@ -26,12 +27,15 @@ from penstock.content.message import Identity, Message
 from penstock.content.predicate import Predicate
 from penstock.kernel.trace import Dropped
 from penstock.overlay.packets import BrokerId, Publication
+from penstock.rates.config import RatesConfig
 from penstock.rates.records import ReaderThinned, Thinned
+from penstock.rates.regulated import group_of
 from penstock.scenario.checker import Checker
 from penstock.scenario.spec import Scenario
 
 HUNGER = 10.0  # seconds
 HUNGRY_MIN = 5  # messages in a row that did not come
+PAUSE = 3.0  # seconds in which a publisher says nothing: one that waits says much at once, and then nothing for long
 
 
 class OnTheWay(Checker):
@@ -159,8 +163,9 @@ class WithheldIsCounted(_Dues):
         self._thinned_late: Counter[str] = Counter()  # once settled
 
     def dropped(self, time: float, record: Dropped) -> None:
-        if record.kind == "Publication":
-            self._ended[Identity(record.publisher, record.incarnation, record.count)] += record.destinations
+        if record.kind in ("Publication", "Publish"):  # before its home has it, it ends for everybody
+            brokers = record.destinations if record.kind == "Publication" else len(self.scenario.broker)
+            self._ended[Identity(record.publisher, record.incarnation, record.count)] += brokers
 
     def thinned(self, time: float, broker: str, record: Thinned) -> None:
         self._thinned[record.publisher, record.destination] += record.messages
@@ -203,7 +208,7 @@ class ReadersAreTold(_Dues):
         self._delivered.add((client, subscription, message.identity))
 
     def dropped(self, time: float, record: Dropped) -> None:
-        if record.kind == "Delivery" and record.place != "reader":
+        if (record.kind == "Delivery" and record.place != "reader") or record.kind == "Publish":
             self._ended[Identity(record.publisher, record.incarnation, record.count)] += 1
 
     def reader_thinned(self, time: float, broker: str, record: ReaderThinned) -> None:
@@ -231,24 +236,72 @@ class ReadersAreTold(_Dues):
                 self.problem(f"{count} messages at its broker never reached {owner}; {late} are counted as withheld")
 
 
+class _Hungry:
+    """Who gets nothing of whom, and since when."""
+
+    def __init__(self) -> None:
+        # When the first and the last were published that did not come, and how many these are.
+        self._since: dict[tuple[str, str], tuple[float, float, int]] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def got(self, publisher: str, who: str) -> None:
+        self._since.pop((publisher, who), None)
+
+    def got_nothing(self, publisher: str, who: str, time: float) -> str:
+        """One more that did not come; a complaint, once, if that has been so for too long."""
+        pair = (publisher, who)
+        first, last, count = self._since.get(pair, (time, time, 0))
+        if time - last > PAUSE:
+            first, count = time, 0
+        self._since[pair] = (first, time, count + 1)
+        if time - first <= HUNGER or count < HUNGRY_MIN or pair in self._told:
+            return ""
+        self._told.add(pair)
+        return f"from {first:.6f} on nothing of {publisher} reached {who}"
+
+
 class NoHunger(_Dues):
-    """No publisher is shut out for long."""
+    """No publisher is shut out for long, neither from a broker nor, there, from a client."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._delivered: set[tuple[str, int, Identity]] = set()
+        rates = scenario.services.get("rates")
+        self._grouped = isinstance(rates, RatesConfig) and rates.share_by == "group"
+        unaware = {broker.name for broker in scenario.broker if "rates" in broker.without}
+        self._dropped_at = {client.name for client in scenario.client if client.broker in unaware}  # queues just drop
+        self._slow = {
+            (client.name, number)
+            for client in scenario.client
+            for number, wanted in enumerate(client.subscribe)
+            if wanted.reads_messages_per_s is not None
+        }
+
+    def delivered(self, time: float, client: str, subscription: int, message: Message) -> None:
+        self._delivered.add((client, subscription, message.identity))
 
     def finish(self) -> None:
-        since: dict[tuple[str, BrokerId], tuple[float, int]] = {}  # when the first was published that did not come
-        told: set[tuple[str, BrokerId]] = set()
-        for sent, must, _ in self.dues():
+        hungry = _Hungry()
+        for sent, must, _ in self.spans_of_messages():
             identity = sent.message.identity
-            for broker in sorted(must):
-                pair = (identity.publisher, broker)
-                if broker in self._served[identity]:
-                    since.pop(pair, None)
-                    continue
-                first, count = since.get(pair, (sent.time, 0))
-                since[pair] = (first, count + 1)
-                if sent.time - first > HUNGER and count >= HUNGRY_MIN and pair not in told:
-                    told.add(pair)
-                    self.problem(f"from {first:.6f} on nothing of {identity.publisher} reached broker {broker}")
+            for broker in sorted({span.broker for span in must} - {sent.home}):
+                self._see(hungry, sent, f"broker {broker}", came=broker in self._served[identity])
+            here = [span.owner for span in must if span.broker in (sent.home, *self._served[identity])]
+            came = [owner for owner in here if (*owner, identity) in self._delivered]
+            here = [owner for owner in here if owner[0] not in self._dropped_at]
+            for client in sorted({client for client, _ in here}):
+                self._see(hungry, sent, client, came=any(owner[0] == client for owner in came))
+            for owner in here:
+                if owner in self._slow:
+                    self._see(hungry, sent, f"subscription {owner[1]} of {owner[0]}", came=owner in came)
+
+    def _see(self, hungry: _Hungry, sent: _Sent, who: str, *, came: bool) -> None:
+        publisher = sent.message.identity.publisher
+        publisher = group_of(publisher) if self._grouped else publisher  # who share are one publisher
+        if came:
+            hungry.got(publisher, who)
+        elif problem := hungry.got_nothing(publisher, who, sent.time):
+            self.problem(problem)
 
 
 RATES_CHECKERS: dict[str, Callable[[Scenario], Checker]] = {

@@ -1,10 +1,11 @@
 """Random scenarios for fair rates: small networks with narrow links and more to carry than they can, in trouble.
 
 `rates_storm(seed)` draws a tree or a mesh of brokers joined by links of all kinds, most of them narrow, publishers of
-messages of all sizes, steady and in spikes, and readers of overlapping content, some of them slow, or behind a slow
-link of their own. In the *safety phase* brokers crash, links are cut and change their rates, clients die, clocks are
-set. Then everything heals. CONVERGENCE seconds later the *liveness phase* begins: links are still too narrow for all,
-so brokers withhold, and count what they withhold, and nobody is shut out.
+messages of all sizes, steady and in spikes, who prefer this or that when a link is full, and readers of overlapping
+content, some of them slow, or behind a slow link of their own. Some publishers' names form groups, and in some storms
+these share; in some, one broker has no rates at all. In the *safety phase* brokers crash, links are cut and change
+their rates, clients die, clocks are set. Then everything heals. CONVERGENCE seconds later the *liveness phase* begins:
+links are still too narrow for all, so brokers withhold, and count what they withhold, and nobody is shut out.
 
 The seed decides both the scenario and the run, so one number replays it: `penstock storm --rates --seed 17`.
 """
@@ -18,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.kernel.randomness import generator
-from penstock.rates.config import RatesClientConfig, RatesConfig
+from penstock.rates.config import RatesClientConfig, RatesConfig, WhenFull
 from penstock.scenario.rates_checkers import RATES_CHECKERS
 from penstock.scenario.spec import (
     DEFAULT_CHECKS,
@@ -36,8 +37,8 @@ from penstock.scenario.workload import PublisherSpec
 EVENTS_MAX = 200_000
 SAFETY = 3.0  # seconds of trouble
 CONVERGENCE = 7.0  # news may stand behind a full socket of a narrow reliable link
-LIVENESS = 12.0  # long enough to see who is shut out
-DRAIN = 12.0  # as long as full queues take, one after the other
+LIVENESS = 22.0  # whoever is shut out before its middle is seen to be
+DRAIN = 40.0  # a home holds up to 64 KiB of one that waits; half of a narrow link carries that in so long
 
 
 def rates_storm(seed: int) -> Scenario:
@@ -45,14 +46,15 @@ def rates_storm(seed: int) -> Scenario:
     random = generator(seed, "rates storm")
     names = [f"b{number}" for number in range(random.randint(2, 6))]
     links = list(_links(random, names))
-    clients = (*_readers(random, names), *_publishers(random, names))
+    brokers = _brokers(random, names)
+    clients = (*_readers(random, brokers), *_publishers(random, names))
     return Scenario(
         name=f"rates-storm-{seed}",
         duration=SAFETY + CONVERGENCE + LIVENESS,
         drain=DRAIN,
         settled_after=SAFETY + CONVERGENCE,
         settle=2.0,
-        broker=tuple(_broker(random, name) for name in names),
+        broker=brokers,
         link=tuple(links),
         client=clients,
         fault=tuple(sorted(_faults(random, names, links, clients), key=lambda fault: fault.at)),
@@ -78,7 +80,15 @@ def _settings(random: Random) -> RatesConfig:
         changed |= {"wait": random.choice((0.0, 1.0))}
     if random.random() < 0.2:
         changed |= {"announce_every": 0.5, "refresh": 0.5, "expire_after": 1.0}
+    if random.random() < 0.25:
+        changed |= {"share_by": "group"}
     return RatesConfig(enabled=True, **changed)
+
+
+def _brokers(random: Random, names: list[str]) -> tuple[BrokerSpec, ...]:
+    unaware = random.choice(names) if random.random() < 0.2 else ""
+    brokers = (_broker(random, name) for name in names)
+    return tuple(replace(broker, without=("rates",)) if broker.name == unaware else broker for broker in brokers)
 
 
 def _broker(random: Random, name: str) -> BrokerSpec:
@@ -102,7 +112,10 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
     for a, b in pairs:
         yield LinkSpec(
             between=(a, b),
-            kind=random.choice(("datagram", "datagram", "shaped", "reliable")),
+            kind=random.choice(("datagram", "datagram", "shaped", "reliable", "tcp")),
+            segment_bytes=536,
+            send_buffer_bytes=4_096,  # more would be seconds of a narrow link
+            wire_packets=random.choice((5, 20)),
             rate_bits_per_s=random.choice((None, 1e11, 2e4, 2e4, 3e4, 6e4)),
             delay=random.uniform(0.0, 0.05),
             loss=random.choice((0.0, 0.0, 0.02)),
@@ -111,31 +124,34 @@ def _links(random: Random, names: list[str]) -> Iterator[LinkSpec]:
         )
 
 
-def _readers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
+def _readers(random: Random, brokers: tuple[BrokerSpec, ...]) -> Iterator[ClientSpec]:
     for number in range(random.randint(2, 6)):
+        home = random.choice(brokers)
         start = random.choice((0.0, 0.0, random.uniform(0.0, SAFETY)))
         stop = random.choice((None, None, random.uniform(start, SAFETY)))
+        reads = random.choice((None, None, 3.0))
         wanted = (
             SubscriptionSpec(
                 where=random.choice(("TRUE", random_filter(random))),
-                reads_messages_per_s=random.choice((None, None, 3.0)),
-                queue_max=random.choice((20, 1_000)),
+                reads_messages_per_s=reads,
+                queue_max=random.choice((20, 1_000)) if reads is None else 20,  # what stands there comes late
             ),
             SubscriptionSpec(where=random_filter(random), start=start, stop=stop),
         )
         services = {"rates": RatesClientConfig(enabled=True, keep=random.choice(("oldest", "newest")))}
         yield ClientSpec(
             name=f"r{number}",
-            broker=random.choice(names),
+            broker=home.name,
             subscribe=wanted,
             services=services,
             access_rate_bits_per_s=random.choice((None, None, None, 3e4)),
-            queue_packets=random.choice((20, 1_000)),
+            queue_packets=20 if home.without else random.choice((20, 1_000)),  # nobody thins what stands there
         )
 
 
 def _publishers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
     for number in range(random.randint(2, 4)):
+        when_full: WhenFull = random.choice(("thin", "thin", "wait", "drop"))
         flow = PublisherSpec(
             rate_messages_per_s=random.choice((2.0, 6.0, 12.0)),
             spike_rate_messages_per_s=random.choice((None, None, 50.0)),
@@ -144,8 +160,11 @@ def _publishers(random: Random, names: list[str]) -> Iterator[ClientSpec]:
             arrivals=random.choice(("constant", "poisson")),
             attributes=dict(ATTRIBUTES),
             body_bytes=random.choice((20, 200, 200, 600)),
+            waits=int(when_full == "wait"),  # or what it says would stand in its client for ever
         )
-        yield ClientSpec(name=f"p{number}", broker=random.choice(names), publish=(flow,))
+        services = {"rates": RatesClientConfig(when_full=when_full)}
+        name = f"{random.choice(('', '', 'pool/'))}p{number}"
+        yield ClientSpec(name=name, broker=random.choice(names), publish=(flow,), services=services)
 
 
 def _faults(

@@ -37,6 +37,7 @@ class BrokerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clock_drift: float = 0.0  # seconds per second
     disk_delay: float = 0.002  # seconds that its disk takes for a change
     services: dict[str, Any] = {}  # settings of its own, in the place of those of all brokers
+    without: tuple[str, ...] = ()  # services that it does not have, as a broker of an earlier release
     listen: str | None = None  # where a live broker listens, such as "127.0.0.1:7420"; none: a port is assigned
 
 

@@ -41,6 +41,7 @@ CLIENTS_MAX = 100_000
 LINKS_MAX = 20_000
 DURATION_MAX = 86_400.0
 STREAMS_MAX = 1_000
+NEEDED_BY_NOBODY = ("rates", "transport", "streams", "retrieval", "tracing")  # a broker can do without these services
 STORE_SCHEMES = ("postgresql://", "postgres://")
 BROKER_FAULTS = (
     *("crash", "leave", "restart", "clock_step", "move"),
@@ -118,6 +119,10 @@ def _validate_broker(where: str, broker: BrokerSpec) -> None:
     _number(f"{where}.joins_at", broker.joins_at, low=0.0, high=DURATION_MAX)
     _validate_clock(where, broker.clock_offset, broker.clock_drift)
     _validate_settings(f"{where}.services", BROKER, broker.services)
+    for name in broker.without:
+        if name not in NEEDED_BY_NOBODY:
+            problem = f"no broker can do without '{name}'; {choose_one(name, NEEDED_BY_NOBODY)}"
+            raise InvalidScenario(f"{where}.without", problem)
     if broker.listen is not None:
         _validate_address(f"{where}.listen", broker.listen)
 

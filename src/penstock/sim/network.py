@@ -13,13 +13,14 @@ from math import inf
 from typing import Any
 
 from penstock.kernel.link import Link, LinkInfo, LinkKind
+from penstock.kernel.packet import Packet
 from penstock.kernel.randomness import generator
 from penstock.overlay.assembly import Life, broker_node, client_node
 from penstock.overlay.node import Node
 from penstock.overlay.verbs import Verbs
 from penstock.scenario.node_config import broker_config, client_config
 from penstock.scenario.spec import BrokerSpec, ClientSpec, FaultSpec, LinkSpec, Scenario, TcpSpec
-from penstock.services import services
+from penstock.services import services, services_without, unknown_kinds
 from penstock.sim.disk import Disk, Tail
 from penstock.sim.engine import Engine
 from penstock.sim.host import Clock, Host, Observer, SimulatedPort
@@ -263,7 +264,7 @@ class SimulatedNetwork:
                 host_load=self.hosts[spec.name].link_load,
                 brokers=self.broker_ids,
             )
-            return broker_node(services(), life, links, config)
+            return broker_node(services_without(spec.without), life, links, config)
 
         self.hosts[spec.name] = Host(
             self._engine,
@@ -357,9 +358,15 @@ class SimulatedNetwork:
     def _port(self, name: str, peer: str, spec: LinkSpec) -> SimulatedPort:
         host, kind = self.hosts[name], spec.link_kind
         link = len(host.ports)
-        self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets, self.broker_ids.get(peer))
+        broker, unknown = self.broker_ids.get(peer), self._unknown_at(peer)
+        self._links[name][link] = LinkInfo(peer, kind, spec.cost, spec.queue_packets, broker, unknown)
         port = host.ports[link] = SimulatedPort(host, link, peer, kind)
         return port
+
+    def _unknown_at(self, name: str) -> frozenset[type[Packet]]:
+        """What this node cannot read; live, its handshake says so."""
+        without = next((broker.without for broker in self._scenario.broker if broker.name == name), ())
+        return unknown_kinds(service.name for service in services_without(without)) if without else frozenset()
 
     def _add_tcp(self, spec: TcpSpec) -> TcpFlow:
         """A bulk connection whose packets share the wires between these brokers."""

@@ -169,3 +169,13 @@ def test_a_pacer_says_exactly_how_long_to_wait() -> None:
     assert wait == pytest.approx(1.001)
     assert pacer.wait(wait) == 0.0
     assert pacer.room_bytes(wait) <= 1
+
+
+def test_one_item_may_leave_before_its_tokens_are_there_and_the_next_ones_pay_for_it() -> None:
+    bucket = TokenBucket(1.0, 2.0, 0.0)
+    assert bucket.take(0.0, 2.0)
+    assert bucket.overdraw(0.0)
+    assert not bucket.overdraw(0.5), "something is owed already"
+    assert not bucket.take(1.5)
+    assert bucket.ready_at() == 2.0
+    assert bucket.take(2.0)

@@ -140,3 +140,24 @@ def test_what_was_held_goes_before_what_comes_when_the_reader_is_slow_no_longer(
     ((_, held),) = edge.expire(3.5)
     assert held[0].identity.count == 4
     assert edge.admits(READER, message(5), Lane.BEST_EFFORT, 3.5) == (True, None)
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_who_always_comes_a_moment_too_late_is_not_shut_out(newest: bool) -> None:
+    """Two publish three messages per second, one a moment after the other, for a reader that takes three."""
+    edge, got, last = SlowReaders(100.0), Counter[str](), dict.fromkeys(("first", "second"), 0.0)
+    edge.tell(READER, 3.0, newest, 0.0)
+    for number in range(90):
+        for publisher, lag in (("first", 0.0), ("second", 0.01)):
+            now = number / 3.0 + lag
+            while (at := edge.ready_at(READER)) is not None and at <= now:
+                held = edge.serve(READER, at)
+                assert held is not None
+                got[held[0].identity.publisher] += 1
+                last[held[0].identity.publisher] = at
+            gets, _ = edge.admits(READER, Message(Identity(publisher, 1, number), {}, b"", 9), Lane.BEST_EFFORT, now)
+            if gets:
+                got[publisher] += 1
+                last[publisher] = now
+            assert all(now - at < 6.0 for at in last.values())
+    assert got.total() <= 3 * 30 + 3

@@ -87,10 +87,11 @@ class _Notes:
             self.over[record.publisher] += 1
 
 
-def test_a_home_that_cheats_takes_nothing_from_honest_ones() -> None:
+@pytest.mark.parametrize("seed", [13, 15, 22])
+def test_a_home_that_cheats_takes_nothing_from_honest_ones(seed: int) -> None:
     notes = _Notes()
-    assert not simulate(rates_network("cheating", 12, seconds=8.0, controlled=True), 12, trace=notes).problems
+    assert not simulate(rates_network("cheating", seed, seconds=20.0, controlled=True), seed, trace=notes).problems
     fair = notes.got.total() / len(notes.got)
     assert set(notes.over) == {"cheat-p"}, "and nobody else is held to anything"
     assert notes.got.pop("cheat-p") < 1.3 * fair
-    assert min(notes.got.values()) > 0.85 * fair
+    assert min(notes.got.values()) > 0.9 * fair

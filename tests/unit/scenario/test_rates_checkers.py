@@ -117,13 +117,15 @@ def test_what_came_to_its_broker_reached_the_reader_or_was_counted():
     assert "2 messages are counted as withheld" in reader_told(delivered=(1, 2), withheld=2)[0]
 
 
-def hunger(every, served):
+def hunger(every, served, read=lambda count: True):
     checker = NoHunger(scenario())
     checker.subscribed(0.0, "r", 0, "x > 0")
     for count in range(1, int(40 / every)):
         checker.published(10.0 + count * every, "p", message(count))
         if served(count):
             checker.arrived(11.0 + count * every, 2, copy(count))
+            if read(count):
+                checker.delivered(11.0 + count * every, "r", 0, message(count))
     checker.finish()
     return checker.problems
 
@@ -132,3 +134,10 @@ def test_who_gets_something_through_now_and_then_is_not_shut_out():
     assert not hunger(1.0, lambda count: count % 9 == 0)
     assert len(hunger(1.0, lambda count: count < 10)) == 1
     assert not hunger(8.0, lambda count: False), "too few to say"
+
+
+def test_a_reader_that_gets_nothing_of_what_comes_to_its_broker_is_shut_out_too():
+    assert not hunger(1.0, lambda count: True, lambda count: count % 9 == 0)
+    assert not hunger(1.0, lambda count: count % 9 == 0, lambda count: count % 18 == 0), "few come at all"
+    [problem] = hunger(1.0, lambda count: True, lambda count: count < 10)
+    assert "nothing of p reached r" in problem

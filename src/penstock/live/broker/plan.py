@@ -52,6 +52,7 @@ class BrokerPlan:
     config: NodeConfig = field(default_factory=NodeConfig)
     clients: Mapping[str, ClientSpec] = field(default_factory=dict)  # those of the file, for their rates and queues
     brokers: Mapping[str, int] | None = None  # the ids of all brokers of the file, by name; None: there is no file
+    without: tuple[str, ...] = ()  # services that it does not have
 
 
 def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) -> BrokerPlan:
@@ -74,6 +75,7 @@ def plan_for(scenario: Scenario, name: str, addresses: Mapping[str, Address]) ->
         config=broker_config(scenario, scenario.broker[numbers[name]]),
         clients={client.name: client for client in scenario.client if client.broker == name},
         brokers=numbers,
+        without=scenario.broker[numbers[name]].without,
     )
 
 

@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import EADDRINUSE, EADDRNOTAVAIL
 
 from penstock.content.matching import compiled as kernels
@@ -28,9 +28,9 @@ from penstock.kernel.trace import InputRefused, Record
 from penstock.live.broker.admission import Admission
 from penstock.live.broker.dialer import Dialer
 from penstock.live.broker.newcomers import Newcomers
+from penstock.live.broker.offers import Offers
 from penstock.live.broker.passed_on import ROUND_EVERY, PassedOn
 from penstock.live.broker.plan import BrokerPlan, Neighbour
-from penstock.live.broker.repair_offers import RepairOffers
 from penstock.live.broker.status import broker_status
 from penstock.live.client.network import Network, connect
 from penstock.live.host import LiveHost
@@ -42,13 +42,13 @@ from penstock.live.trace_feed import TraceFeed
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.connection import Connection, ConnectionConfig
 from penstock.live.wire.datagram_port import DatagramPort
-from penstock.live.wire.frames import Handshake
+from penstock.live.wire.frames import Handshake, services_of
 from penstock.live.wire.tcp_port import BROKER_ROOM_BYTES, CLIENT_ROOM_BYTES, TcpPort
 from penstock.live.wire.udp import DatagramEndpoint, datagram_socket
 from penstock.live.wire.unfinished import UNFINISHED_BYTES_MAX, UnfinishedFrames
 from penstock.overlay.assembly import Life, broker_node
 from penstock.overlay.records import NeighbourChanged
-from penstock.services import services
+from penstock.services import codec_of, services_without, unknown_kinds
 
 log = logging.getLogger("penstock.broker")
 
@@ -97,7 +97,9 @@ class BrokerServer:
         self._tokens: dict[Link, int] = {  # what datagrams from a neighbour must carry
             link: 0 for link, neighbour in self.neighbours.items() if neighbour.kind is LinkKind.DATAGRAM
         }
-        self._offers = RepairOffers(self.neighbours)
+        self._services = services_without(plan.without)
+        self._reads = codec_of(self._services)
+        self._offers = Offers(self.neighbours, tuple(service.name for service in self._services))
         self._data = data
         self._store: GroupCommit | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -125,7 +127,7 @@ class BrokerServer:
             host_load=self.host.link_load,
             brokers=self.plan.brokers,
         )
-        self.node = broker_node(services(), life, self.links, self.plan.config)
+        self.node = broker_node(self._services, life, self.links, self.plan.config)
         self.admission.allow(self.node.takes())
         if self._data is not None:
             self._store = open_store(self._data, self.plan.name, self.host.completed)
@@ -216,6 +218,7 @@ class BrokerServer:
             dialled=dialled,
             acknowledges=False,  # in rounds
             unfinished=self._unfinished,
+            reads=self._reads,
         )
 
     def made(self, connection: Connection) -> None:
@@ -283,7 +286,8 @@ class BrokerServer:
         if old is not None:
             self._end_client(old)
         link, rate = self.admission.admit_client(handshake), self.admission.client_rate(handshake)
-        connection.send_handshake(self._handshake())
+        self._heed_services(link, handshake)
+        connection.send_handshake(self._handshake(link, handshake))
         peer = self.links[link].peer
         port = TcpPort(self.host, link, peer, connection, room_bytes=CLIENT_ROOM_BYTES, rate_bits_per_s=rate)
         self._connected(connection, link, port)
@@ -306,6 +310,8 @@ class BrokerServer:
         connection.leave_shared_bounds()
         if connection.dialled is None:
             connection.send_handshake(self._handshake(link, connection.peer))
+        if connection.peer is not None:
+            self._heed_services(link, connection.peer)
         self._connected(connection, link, self._broker_port(link, self.neighbours[link], connection))
 
     def _ended(self, link: Link) -> bool:
@@ -355,9 +361,9 @@ class BrokerServer:
         if isinstance(port, TcpPort):
             port.offer_room()
 
-    def _handshake(self, link: Link = -1, peer: Handshake | None = None) -> Handshake:
+    def _handshake(self, link: Link, peer: Handshake | None = None) -> Handshake:
         """What we send to the peer at this link, in answer to its own or first; with a new token on a datagram link."""
-        token = 0
+        token, offer = 0, self._offers.say(link, peer)
         if link in self._tokens:
             token = self._tokens[link] = int.from_bytes(os.urandom(8), "big")
         return Handshake(
@@ -367,8 +373,14 @@ class BrokerServer:
             incarnation=self.incarnation,
             datagram_port=self.address.port if token else 0,
             datagram_token=token,
-            repairs=self._offers.say(link, peer),
+            repairs=offer.repairs,
+            services=offer.services,
         )
+
+    def _heed_services(self, link: Link, peer: Handshake) -> None:
+        """Nothing is sent to this peer that it cannot read."""
+        unknown = unknown_kinds(services_of(peer), self._services)
+        self.links[link] = replace(self.links[link], unknown=unknown)
 
     def _refuse(self, connection: Connection, problem: str) -> None:
         kind = problem.partition("'")[0]  # the same complaint, whatever name the caller has made up

@@ -2,8 +2,9 @@
 
 The addresses of the URL are dialled in turn. A connection is held until it is lost; then the addresses are dialled
 again, with backoff, for as long as the client is open. When the broker has answered the handshake, the link is up and
-the machine attaches and subscribes again by itself. Whoever waits for the link (`wait_up`) goes on when the broker has
-also said which content is priced.
+the machine attaches and subscribes again by itself. A broker that cannot read a handshake with the names of our
+services is older than these, and is dialled once more without them. Whoever waits for the link (`wait_up`) goes on when
+the broker has also said which content is priced.
 
 Outbox: messages published in one turn of the event loop are given to the machine together, at the end of that turn.
 `let_out` writes them and waits while the socket is full; that is what makes `publish` wait on a slow connection. What
@@ -13,11 +14,15 @@ waits when the link goes down is lost with it, and counted.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from penstock.content.message import Message
+from penstock.kernel.link import Link, LinkInfo
 from penstock.kernel.packet import Packet
 from penstock.kernel.randomness import generator
 from penstock.kernel.trace import TRACE_CLIENT
@@ -26,11 +31,12 @@ from penstock.live.host import LiveHost
 from penstock.live.wire.addresses import Address
 from penstock.live.wire.backoff import Backoff
 from penstock.live.wire.connection import Connection, ConnectionConfig, dial
-from penstock.live.wire.frames import Handshake
+from penstock.live.wire.frames import HANDSHAKE_UNREADABLE, Handshake, services_of
 from penstock.live.wire.tcp_port import CLIENT_ROOM_BYTES, TcpPort
 from penstock.overlay.node import Node
 from penstock.overlay.verbs import Verbs
 from penstock.pricing.client_service import PricedClient
+from penstock.services import services, unknown_kinds
 
 log = logging.getLogger("penstock.client")
 
@@ -51,6 +57,7 @@ class HomeLink:
         host: LiveHost,
         node: Node,
         verbs: Verbs,
+        links: dict[Link, LinkInfo],
         addresses: list[Address],
         config: ConnectionConfig,
         *,
@@ -70,6 +77,7 @@ class HomeLink:
         self.refused: frozenset[Address] = frozenset()  # those where a broker answered, and said no
         self.outbox_bytes = 0
         self.tasks: list[asyncio.Task[None]] = []
+        self._links = links  # as the node sees them
         self._addresses = addresses
         of_trace = host.name.startswith(TRACE_CLIENT)  # of no application, so none need hear of it
         self._level = logging.INFO if of_trace else logging.WARNING
@@ -115,9 +123,12 @@ class HomeLink:
         """Dial the addresses in turn; hold the connection; begin again when it is lost."""
         name, incarnation = self.host.name, self.host.incarnation
         backoff = Backoff(generator(incarnation, name, "dialling"))
-        handshake = Handshake(role="client", name=name, incarnation=incarnation, credentials=self._secret)
+        plain = Handshake(role="client", name=name, incarnation=incarnation, credentials=self._secret)
+        full = replace(plain, services=tuple(service.name for service in services()))
+        older: dict[Address, None] = {}  # who could not read the last one
         while True:
             for address in self._addresses:
+                handshake = plain if address in older else full
                 connection = Connection(self, self._config, handshake=handshake, dialled=str(address))
                 try:
                     await dial(connection, address, self._config.handshake_within)
@@ -133,6 +144,10 @@ class HomeLink:
                         connection.abort("closed before the broker had answered")
                     raise
                 self.problems[address] = problem
+                if connection.refused and problem.startswith(HANDSHAKE_UNREADABLE) and address not in older:
+                    older[address] = None
+                else:
+                    older.pop(address, None)
                 self.refused = self.refused | {address} if connection.refused else self.refused - {address}
                 if connection.peer is not None:
                     backoff.reset()
@@ -160,6 +175,7 @@ class HomeLink:
         self.address = next((a for a in self._addresses if str(a) == connection.dialled), self._addresses[0])
         if again:
             log.log(self._level, "%s: connected again, to %s at %s", self.host.name, handshake.name, self.address)
+        self._links[HOME] = dataclasses.replace(self._links[HOME], unknown=unknown_kinds(services_of(handshake)))
         port = TcpPort(self.host, HOME, handshake.name, connection, room_bytes=CLIENT_ROOM_BYTES)
         self.port = port
         self.host.link_up(port)

@@ -181,7 +181,7 @@ class Network:
         links = {HOME: LinkInfo("broker", LinkKind.RELIABLE, 1, QUEUE_MAX)}
         node, verbs = client_node(services(), life, links, NodeConfig(services=self._settings))
         check = self._holder.warn_of_plain_publishers
-        link = self._link = HomeLink(host, node, verbs, self._addresses, self._config, on_check=check)
+        link = self._link = HomeLink(host, node, verbs, links, self._addresses, self._config, on_check=check)
         self._holder.attach(link)
         self._streams.attach(link)
         host.on_deliver = self._holder.deliver

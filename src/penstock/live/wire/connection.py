@@ -41,7 +41,7 @@ from penstock.live.wire.frames import (
 )
 from penstock.live.wire.handed_over import HandedOver
 from penstock.live.wire.unfinished import UnfinishedFrames
-from penstock.overlay.codec import encode_batch
+from penstock.overlay.codec import Codec, encode_batch
 
 CLOSE_WITHIN = 2.0  # seconds for the peer to take what was written before the end
 ACKNOWLEDGE_WITHIN = 0.05  # seconds after a packet has come
@@ -93,6 +93,7 @@ class Connection(asyncio.Protocol):
         dialled: str | None = None,
         acknowledges: bool = True,  # by itself; or else when its owner says so
         unfinished: UnfinishedFrames | None = None,  # the table that it shares with others
+        reads: Codec | None = None,  # None: the packets of all services
     ) -> None:
         self.peer: Handshake | None = None  # who is at the other end, once its handshake has come
         self.dialled = dialled  # whom we dialled; None: we accepted it
@@ -118,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._unfinished = unfinished if unfinished is not None else UnfinishedFrames()
         self._frame_began: float | None = None  # since when a frame is unfinished
         self._last_words = False  # we have closed, and wait for what the peer has had
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(reads=reads)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._held = False

@@ -29,15 +29,17 @@ from msgspec import Struct
 from penstock.content.message import DEFAULT_LIMITS, MessageLimits
 from penstock.errors import InvalidPacket
 from penstock.kernel.packet import CLIENT_NAME_BYTES_MAX, Packet
-from penstock.overlay.codec import BATCH_BYTES_MAX, encode_batch
+from penstock.overlay.codec import BATCH_BYTES_MAX, Codec, encode_batch
 from penstock.overlay.packets import BROKER_ID_MAX
-from penstock.services import codec
+from penstock.services import UNSAID, codec
 
 MAGIC = b"PENSTOCK"
 VERSION = 4
 HEAD_BYTES = 4
 CREDENTIALS_BYTES_MAX = 4096
-HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + 512
+SERVICES_BYTES_MAX = 4096  # for the names of services
+SERVICES_MAX = 256
+HANDSHAKE_BYTES_MAX = CREDENTIALS_BYTES_MAX + SERVICES_BYTES_MAX + 512
 CLOSE_BYTES_MAX = 1024
 KEEPALIVE = b"\x00\x00\x00\x01\x90"
 HANDSHAKE_UNREADABLE = "a handshake that cannot be read"
@@ -49,8 +51,9 @@ _STRING_MARKS = frozenset([*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])  # first bytes
 
 
 class Handshake(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who sends this. The last three fields are for datagram links: where datagrams go, the token they must carry, and
-    whether lost ones are repaired, if both ends want it. Peers that know nothing of repair leave the last field out.
+    """Who sends this. Three fields are for datagram links: where datagrams go, the token they must carry, and whether
+    lost ones are repaired, if both ends want it. The last one names the sender's services: it cannot read packets of
+    any other. Peers that know nothing of it, or of repair either, leave these fields out.
     """
 
     role: Literal["broker", "client"]
@@ -61,6 +64,7 @@ class Handshake(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     datagram_port: int = 0
     datagram_token: int = 0
     repairs: bool = False
+    services: tuple[str, ...] = ()  # empty: it does not say, and has those of `services.UNSAID`
 
 
 class Close(Struct, frozen=True):
@@ -74,6 +78,11 @@ class Acknowledgement(Struct, frozen=True):
 
     packets: int
     datagrams: int = 0
+
+
+def services_of(handshake: Handshake) -> frozenset[str]:
+    """The names of the services that this peer has."""
+    return frozenset(handshake.services) or UNSAID
 
 
 Batch = list[Packet]
@@ -93,8 +102,8 @@ def framed(payload: bytes) -> bytes:
 def encode_handshake(handshake: Handshake) -> bytes:
     """The frame that a connection begins with."""
     fields = msgspec.structs.astuple(handshake)
-    said = fields if handshake.repairs else fields[:-1]
-    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(said))
+    left_out = 0 if handshake.services else 1 if handshake.repairs else 2
+    return framed(MAGIC + VERSION.to_bytes(2, "big") + _encoder.encode(fields[: len(fields) - left_out]))
 
 
 def encode_frame(packets: Sequence[Packet]) -> bytes:
@@ -116,9 +125,15 @@ def encode_close(problem: str = "") -> bytes:
 class FrameDecoder:
     """Makes frames of whatever chunks the socket hands over."""
 
-    def __init__(self, *, limits: MessageLimits = DEFAULT_LIMITS, frame_bytes_max: int = BATCH_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        limits: MessageLimits = DEFAULT_LIMITS,
+        frame_bytes_max: int = BATCH_BYTES_MAX,
+        reads: Codec | None = None,  # None: the packets of all services
+    ) -> None:
         self._limits = limits
-        self._codec = codec()
+        self._codec = reads or codec()
         self._frame_bytes_max = frame_bytes_max
         self._waiting = bytearray()
         self._handshaken = False
@@ -190,6 +205,8 @@ def decode_handshake(payload: bytes) -> Handshake:
     limits = (BROKER_ID_MAX, 65_535, 2**63 - 1, 2**64 - 1)
     if any(not 0 <= number <= limit for number, limit in zip(numbers, limits, strict=True)):
         raise InvalidPacket("a number in the handshake is out of range")
+    if len(handshake.services) > SERVICES_MAX:
+        raise InvalidPacket(f"a handshake that names {len(handshake.services)} services; the limit is {SERVICES_MAX}")
     if len(handshake.credentials) > CREDENTIALS_BYTES_MAX:
         raise InvalidPacket(f"credentials of {len(handshake.credentials)} bytes; the limit is {CREDENTIALS_BYTES_MAX}")
     return handshake
