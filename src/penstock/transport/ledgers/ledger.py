@@ -130,13 +130,10 @@ def make_ledger(
 ) -> bytes:
     """The bytes of a ledger of these messages."""
     attributes = [message.attributes for message, _ in messages]
-    columns, complete = common_columns(attributes, COLUMNS_MAX, used)
+    columns, columns_values, complete = common_columns(attributes, COLUMNS_MAX, used)
     written = []
     room = TEXTS_ASKED
-    for name, kind in columns:
-        if kind == LEFT_OUT:
-            break
-        values = [one.get(name) for one in attributes]
+    for (name, kind), values in zip(columns, columns_values, strict=False):  # those left out have none
         text = False
         if kind == STRING:
             characters = _characters(values)
@@ -184,7 +181,10 @@ def _characters(values: Sequence[Value | None]) -> int:
 
 def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], PackedNumbers]:
     if kind != STRING:
-        codes: list[Code] = ledger_codes(kind, values).tolist()
+        numbers = ledger_codes(kind, values)
+        codes: list[Code] = numbers.tolist()
+        if len(set(codes)) > len(codes) * _TABLE_SHARE:
+            return (), pack_numbers(numbers)
     else:  # each string once: most come often
         each = list(dict.fromkeys(values))
         known: dict[Value | None, Code] = dict(zip(each, ledger_codes(kind, each).tolist(), strict=True))
