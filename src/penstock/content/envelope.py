@@ -75,11 +75,11 @@ def kind_of(message: Message) -> str | None:
 def opened(message: Message) -> tuple[bytes, Message]:
     """The header, and the message without flag and header; raises InvalidMessage if it is no envelope."""
     body = message.body
-    length = int.from_bytes(body[:2], "big")
-    if FLAG not in message.attributes or len(body) < 2 + length:
-        raise InvalidMessage(f"an envelope whose header of {length} bytes is not all there ({len(body)} bytes)")
-    attributes = dict(message.attributes)
-    kind = attributes.pop(FLAG)
-    less = _FLAG_BYTES + (len(kind) if isinstance(kind, str) else 0) + 2 + length
-    size = max(0, message.size_bytes - less)
-    return body[2 : 2 + length], Message(message.identity, attributes, body[2 + length :], size)
+    begins = 2 + int.from_bytes(body[:2], "big")  # the body inside
+    attributes = message.attributes.copy()
+    kind = attributes.pop(FLAG, None)
+    if kind is None or len(body) < begins:
+        raise InvalidMessage(f"an envelope whose header of {begins - 2} bytes is not all there ({len(body)} bytes)")
+    less = _FLAG_BYTES + (len(kind) if isinstance(kind, str) else 0) + begins
+    size = message.size_bytes - less
+    return body[2:begins], Message(message.identity, attributes, body[begins:], size if size > 0 else 0)

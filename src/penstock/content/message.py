@@ -38,8 +38,9 @@ class MessageLimits:
 
 
 DEFAULT_LIMITS = MessageLimits()
-PLAIN_NAMES_MAX = 10_000
-_plain_names: tuple[dict[str, int], dict[str, int]] = ({}, {})  # with their length: anybody's, and reserved ones too
+SHAPES_MAX = 1_000
+# The names of plain messages, with the bytes of a message of such names: anybody's, and those with reserved ones too.
+_shapes: tuple[dict[tuple[str, ...], int], dict[tuple[str, ...], int]] = ({}, {})
 
 
 class Identity(Struct, frozen=True, array_like=True, gc=False, order=True):
@@ -96,51 +97,53 @@ def plain_size(
     """The size of a message that is plainly within the limits; 0 if somebody must look closer.
 
     Nearly all messages are plain: their texts are ASCII. This loop runs for each attribute of each message, at clients
-    and at brokers, so it is written flat, and names are looked up among those that have been found plain before; what
-    it does not say yes to, `make_message` checks step by step.
+    and at brokers, so it is written flat, and its names, all together, are looked up among those that have been found
+    plain before; what it does not say yes to, `make_message` checks step by step.
     """
     publisher = identity.publisher
     if len(attributes) > limits.attributes_max or body.__class__ is not bytes or len(body) > limits.body_bytes_max:
         return 0
-    if not publisher.isascii():
+    names = tuple(attributes)
+    size = _shapes[reserved].get(names) or _shape_bytes(names, reserved)
+    if not size or limits.name_bytes_max < DEFAULT_LIMITS.name_bytes_max or not publisher.isascii():
         return 0
-    size = len(body) + 24 + len(publisher)
-    name_max, string_max = limits.name_bytes_max, limits.string_bytes_max
-    known = _plain_names[reserved].get
-    for name, value in attributes.items():
-        name_bytes = known(name) or _plain_name_bytes(name, reserved)
-        if not 0 < name_bytes <= name_max:
-            return 0
+    size += len(body) + len(publisher)
+    string_max = limits.string_bytes_max
+    for value in attributes.values():
         kind = value.__class__
         if kind is str:
             if not value.isascii() or len(value) > string_max:  # type: ignore[union-attr, arg-type]  # it is a string
                 return 0
-            size += name_bytes + 5 + len(value)  # type: ignore[arg-type]  # it is a string
+            size += 3 + len(value)  # type: ignore[arg-type]  # it is a string
         elif kind is int:
             if not INTEGER_MIN <= value <= INTEGER_MAX:  # type: ignore[operator]  # an integer
                 return 0
-            size += name_bytes + 11
+            size += 9
         elif kind is float:
             if not isfinite(value):  # type: ignore[arg-type]  # a float
                 return 0
-            size += name_bytes + 11
+            size += 9
         elif kind is bool:
-            size += name_bytes + 3
+            size += 1
         else:
             return 0
     return size
 
 
-def _plain_name_bytes(name: str, reserved: bool) -> int:
-    """The length of a name of ASCII, which is remembered; 0 for any other."""
-    if name.__class__ is not str or not name or not name.isascii() or (name[0] == RESERVED_PREFIX and not reserved):
-        return 0
-    if len(name) <= DEFAULT_LIMITS.name_bytes_max:
-        known = _plain_names[reserved]
-        if len(known) >= PLAIN_NAMES_MAX:
-            known.clear()
-        known[name] = len(name)
-    return len(name)
+def _shape_bytes(names: tuple[str, ...], reserved: bool) -> int:
+    """The bytes of a message of these names, but for publisher, values and body; 0 if one is not plain. Remembered."""
+    size = 24
+    for name in names:
+        if name.__class__ is not str or not name.isascii() or not 0 < len(name) <= DEFAULT_LIMITS.name_bytes_max:
+            return 0
+        if name[0] == RESERVED_PREFIX and not reserved:
+            return 0
+        size += len(name) + 2
+    known = _shapes[reserved]
+    if len(known) >= SHAPES_MAX:
+        known.clear()
+    known[names] = size
+    return size
 
 
 def _checked_name_bytes(name: str, limits: MessageLimits, reserved: bool) -> int:

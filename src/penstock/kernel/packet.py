@@ -99,10 +99,11 @@ def check_integers(packet: Packet) -> None:
 def measured(message: Message, limits: MessageLimits) -> Message:
     """The message, checked; the same object if the peer has measured it as we do, otherwise with our size."""
     identity = message.identity
+    publisher = identity.publisher
     if not (0 <= identity.count <= INTEGER_MAX and 0 <= identity.incarnation <= INTEGER_MAX):
         raise InvalidPacket("incarnation or count is no count")
-    if not 0 < len(identity.publisher) <= CLIENT_NAME_BYTES_MAX or (
-        not identity.publisher.isascii() and len(identity.publisher.encode()) > CLIENT_NAME_BYTES_MAX
+    if not 0 < len(publisher) <= CLIENT_NAME_BYTES_MAX or (
+        not publisher.isascii() and len(publisher.encode()) > CLIENT_NAME_BYTES_MAX
     ):
         raise InvalidPacket("publisher name is empty or too long")
     if plain_size(identity, message.attributes, message.body, limits, True) == message.size_bytes != 0:

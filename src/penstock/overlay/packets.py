@@ -39,6 +39,8 @@ from penstock.kernel.packet import (
 
 BrokerId = int
 
+_CONTROL, _SERVICE_CONTROL = Lane.CONTROL, Lane.SERVICE_CONTROL  # looked up for every message
+
 BROKER_ID_MAX = 65_535
 DESTINATIONS_MAX = 4096  # as many as there may be brokers (RoutingConfig.brokers_max)
 HOPS_MAX = 255
@@ -318,10 +320,11 @@ class Delivery(Packet, frozen=True, gc=False):
 
 def _message(packet: Publication | Publish | Delivery, limits: MessageLimits) -> Message:
     """The message in the packet, in a data lane and measured."""
-    if packet.lane is Lane.CONTROL:
+    lane = packet.lane
+    if lane is _CONTROL:
         raise InvalidPacket("the control lane carries no messages")
     message = measured(packet.message, limits)
-    if packet.lane is Lane.SERVICE_CONTROL and message.size_bytes > SERVICE_CONTROL_BYTES_MAX:
+    if lane is _SERVICE_CONTROL and message.size_bytes > SERVICE_CONTROL_BYTES_MAX:
         limit = f"the limit SERVICE_CONTROL_BYTES_MAX is {SERVICE_CONTROL_BYTES_MAX}"
         raise InvalidPacket(f"a message of {message.size_bytes} bytes in lane SERVICE_CONTROL; {limit}")
     return message

@@ -90,7 +90,7 @@ class PricedClient:
         return False
 
     def claims_content(self) -> bool:
-        return bool(self._classes) or self._undecided()
+        return bool(self._classes) or (not self._told and self._undecided())  # asked for every message
 
     def claims_message(self, message: Message) -> bool:
         """Whether it is priced, or may be."""

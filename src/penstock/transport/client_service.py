@@ -63,6 +63,8 @@ class TransportClient:
             first_number=context.first_subscription,
             traced=context.traced,
         )
+        config = self.transport.config
+        self._waits = config.congestion and config.when_full == "wait"  # asked for every message
         self._name = context.name
         self._client = context.below(Client)
         self._rank = context.rank
@@ -85,7 +87,7 @@ class TransportClient:
 
     def may_wait(self) -> bool:
         """Whether a flow is limited, and the publisher waits for its tokens."""
-        return self.transport.limited and self.transport.config.when_full == "wait"
+        return self._waits and self.transport.limited
 
     def publish(
         self,
@@ -99,14 +101,15 @@ class TransportClient:
         """Send these, now or when their flows have tokens."""
         if not self._client.connected:
             return self._client.publish(messages, tickets=tickets, now=now, lane=self._lane)
-        effects: list[Effect] = []
+        effects: list[TransportEffect] = []
+        publish = self.transport.publish
         for message, ticket, since in zip_longest(messages, tickets, began):
             try:
-                effects += self.carried_out(self.transport.publish(message, ticket=ticket, now=now, began=since))
+                effects += publish(message, ticket, now=now, began=since)
             except InvalidMessage as error:
                 refusal = InputRefused(self._name, str(error)) if ticket is None else Done(ticket, Refused(str(error)))
                 effects.append(refusal)
-        return effects
+        return self.carried_out(effects)
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """A message that waits for tokens does not leave."""
@@ -158,7 +161,10 @@ class TransportClient:
 
     def delivered(self, numbers: tuple[int, ...], message: Message, *, now: float) -> list[Effect]:
         """A message has come for subscriptions of ours."""
-        return self.carried_out(self.transport.arrived(numbers, message, now=now))
+        effects = self.transport.arrived(numbers, message, now=now)
+        if len(effects) == 1 and effects[0].__class__ is Deliver:  # by far the most
+            return effects  # type: ignore[return-value]  # no verb is among them
+        return self.carried_out(effects)
 
     def report(self, number: int) -> TransportReport | None:
         """How the transport serves this subscription; None if it does not."""
@@ -229,13 +235,13 @@ class TransportClient:
 
     def carried_out(self, effects: list[TransportEffect]) -> list[Effect]:
         """What the transport wants, with its verbs turned into those of the client below."""
-        if len(effects) == 1 and effects[0].__class__ is Deliver:  # by far the most
-            return effects  # type: ignore[return-value]  # no verb is among them
         done: list[Effect] = []
+        carry, lane = self._client.carry, self._lane
         for effect in effects:
             if isinstance(effect, BearerPublish):
-                ahead = effect.message.attributes.get(FLAG) in AHEAD_OF_DATA
-                done += self._client.carry(effect.message, Lane.SERVICE_CONTROL if ahead else self._lane)
+                message = effect.message
+                ahead = message.attributes.get(FLAG) in AHEAD_OF_DATA
+                done += carry(message, Lane.SERVICE_CONTROL if ahead else lane)
             elif isinstance(effect, BearerSubscribe):
                 done += self._client.listen(effect.number, effect.where, self._rank)
             elif isinstance(effect, BearerUnsubscribe):

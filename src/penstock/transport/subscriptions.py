@@ -124,17 +124,18 @@ class TransportSubscriptions:
     def hand_over(self, delivery: HeldDelivery, late: bool, assigned: float = 0.0, held: float = 0.0) -> list[Deliver]:
         """To the application, counted."""
         effects = []
+        message, repaired = delivery.message, delivery.repaired
         for number in delivery.numbers:
             subscription = self._subscriptions.get(number)
             # The application may have unsubscribed while it was held, and may even have used the number again.
-            if subscription is not None and (not held or subscription.predicate.matches(delivery.message.attributes)):
+            if subscription is not None and (not held or subscription.predicate.matches(message.attributes)):
                 subscription.delivered += 1
-                if late or delivery.repaired or assigned or held:
+                if late or repaired or assigned or held:
                     subscription.late += late
-                    subscription.recovered += delivery.repaired
+                    subscription.recovered += repaired
                     subscription.assigned += assigned
                     subscription.held += held
-                effects.append(Deliver(number, delivery.message))
+                effects.append(Deliver(number, message))
         return effects
 
     def _sum_up(self) -> None:

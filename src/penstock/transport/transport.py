@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from penstock.content.envelope import DATA, FLAG, control_name, kind_of, opened
+from penstock.content.envelope import DATA, FLAG, control_name, opened
 from penstock.content.message import Message
 from penstock.content.predicate import Predicate
 from penstock.errors import ForeignScheme, InvalidHeader, InvalidMessage
 from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver
-from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused, TraceSwitch
@@ -80,6 +79,9 @@ class Transport:
         )
         self._send_path = SendPath(config, self.scheme.outgoing, self._distances, timers, traced=traced)
         self.flow_query = FlowQuery(name, identities, random("flow query"), self._send_path, self._own_subscriptions)
+        # Number a message and send it, now or when its flow has tokens; the ticket is answered when it has left. Raises
+        # InvalidMessage, having changed nothing, if a header has no room.
+        self.publish = self._send_path.publish
         self.withdraw = self._send_path.withdraw  # by its ticket, what waits for tokens: it does not leave
         self.left_behind = self._send_path.left_behind  # messages that wait for tokens, and nobody for them
         self.flows = self._send_path.flows  # that subscribers limit, and who slows whom
@@ -93,13 +95,6 @@ class Transport:
         if not self.publishes:
             return []
         return self._own_subscriptions.inbox() + self.scheme.start()
-
-    def publish(
-        self, message: Message, *, now: float, ticket: Ticket | None = None, began: float | None = None
-    ) -> list[TransportEffect]:
-        """Number the message and send it, now or when its flow has tokens; the ticket is answered when it has left.
-        Raises InvalidMessage, having changed nothing, if a header has no room."""
-        return self._send_path.publish(message, ticket, now=now, began=began)
 
     def leaving(self, *, now: float) -> list[TransportEffect]:
         """The application has published its last message."""
@@ -148,11 +143,11 @@ class Transport:
 
     def arrived(self, numbers: tuple[int, ...], message: Message, *, now: float) -> list[TransportEffect]:
         """A message has come, for these subscriptions of ours or of the application."""
-        kind = kind_of(message)
+        kind = message.attributes.get(FLAG)
         if kind is None:
-            if FLAG in message.attributes:
-                return self._refuse(message, f"an envelope of kind {message.attributes[FLAG]!r}")
             return self._plain(numbers, message)
+        if not isinstance(kind, str):
+            return self._refuse(message, f"an envelope of kind {kind!r}")
         try:
             header, inside = opened(message)
             if kind == DATA:

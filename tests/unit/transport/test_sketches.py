@@ -94,7 +94,7 @@ def test_a_predicate_is_never_wrong_about_a_sketch(text, message, other):
     columns = columns_of(other)
     check(predicate, message, sketches.form(columns, RECORD_BITS).verdict(record_codes(columns, message)))
     both = [message, other]
-    shared, complete = common_columns(both, 64)
+    shared, _, complete = common_columns(both, 64)
     codes = [ledger_codes(kind, [one.get(name) for one in both]).tolist() for name, kind in shared]
     form = sketches.form(shared, LEDGER_BITS, complete=complete)
     found = dict(form.verdicts(codes, [0, 1]))

@@ -130,13 +130,10 @@ def make_ledger(
 ) -> bytes:
     """The bytes of a ledger of these messages."""
     attributes = [message.attributes for message, _ in messages]
-    columns, complete = common_columns(attributes, COLUMNS_MAX, used)
+    columns, columns_values, complete = common_columns(attributes, COLUMNS_MAX, used)
     written = []
     room = TEXTS_ASKED
-    for name, kind in columns:
-        if kind == LEFT_OUT:
-            break
-        values = [one.get(name) for one in attributes]
+    for (name, kind), values in zip(columns, columns_values, strict=False):  # those left out have none
         text = False
         if kind == STRING:
             characters = _characters(values)
@@ -183,19 +180,19 @@ def _characters(values: Sequence[Value | None]) -> int:
 
 
 def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], PackedNumbers]:
-    if kind != STRING:
-        codes: list[Code] = ledger_codes(kind, values).tolist()
-    else:  # each string once: most come often
-        each = list(dict.fromkeys(values))
-        known: dict[Value | None, Code] = dict(zip(each, ledger_codes(kind, each).tolist(), strict=True))
-        if text:
-            known |= {value: value for value in each if isinstance(value, str) and len(value) <= TEXT_MAX}
-        codes = [known[value] for value in values]
-    table = dict.fromkeys(codes)
-    if text or len(table) <= len(codes) * _TABLE_SHARE:
-        places = {code: at for at, code in enumerate(table)}
-        return tuple(table), pack_numbers(np.array([places[code] for code in codes]))
-    return (), pack_numbers(np.array(codes))
+    each = list(dict.fromkeys(values)) if kind == STRING else values  # each string once: most come often
+    numbers = ledger_codes(kind, each)
+    codes: list[Code] = numbers.tolist()
+    if text:
+        short = [isinstance(value, str) and len(value) <= TEXT_MAX for value in each]
+        codes = [str(value) if fits else code for value, fits, code in zip(each, short, codes, strict=True)]
+    table = {code: at for at, code in enumerate(dict.fromkeys(codes))}
+    tabled = text or len(table) <= len(values) * _TABLE_SHARE
+    told = np.array([table[code] for code in codes]) if tabled else numbers
+    if kind == STRING:
+        told_of = dict(zip(each, told.tolist(), strict=True))
+        told = np.array([told_of[value] for value in values])
+    return tuple(table) if tabled else (), pack_numbers(told)
 
 
 def _read_column(table: tuple[Code, ...], packed: PackedNumbers, count: int) -> list[Code]:

@@ -24,8 +24,9 @@ def pack_numbers(values: Codes) -> PackedNumbers:
     """A row of at least one number, none below 0 or above 2^32 - 1."""
     least = int(values.min())
     width = (int(values.max()) - least).bit_length()
-    bits = (values.astype(np.uint64) - np.uint64(least))[:, None] >> _PLACES[:width] & np.uint64(1)
-    return PackedNumbers(least, width, np.packbits(bits.astype(np.uint8)).tobytes())
+    numbers = (values - least).astype("<u4").view(np.uint8).reshape(-1, 4)
+    bits = np.unpackbits(numbers, axis=1, bitorder="little")[:, :width]
+    return PackedNumbers(least, width, np.packbits(bits).tobytes())
 
 
 def unpack_numbers(packed: PackedNumbers, count: int) -> Codes:

@@ -19,7 +19,6 @@ one record, nothing older than AGE_MAX in it; SHAPES_MAX sets of columns. No mes
 from __future__ import annotations
 
 from collections import deque
-from math import isfinite
 from struct import Struct as Layout
 
 from msgspec import Struct
@@ -89,7 +88,7 @@ def decode_data_header(data: bytes) -> DataHeader:
         control = unpack_control(data, start, further)
         start += control_bytes(further)
     entries, rest = divmod(len(data) - start, 2 + 2 * mask.bit_count())
-    if rest or not 0 < number <= NUMBER_MAX or not isfinite(departure) or not -1e15 < departure < 1e15:
+    if rest or not 0 < number <= NUMBER_MAX or not -1e15 < departure < 1e15:  # NaN is not
         raise InvalidHeader(f"number {number}, departure {departure}, a record that ends with {rest} bytes")
     if entries >= number or entries > ENTRIES_MAX:
         raise InvalidHeader(f"a record of {entries} entries on message {number}")
@@ -118,7 +117,7 @@ class SketchRecord:
         self.number = 0  # of the last message
         self._use = use or ColumnUse()
         self._use_version = self._use.version
-        self._shapes: dict[tuple[tuple[str, ...], tuple[type, ...]], _Shape] = {}
+        self._shapes: dict[tuple[object, ...], _Shape] = {}  # by the names of attributes, and their types
         self._next = _Shape((), 0, 0)  # that of the header made last
         self._recent: deque[tuple[int, float, Attributes]] = deque(maxlen=ENTRIES_MAX)
 
@@ -147,7 +146,7 @@ class SketchRecord:
         return number
 
     def _shape(self, attributes: Attributes) -> _Shape:
-        key = (tuple(attributes), tuple(map(type, attributes.values())))
+        key = (*attributes, *map(type, attributes.values()))
         if self._use.version != self._use_version:
             self._use_version = self._use.version
             self._shapes.clear()

@@ -173,9 +173,10 @@ def _codes_of(kind: str, values: Sequence[Value | None]) -> Codes:
     if kind == STRING:
         known: dict[object, int] = {value: string_code(str(value), LEDGER_BITS) for value in dict.fromkeys(values)}
         return np.array([known[value] for value in values], np.uint32)
-    if any(value.__class__ is int and abs(value) > EXACT_INTEGER_MAX for value in values):
+    floats = np.array(values, np.float64)
+    if int in map(type, values) and np.abs(floats).max() >= EXACT_INTEGER_MAX:
         return np.array([number_code(value, LEDGER_BITS) for value in values], np.uint32)  # type: ignore[arg-type]
-    return number_codes(np.array(values, np.float64), LEDGER_BITS)
+    return number_codes(floats, LEDGER_BITS)
 
 
 def number_codes(values: Codes, bits: int) -> Codes:
@@ -196,26 +197,39 @@ def number_codes(values: Codes, bits: int) -> Codes:
 
 def common_columns(
     messages: Sequence[Attributes], columns_max: int, used: Callable[[str], bool] = lambda _: True
-) -> tuple[Columns, bool]:
-    """Columns for all of these messages, each of the class that most have, and whether no attribute is without one.
+) -> tuple[Columns, list[Sequence[Value | None]], bool]:
+    """Columns for all of these messages, each of the class that most have; the values in them; and whether no attribute
+    is without one.
 
-    Those that nobody uses come last, as columns that are left out.
+    Those that nobody uses come last, as columns that are left out, without values.
     """
     counts: Counter[str] = Counter()
-    for names, count in Counter(map(tuple, messages)).items():  # most have the same names
+    alike = len(set(map(tuple, messages))) == 1  # as most publishers' are: then columns are read in one go
+    for names, count in [(messages[0], len(messages))] if alike else Counter(map(tuple, messages)).items():
         for name in names:
             counts[name] += count
+    rows = dict(zip(counts, zip(*[one.values() for one in messages], strict=True), strict=True)) if alike else {}
     left_out = {name: not used(name) for name in counts}
     often = sorted(counts, key=lambda name: (left_out[name], -counts[name], name))[:columns_max]
     often.sort(key=lambda name: (left_out[name], name))
-    kinds = [LEFT_OUT if left_out[name] else _common_class(name, messages) for name in often]
-    return tuple(map(Column, often, kinds)), len(often) == len(counts)
+    columns: list[Column] = []
+    values: list[Sequence[Value | None]] = []
+    for name in often:
+        if left_out[name]:
+            columns.append(Column(name, LEFT_OUT))
+            continue
+        column = rows[name] if alike else [one.get(name) for one in messages]
+        columns.append(Column(name, _common_class(column)))
+        values.append(column)
+    return tuple(columns), values, len(often) == len(counts)
 
 
-def _common_class(name: str, messages: Sequence[Attributes]) -> str:
-    """The class that most values of this name have."""
+def _common_class(values: Sequence[Value | None]) -> str:
+    """The class that most of these have."""
+    if len(set(map(type, values))) == 1:
+        return _CLASSES[values[0].__class__]
     counts: Counter[str] = Counter()
-    for kind, count in Counter([type(one.get(name)) for one in messages]).items():
+    for kind, count in Counter(map(type, values)).items():
         if kind in _CLASSES:
             counts[_CLASSES[kind]] += count
     return max(counts, key=counts.__getitem__)

@@ -33,7 +33,7 @@ class ReferenceHeader:
         step = header.sequence - self.sequence
         elapsed = header.departure - self.departure
         difference = (now - self.arrival) - elapsed
-        if step > config.jump_max + RATE_MAX * max(0.0, elapsed):
+        if step > config.jump_max and step > config.jump_max + RATE_MAX * max(0.0, elapsed):
             return f"message {header.sequence} after {self.sequence}: a larger step than jump_max = {config.jump_max}"
         if not -config.skew_max <= difference <= config.skew_max:
             return f"message {header.sequence} took {difference:.3f} s longer than {self.sequence}: above skew_max"

@@ -111,10 +111,12 @@ class SendPath:
         return self._begins or self.controlled
 
     def publish(
-        self, message: Message, ticket: Ticket | None, *, now: float, began: float | None = None
+        self, message: Message, ticket: Ticket | None = None, *, now: float, began: float | None = None
     ) -> list[TransportEffect]:
         """Send the message now, later or not at all; raises InvalidMessage if there is no room for a header."""
         began = now if began is None else began
+        if not self._limits:  # without congestion control nothing waits
+            return self._leave(message, (), now, began, ticket)
         if not self._begins:
             return self._pass(message, ticket, began, now)
         if self._start is None:
@@ -151,15 +153,12 @@ class SendPath:
 
     def _pass(self, message: Message, ticket: Ticket | None, began: float, now: float) -> list[TransportEffect]:
         """Past the limiter: now, later or not at all."""
-        if not self._limits or not (self._rate_limiter or self._rate_limiter.waiting):
-            effects = self._leave(message, (), now, began)
-            if ticket is not None:
-                effects.append(Done(ticket, Accepted()))
-            return effects
+        if not (self._rate_limiter or self._rate_limiter.waiting):
+            return self._leave(message, (), now, began, ticket)
         encoding = self._outgoing.encoding(message)
         admission, flows, displaced, first = self._rate_limiter.offer(message, encoding, ticket, now=now, began=began)
         if admission is LimiterVerdict.OPEN:
-            return [*self._leave(message, flows, now, began), *_answer(ticket, Accepted())]
+            return self._leave(message, flows, now, began, ticket)
         if admission is LimiterVerdict.WITHHELD:
             return _withheld(message, ticket, flows)
         effects = [effect for other in displaced for effect in _withheld(other.message, other.ticket, other.flows)]
@@ -258,15 +257,15 @@ class SendPath:
         self._released_at = now
         for waiting in self._rate_limiter.release(now=now):
             try:
-                effects += self._leave(waiting.message, waiting.flows, now, waiting.began)
+                effects += self._leave(waiting.message, waiting.flows, now, waiting.began, waiting.ticket)
             except InvalidMessage as error:
                 effects += self._refused(waiting.ticket, str(error))
-                continue
-            effects += _answer(waiting.ticket, Accepted())
         return effects + self._arm()
 
-    def _leave(self, message: Message, flows: Sequence[Flow], now: float, began: float) -> list[TransportEffect]:
-        """Off it goes."""
+    def _leave(
+        self, message: Message, flows: Sequence[Flow], now: float, began: float, ticket: Ticket | None
+    ) -> list[TransportEffect]:
+        """Off it goes, and the ticket is answered."""
         self._sent += 1
         if flows:
             named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
@@ -277,7 +276,11 @@ class SendPath:
             wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
         if self._limits:
             self._rate_limiter.recent.append(message)
-        effects: list[TransportEffect] = [BearerPublish(wrapped), *after] if after else [BearerPublish(wrapped)]
+        effects: list[TransportEffect] = [BearerPublish(wrapped)]
+        if after:
+            effects += after
+        if ticket is not None:
+            effects.append(Done(ticket, Accepted()))
         return [*published_records(self._traced, message, now - began), *effects] if self._traced else effects
 
     def _refused(self, ticket: Ticket | None, problem: str) -> list[TransportEffect]:
