@@ -23,6 +23,7 @@ from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
+from penstock.transport.agreement import ON, Agreement
 from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.answers import Answers
@@ -75,6 +76,7 @@ class LedgerScheme:
         own_subscriptions: OwnSubscriptions,
         feedback: FeedbackScheduler,
         keep_ticking: Callable[[float], None],
+        agreement: Agreement,
     ) -> None:
         self.outgoing = LedgerPublisher(name, incarnation, config, timers, identities)
         self._config = config
@@ -83,6 +85,7 @@ class LedgerScheme:
         self._own_subscriptions = own_subscriptions
         self._feedback = feedback
         self._keep_ticking = keep_ticking
+        self._agreement = agreement
         self._answers = Answers(self.outgoing, identities, timers)
         self._interest = SketchedInterest()
         self._detection = Detection(config, self._interest)
@@ -137,6 +140,8 @@ class LedgerScheme:
         if session is None:
             first = self._detection.first_of_message(head, now)
             session, effects = self._begin(identity.publisher, identity.incarnation, first, now)
+        if not session.delivered:
+            effects += self._agreement.congestion(identity.publisher, head.control is not None)
         reference = session.reference
         if reference is not None:
             problem = reference.problem(head, now, self._config)
@@ -252,7 +257,9 @@ class LedgerScheme:
         if kind == LEDGER:
             return self._ledger(decode_ledger(inside.body), sender, now)
         if kind == ASK:
-            return self._answers.received(decode_message(inside.body, MessageRequest), sender, now)
+            ask = decode_message(inside.body, MessageRequest)
+            told = self._agreement.congestion(sender, ask.congestion == ON) if ask.congestion else []
+            return [*told, *self._answers.received(ask, sender, now)]
         if kind == REPLY:
             return self._reply(decode_message(data, Reply), sender, inside.body, now)
         return self._again(decode_message(data, Again), sender, inside, now)
