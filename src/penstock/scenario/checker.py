@@ -65,7 +65,7 @@ class Checker:
         """A client's transport has named a message as lost."""
 
     def reported(self, time: float, client: str, subscription: int, service: str, report: Any) -> None:
-        """What a service reports of a subscription when the run is over."""
+        """What a service reports of a subscription when it is closed, or the run is over."""
 
     def bought(self, time: float, broker: str, record: MessageBought) -> None:
         """A home broker bought a message its way."""

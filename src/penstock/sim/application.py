@@ -167,6 +167,8 @@ class Application:
             if alive:
                 self.streams.unsubscribe(number)
             return
+        for service, report in self._verbs().reports(number).items() if alive else ():
+            self._tell_report(number, service, report)
         self._tell(lambda c: c.unsubscribed(self._engine.now, self._spec.name, number))
         if not alive:
             return  # it will not subscribe again

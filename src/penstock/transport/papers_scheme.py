@@ -21,6 +21,7 @@ from penstock.content.message import Message
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.transport.agreement import Agreement
 from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.reorder_buffer import OrderingStep, Verdict
@@ -98,6 +99,7 @@ class PapersScheme:
         feedback: FeedbackScheduler,
         distances: DistanceEstimator,
         keep_ticking: Callable[[float], None],
+        agreement: Agreement,
     ) -> None:
         self._name = name
         self.config = config
@@ -112,6 +114,7 @@ class PapersScheme:
         self._own_subscriptions = own_subscriptions
         self._feedback_scheduler = feedback
         self._keep_ticking = keep_ticking
+        self._agreement = agreement
         self._sessions: OrderedDict[tuple[str, int], Session] = OrderedDict()
         self._ticks = self._not_asked = 0
         self._refused = self._heartbeats_received = self._dropped_late = 0
@@ -345,6 +348,7 @@ class PapersScheme:
             effects += self._end(next(iter(self._sessions.values())), now)
         session = self._sessions[known] = Session(*known, self.config, header)
         self._keep_ticking(now)
+        effects += self._agreement.congestion(known[0], header.control is not None)
         return session, effects + self._maintain(session, now)
 
     def _received_from(self, session: Session, now: float) -> None:

@@ -27,6 +27,7 @@ from penstock.kernel.machine import SERVICE_SUBSCRIPTIONS, Deliver
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused, TraceSwitch
+from penstock.transport.agreement import Agreement
 from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.flow_query import FlowQuery
@@ -64,6 +65,7 @@ class Transport:
         self.publishes = publishes  # whether what the application publishes gets a header
         identities = control.ControlIdentities(name, incarnation)
         self._timers = timers
+        self._agreement = Agreement(config)
         self._distances = DistanceEstimator(name, config, identities)
         self._subscriptions = TransportSubscriptions()
         self._own_subscriptions = OwnSubscriptions(name, config.domain, first_number)
@@ -73,9 +75,9 @@ class Transport:
         shared = (name, incarnation, config, timers, random, identities)
         served = (self._subscriptions, self._own_subscriptions, self._feedback_scheduler)
         self.scheme: Scheme = (
-            LedgerScheme(*shared, *served, self._keep_ticking)
+            LedgerScheme(*shared, *served, self._keep_ticking, self._agreement)
             if config.scheme == "ledgers"
-            else PapersScheme(*shared, *served, self._distances, self._keep_ticking)
+            else PapersScheme(*shared, *served, self._distances, self._keep_ticking, self._agreement)
         )
         self._send_path = SendPath(config, self.scheme.outgoing, self._distances, timers, traced=traced)
         self.flow_query = FlowQuery(name, identities, random("flow query"), self._send_path, self._own_subscriptions)
@@ -199,9 +201,11 @@ class Transport:
         if not any(number >= SERVICE_SUBSCRIPTIONS for number in numbers) and not self.scheme.public(kind, message):
             return []
         if kind == control.ECHO:
-            return self._distances.echo_request_received(control.decode_control(data, control.EchoRequest), now)
+            echo = control.decode_control(data, control.EchoRequest)
+            return [*self._agreement_with(message, echo), *self._distances.echo_request_received(echo, now)]
         if kind == control.ANSWER:
-            return self._echo_reply(control.decode_control(data, control.EchoReply), now)
+            answer = control.decode_control(data, control.EchoReply)
+            return [*self._agreement_with(message, answer), *self._echo_reply(answer, now)]
         if kind == control.FEEDBACK:
             return self._feedback_received(control.decode_control(data, control.Feedback), message, now)
         if kind in (control.QUESTION, control.SLOWED):
@@ -210,6 +214,13 @@ class Transport:
         if effects is None:
             return self._refuse(message, f"a control message of an unknown kind, '{kind[:40]}'")
         return effects
+
+    def _agreement_with(
+        self, message: Message, told: control.EchoRequest | control.EchoReply
+    ) -> Sequence[TransportEffect]:
+        if message.identity.publisher != control_name(told.sender):
+            return []
+        return self._agreement.told(told.sender, told.settings)
 
     def _echo_reply(self, answer: control.EchoReply, now: float) -> list[TransportEffect]:
         effects = self._distances.echo_reply_received(answer, now)
@@ -220,10 +231,12 @@ class Transport:
         return effects
 
     def _feedback_received(self, feedback: control.Feedback, message: Message, now: float) -> list[TransportEffect]:
-        if not self.config.congestion or not self.publishes:
+        if not self.publishes:
             return []
         if message.identity.publisher != control_name(feedback.subscriber):
             return self._refuse(message, f"feedback in the name of {feedback.subscriber[:40]}")
+        if not self.config.congestion:
+            return [*self._agreement.congestion(feedback.subscriber, True)]
         self._keep_ticking(now)
         return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
 

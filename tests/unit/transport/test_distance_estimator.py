@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.content.envelope import kind_of, opened
 from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.transport.agreement import settings_told
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import papers_config
 from penstock.transport.recovery.distance_estimator import DISTANCE_MIN, ROUND_TRIP_MAX, DistanceEstimator
@@ -22,6 +23,8 @@ from penstock.transport.wire.control_messages import (
     EchoRequest,
     decode_control,
 )
+
+TOLD = settings_told(papers_config())
 
 
 def made(**settings: Any) -> DistanceEstimator:
@@ -51,7 +54,7 @@ def test_until_measured_a_distance_is_the_first_guess() -> None:
 
 def test_an_echo_goes_to_the_inbox_and_its_answer_gives_half_the_round_trip() -> None:
     distances = made()
-    assert sent(distances.ask("other", 10.0)) == (ECHO, "other", EchoRequest("me", 10.0))
+    assert sent(distances.ask("other", 10.0)) == (ECHO, "other", EchoRequest("me", 10.0, TOLD))
     assert distances.echo_reply_received(EchoReply("other", 10.0, -5_000.0), 10.5) == []
     assert distances.to("other") == pytest.approx(0.25)
     assert distances.round_trip("other") == pytest.approx(0.5)
@@ -62,7 +65,7 @@ def test_whoever_asks_gets_an_answer_with_its_own_time_in_it() -> None:
     assert sent(made().echo_request_received(EchoRequest("other", 77.5), 3.0)) == (
         ANSWER,
         "other",
-        EchoReply("me", 77.5, 3.0),
+        EchoReply("me", 77.5, 3.0, TOLD),
     )
 
 

@@ -19,6 +19,9 @@ class EndedSessions:
         self._size = size
         self._next: OrderedDict[tuple[str, int], int] = OrderedDict()
 
+    def __contains__(self, life: tuple[str, int]) -> bool:
+        return life in self._next
+
     def add(self, session: LedgerSession) -> None:
         """This one has ended."""
         self._next[session.publisher, session.incarnation] = session.window.top + 1

@@ -49,6 +49,7 @@ class MessageRequest(Struct, frozen=True, array_like=True):
     numbers: WrittenRanges  # the messages themselves
     repeated: WrittenRanges = ()  # those that were asked for before, and did not come
     fills: Fills | None = None
+    congestion: int = 0  # whether the requester has congestion control (`agreement`)
 
 
 class Resent(Struct, frozen=True, array_like=True):

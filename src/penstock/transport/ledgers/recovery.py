@@ -29,6 +29,7 @@ from random import Random
 
 from penstock.kernel.number_ranges import ranges_of, written
 from penstock.kernel.trace import LimitReached
+from penstock.transport.agreement import OFF, ON
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.interest import SketchedInterest
@@ -222,6 +223,7 @@ class Recovery:
             written(ranges_of([missed.number for missed in sure if missed.asked_at == now])),
             written(ranges_of([missed.number for missed in sure if missed.asked_at < now])),
             None if all(missed.sure for missed in part) else self._fills(session, doubtful),
+            ON if self._config.congestion else OFF,
         )
 
     def _fills(self, session: LedgerSession, doubtful: list[int]) -> Fills:

@@ -6,7 +6,7 @@ Ledgers tell of what no record showed. What is missed is asked for (`recovery`),
 as a repair for all. Sending: `publisher` numbers a message and tells of it, `answers` sends it again.
 
 A header that cannot be, given those before it, does not move anything: its message is delivered without order. After a
-row of such that agree with each other the order begins anew with them (`header_sanity`).
+row of such that agree with each other the order begins anew with them (`refusal`).
 
 State: sessions (`session_table`), counts. Own subscriptions: ledgers, while anybody recovers. Timers: ORDER and ASK for
 each session, LEDGER. Bounds: those of the parts.
@@ -23,6 +23,7 @@ from penstock.kernel.number_ranges import read_ranges
 from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused
+from penstock.transport.agreement import ON, Agreement
 from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.answers import Answers
@@ -45,9 +46,10 @@ from penstock.transport.ledgers.messages import (
 from penstock.transport.ledgers.publisher import LedgerPublisher
 from penstock.transport.ledgers.record import DataHeader, decode_data_header
 from penstock.transport.ledgers.recovery import Recovery, recovered_record
+from penstock.transport.ledgers.refusal import Refusal
 from penstock.transport.ledgers.session import LedgerSession, Missed, counted
 from penstock.transport.ledgers.session_table import SessionTable
-from penstock.transport.ordering.header_sanity import BACKWARDS_MAX, ReferenceHeader
+from penstock.transport.ordering.header_sanity import ReferenceHeader
 from penstock.transport.own_subscriptions import OwnSubscriptions
 from penstock.transport.receiver.feedback_scheduler import FeedbackScheduler
 from penstock.transport.records import LossDetected
@@ -74,6 +76,7 @@ class LedgerScheme:
         own_subscriptions: OwnSubscriptions,
         feedback: FeedbackScheduler,
         keep_ticking: Callable[[float], None],
+        agreement: Agreement,
     ) -> None:
         self.outgoing = LedgerPublisher(name, incarnation, config, timers, identities)
         self._config = config
@@ -82,10 +85,12 @@ class LedgerScheme:
         self._own_subscriptions = own_subscriptions
         self._feedback = feedback
         self._keep_ticking = keep_ticking
+        self._agreement = agreement
         self._answers = Answers(self.outgoing, identities, timers)
         self._interest = SketchedInterest()
         self._detection = Detection(config, self._interest)
         self._recovery = Recovery(name, config, self._interest, subscriptions, identities, random("requests"))
+        self._refusal = Refusal(config, subscriptions, self._recovery)
         self._sessions = SessionTable(config)
         self._ledgers_number: int | None = None  # of our subscription to ledgers
         self._ticks = self._ledgers = self._refused = 0
@@ -135,16 +140,21 @@ class LedgerScheme:
         if session is None:
             first = self._detection.first_of_message(head, now)
             session, effects = self._begin(identity.publisher, identity.incarnation, first, now)
+        if not session.delivered:
+            effects += self._agreement.congestion(identity.publisher, head.control is not None)
         reference = session.reference
         if reference is not None:
             problem = reference.problem(head, now, self._config)
             if problem or (number < session.window.base and number not in session.missed):
-                return effects + self._implausible(session, head, wanted, message, problem, now)
+                return effects + self._refusal.message(session, head, wanted, message, problem, now)
             session.observe((now - reference.arrival) - (head.departure - reference.departure))
         window = session.window
         late = number <= window.top
         if late:
             if window.has(number):
+                if session.another(number, head.departure):
+                    problem = f"a second message {number}"
+                    return effects + self._refusal.message(session, head, wanted, message, problem, now)
                 session.duplicates += 1
                 return effects
             missed = self._recovery.settled(session, number)
@@ -153,6 +163,11 @@ class LedgerScheme:
             else:
                 self._detection.came_late(session, number, message.attributes)
             session.order.wait_no_more(number)
+        elif number > window.top + 1:
+            if session.unbelieved.knows(number, message):
+                session.duplicates += 1
+                return effects
+            session.unbelieved.leap = (number, head.departure, message)
         window.receive(number)
         session.count_ahead = identity.count - number
         self._sessions.received_from(session, now)
@@ -160,19 +175,20 @@ class LedgerScheme:
             session.reference = ReferenceHeader(number, now, head.departure)
         elif number > reference.sequence:
             reference.sequence, reference.arrival, reference.departure = number, now, head.departure
+            if session.unbelieved.row:
+                self._refusal.accepted(session, head, now)
         found: list[Missed] = []
         if window.unknown:
             found = self._detection.read_record(session, head, message.attributes, now=now)
             if found:
                 effects += self._recovery.found(session, found)
                 self._arm(session)
-        if session.fresh_refused:
-            session.refusals.clear()
-            session.fresh_refused.clear()
         if self._config.congestion:
             lost = session.overtaken(number, found)
             effects += self._feedback.arrived(session, head, message, wanted, lost, now=now)
         delivered = self._deliver(session, number, message, wanted, late, now)
+        if late and reference is not None and number < reference.sequence:
+            delivered += self._refusal.late(session, head, now)
         return effects + delivered if effects else delivered
 
     def _deliver(
@@ -225,47 +241,6 @@ class LedgerScheme:
                 self._timers.set(TransportTimer.ORDER, deadline, session.publisher, session.incarnation)
         return effects
 
-    def _implausible(
-        self,
-        session: LedgerSession,
-        head: DataHeader,
-        wanted: tuple[int, ...],
-        message: Message,
-        problem: str,
-        now: float,
-    ) -> list[TransportEffect]:
-        """A header that cannot be: its message is delivered without order, unless it is an old one or a second copy."""
-        number, reference = head.sequence, session.reference
-        assert reference is not None
-        old = not problem and head.departure < reference.departure - BACKWARDS_MAX
-        if session.window.has(number) or number in session.fresh_refused or old:
-            session.duplicates += 1
-            return []
-        self._refused += 1
-        effects: list[TransportEffect] = [
-            InputRefused(session.publisher, problem or f"message {number} after {session.window.top}")
-        ]
-        session.fresh_refused[number] = None
-        if session.refusals.believe(head, now):
-            effects += self._begin_anew(session, head, now)
-        elif len(session.fresh_refused) > 64:
-            del session.fresh_refused[next(iter(session.fresh_refused))]
-        self._recovery.settled(session, number)
-        return effects + self._subscriptions.hand_over(HeldDelivery(message, wanted), True)
-
-    def _begin_anew(self, session: LedgerSession, head: DataHeader, now: float) -> list[TransportEffect]:
-        """So many agree that what we believed was wrong: a forged number, or a clock that was set."""
-        effects = self._recovery.end(session)
-        effects += self._let_go(session, now)
-        self._unrevealed_before += session.begin_anew(head.sequence, head.departure, self._config.jump_max, now)
-        return effects
-
-    def _let_go(self, session: LedgerSession, now: float) -> list[TransportEffect]:
-        effects: list[TransportEffect] = []
-        for held in session.order.close():
-            effects += self._subscriptions.hand_over(held.item, False, 0.0, max(0.0, now - held.arrived_at))
-        return effects
-
     # Control messages.
 
     def public(self, kind: str, inside: Message) -> bool:
@@ -282,7 +257,9 @@ class LedgerScheme:
         if kind == LEDGER:
             return self._ledger(decode_ledger(inside.body), sender, now)
         if kind == ASK:
-            return self._answers.received(decode_message(inside.body, MessageRequest), sender, now)
+            ask = decode_message(inside.body, MessageRequest)
+            told = self._agreement.congestion(sender, ask.congestion == ON) if ask.congestion else []
+            return [*told, *self._answers.received(ask, sender, now)]
         if kind == REPLY:
             return self._reply(decode_message(data, Reply), sender, inside.body, now)
         return self._again(decode_message(data, Again), sender, inside, now)
@@ -300,9 +277,10 @@ class LedgerScheme:
         reference = session.reference
         problem = reference.problem(head, now, self._config) if reference is not None else ""
         if problem and ledger.last != session.window.top:
-            if not session.refusals.believe(head, now):
+            if not self._refusal.believed(session, head, now):
                 return effects + self._refuse(sender, f"a ledger: {problem}")
-            effects += self._begin_anew(session, head, now)
+            effects += self._refusal.begin_anew(session, head, now)
+        session.told_last_number = ledger.last
         self._ledgers += 1
         session.group = ledger.group
         session.finished = session.finished or ledger.final
@@ -358,7 +336,9 @@ class LedgerScheme:
     def _repaired(self, session: LedgerSession, number: int, message: Message, now: float) -> list[TransportEffect]:
         """A message has come again, asked for or not."""
         missed = self._recovery.settled(session, number)
-        if missed is None and not session.window.is_unknown(number):
+        known = session.unbelieved.knows(number, message)
+        if known or (missed is None and not session.window.is_unknown(number)):
+            session.window.settle(number)
             session.duplicates += 1
             return []
         late = number < session.window.top
@@ -451,7 +431,7 @@ class LedgerScheme:
 
     def _end(self, session: LedgerSession, now: float) -> list[TransportEffect]:
         """Forget a publisher; what waits goes out, and what is missed is lost."""
-        effects = [*self._recovery.end(session), *self._let_go(session, now), *session.order_report()]
+        effects = [*self._recovery.end(session), *self._refusal.let_go(session, now), *session.order_report()]
         for timer in (TransportTimer.ORDER, TransportTimer.ASK):
             self._timers.cancel(timer, session.publisher, session.incarnation)
         self._feedback.end(session)
@@ -469,7 +449,8 @@ class LedgerScheme:
         if subscription is None:
             return TransportReport()
         sessions, delivered = self._sessions.values(), subscription.delivered
-        unrevealed = self._unrevealed_before + sum(session.window.forgotten for session in sessions)
+        unrevealed = self._unrevealed_before + self._refusal.unrevealed
+        unrevealed += sum(session.window.forgotten for session in sessions)
         return TransportReport(
             delivered=delivered,
             late=subscription.late,
@@ -480,7 +461,7 @@ class LedgerScheme:
             pending=self._recovery.pending - self._recovery.waiting,
             withheld=subscription.withheld + self._recovery.waiting,
             duplicates=self._duplicates_before + sum(session.duplicates for session in sessions),
-            refused=self._refused,
+            refused=self._refused + self._refusal.count,
             without_header=subscription.without_header,
             publishers=len(self._sessions),
             delay_assigned=subscription.assigned / delivered if delivered else 0.0,

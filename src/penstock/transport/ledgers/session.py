@@ -28,7 +28,8 @@ from penstock.transport.ledgers.ordered_queue import OrderedQueue
 from penstock.transport.ledgers.reach import Reach
 from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.sketch import Sketch
-from penstock.transport.ordering.header_sanity import ReferenceHeader, RefusedHeaders
+from penstock.transport.ledgers.unbelieved import Unbelieved
+from penstock.transport.ordering.header_sanity import ReferenceHeader
 from penstock.transport.ordering.latch import Latch, make_latch
 from penstock.transport.receiver.rate_controller import RateController
 from penstock.transport.records import Ordered
@@ -84,20 +85,23 @@ class LedgerSession:
         base: int,
         trips: ReplyTimeout,
         lateness: Lateness,
+        *,
+        first: bool = True,
     ) -> None:
         self.publisher = publisher
         self.incarnation = incarnation
-        self.window = NumberWindow(base)
+        self.window = NumberWindow(base, first=first)
         self.first = base  # the first number that is looked after
         self.before = base - 1  # numbers before it of which nothing is known
         self.order: OrderedQueue[HeldDelivery] = OrderedQueue(config.queue_max)
         self.reach = Reach()
-        self.latch: Latch | None = make_latch(config, config.hops or 2) if config.violation_probability else None
+        self._config = config
+        self.latch = self._make_latch()
         self.trip = ReplyTimeout(trips)
         self.lateness = lateness
         self.reference: ReferenceHeader | None = None
-        self.refusals = RefusedHeaders(config)
-        self.fresh_refused: dict[int, None] = {}  # numbers of messages whose headers were not believed
+        self.unbelieved = Unbelieved(config)
+        self.told_last_number = 0  # by ledgers
         self.missed: dict[int, Missed] = {}
         self._agenda: list[tuple[float, int]] = []
         self._suspects: list[Missed] = []  # that congestion control may soon know of
@@ -124,19 +128,46 @@ class LedgerSession:
         """Whether its publisher is gone without a last word: nobody knows what it sent after the last that came."""
         return not self.finished and (self.outlived or now - self.received_at > SILENT_MAX)
 
-    def begin_anew(self, number: int, departure: float, jump_max: int, now: float) -> int:
-        """Believe the numbers that were refused; returns how many of which nothing is known are forgotten with that."""
-        seen = [one for one in self.fresh_refused if one <= number]
-        forgotten = 0
-        if not self.window.base <= number <= self.window.top + jump_max:
-            forgotten = self.window.forgotten
-            self.window = NumberWindow(min(seen, default=number))
-        for one in sorted(seen):
-            self.window.receive(one)
+    def begin_anew(self, number: int, departure: float, jump_max: int, now: float) -> int | None:
+        """Believe the numbers that were refused. Returns how many of which nothing is known are forgotten with that;
+        None if they go on with what is known, and only what came ahead of them was wrong."""
+        window, row = self.window, self.unbelieved.row
+        before = window.before
+        forgotten = None
+        if number < window.base and before is not None and before.base <= number <= before.top + jump_max:
+            self._came_apart()
+            self.window = before
+        elif number < window.base or number > window.top + jump_max:
+            forgotten = window.forgotten
+            self.window = NumberWindow(min([number, *row]))
+        elif number <= window.top:
+            self._came_apart()
+            window.cut(max(number, self.told_last_number))
+        for one in sorted(row):
+            if one <= number:
+                self.window.receive(one)
         self.order.highest = number
         self.reference = ReferenceHeader(number, now, departure)
-        self.fresh_refused.clear()
+        self.unbelieved.clear()
+        self.reach, self.latch = Reach(), self._make_latch()
         return forgotten
+
+    def _came_apart(self) -> None:
+        """The message that leapt may come a second time."""
+        if self.unbelieved.leap is not None:
+            number, _, message = self.unbelieved.leap
+            self.unbelieved.delivered(number, message)
+
+    def _make_latch(self) -> Latch | None:
+        return make_latch(self._config, self._config.hops or 2) if self._config.violation_probability else None
+
+    def another(self, number: int, departure: float) -> bool:
+        """Whether a number that has come was on another message than this one, as far as we remember."""
+        reference, leap = self.reference, self.unbelieved.leap
+        if leap is not None and leap[0] == number:
+            return leap[1] != departure
+        known = reference is not None and reference.sequence == number != self.told_last_number
+        return known and reference is not None and reference.departure != departure
 
     def told_last(self, number: int, now: float) -> None:
         """A reply says that there are numbers up to this one. If nothing else comes, no ledger will tell of them."""

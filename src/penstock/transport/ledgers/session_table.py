@@ -45,8 +45,10 @@ class SessionTable(OrderedDict[tuple[str, int], LedgerSession]):
     ) -> LedgerSession:
         """A session from this number on, or from where its last one ended."""
         first = max(1, first)
+        new = (publisher, incarnation) not in self._ended
         known = self._ended.take(publisher, incarnation, first)
-        session = LedgerSession(publisher, incarnation, self._config, max(first, known), trips, lateness)
+        base = max(first, known)
+        session = LedgerSession(publisher, incarnation, self._config, base, trips, lateness, first=new)
         session.before = max(0, first - known)
         self[publisher, incarnation] = session
         lives = self._lives.setdefault(publisher, [])

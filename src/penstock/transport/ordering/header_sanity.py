@@ -3,7 +3,8 @@
 Anybody can write a header, and clocks are set. A number that leaps, a delay that differs by a minute, or a later number
 that left earlier is refused, and changes nothing. But then it may be our reference that is wrong: the publisher's clock
 was set, or the first header we saw was forged. So the refused ones are held against each other; after a row of eight
-that agree, the next that agrees is believed, and the order begins anew with it.
+that agree, the next that agrees is believed, and the order begins anew with it. Where they may only be late, each
+message with a higher number that has come must be outweighed by eight.
 
 Nobody who cannot forge headers can make us believe anything: whoever can has the session anyway, one way or the other.
 """
@@ -56,16 +57,21 @@ class RefusedHeaders:
         """One was accepted."""
         self._count = 0
 
-    def believe(self, header: NumberedHeader, now: float) -> bool:
-        """Whether enough others before it agree with this one; if not, it is remembered as one of them."""
+    def agrees(self, header: NumberedHeader, now: float) -> bool:
+        """Whether this one agrees with the last that was refused."""
         last = self._last
-        agrees = (
-            last is not None
-            and self._count > 0
-            and header.sequence != last.sequence
-            and not last.problem(header, now, self._config)
-        )
-        if agrees and self._count >= BELIEVED_AFTER:
+        return last is not None and self._count > 0 and not last.problem(header, now, self._config)
+
+    def ahead_of(self, header: NumberedHeader) -> bool:
+        """Whether the last one has a higher number."""
+        return self._last is not None and self._last.sequence > header.sequence
+
+    def believe(self, header: NumberedHeader, now: float, *, above: int = 0) -> bool:
+        """Whether enough others before it agree with this one; if not, it is remembered as one of them."""
+        agrees = self.agrees(header, now)
+        if agrees and self._last is not None and self._last.sequence == header.sequence:
+            return False  # a ledger after the message, or a copy: nothing new
+        if agrees and self._count >= BELIEVED_AFTER * max(1, above):
             self._count = 0
             return True
         self._count = self._count + 1 if agrees else 1

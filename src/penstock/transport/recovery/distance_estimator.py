@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from penstock.kernel.trace import InputRefused, LimitReached
+from penstock.transport.agreement import settings_told
 from penstock.transport.bearer import BearerPublish, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.wire.control_messages import (
@@ -55,6 +56,7 @@ class DistanceEstimator:
     def __init__(self, name: str, config: TransportConfig, identities: ControlIdentities) -> None:
         self._name = name
         self._config = config
+        self._settings = settings_told(config)
         self._identities = identities
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asked: OrderedDict[str, tuple[float, ...]] = OrderedDict()  # when the last two echoes left, newest first
@@ -96,7 +98,7 @@ class DistanceEstimator:
         self._asked[node] = (now, *before[:1])
         self._asked.move_to_end(node)
         return [
-            BearerPublish(echo_request_message(self._identities, node, EchoRequest(self._name, now))),
+            BearerPublish(echo_request_message(self._identities, node, EchoRequest(self._name, now, self._settings))),
             *self._bounded(self._asked, "echoes"),
         ]
 
@@ -107,7 +109,11 @@ class DistanceEstimator:
         if not plausible_name(echo.sender):
             return [InputRefused(echo.sender[:40], f"an echo from a name of {len(echo.sender)} characters")]
         return [
-            BearerPublish(echo_reply_message(self._identities, echo.sender, EchoReply(self._name, echo.sent_at, now)))
+            BearerPublish(
+                echo_reply_message(
+                    self._identities, echo.sender, EchoReply(self._name, echo.sent_at, now, self._settings)
+                )
+            )
         ]
 
     def echo_reply_received(self, answer: EchoReply, now: float) -> list[TransportEffect]:

@@ -84,6 +84,7 @@ class EchoRequest(Struct, frozen=True, array_like=True):
 
     sender: str
     sent_at: float
+    settings: bytes = b""  # of the sender, that must agree (`agreement`)
 
 
 class EchoReply(Struct, frozen=True, array_like=True):
@@ -92,6 +93,7 @@ class EchoReply(Struct, frozen=True, array_like=True):
     sender: str
     sent_at: float  # as it came
     answered_at: float  # by the clock of who answers
+    settings: bytes = b""  # of who answers
 
 
 class FlowQuota(Struct, frozen=True, array_like=True):
