@@ -53,7 +53,7 @@ from penstock.pipeline.source.offsets import DataLoss
 from penstock.pipeline.source.options import BEST_EFFORT, SINK, SOURCE, sink_options, source_options
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
-from penstock.pipeline.source.writing import FollowingWriter, check_written_schema, written
+from penstock.pipeline.source.writing import FollowingWriter, Task, check_written_schema, written
 from penstock.streams.log_codec import VERSION, LogEntry, decode, encode, packed_ticks
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
@@ -410,6 +410,22 @@ def test_a_first_batch_that_is_tried_again_begins_where_it_began(orders: Orders)
     restarted.stop()
 
 
+def test_a_batch_that_is_tried_again_is_cut_as_it_was(orders: Orders) -> None:
+    """Whatever `minPartitions` says by then: rows that are written have ids that name their partition."""
+    orders.publish(*range(60))
+    first = orders.following(startingOffsets="earliest", minPartitions=6)
+    start = first.initialOffset()
+    end = json.loads(json.dumps(first.latestOffset(start, ReadAllAvailable())))
+    cut = first.partitions(start, end)
+    assert len(cut) >= 6
+    orders.publish(*range(60, 90))
+    second = orders.following(startingOffsets="earliest", minPartitions=2)
+    assert second.partitions(start, end) == cut
+    assert len(second.partitions(end, second.latestOffset(end, ReadAllAvailable()))) == 2, "from the next batch on"
+    for reader in (first, second):
+        reader.stop()
+
+
 def test_a_query_that_takes_what_is_there_ends_there(orders: Orders) -> None:
     orders.publish(*range(50))
     reader = orders.following(startingOffsets="earliest", maxBytesPerTrigger=1_000)
@@ -544,18 +560,18 @@ def a_batch(*numbers: int, **columns: list[Any]) -> pa.RecordBatch:
 
 def test_a_batch_that_is_written_again_is_stored_once_in_whatever_order(orders: Orders) -> None:
     options = sink_options(orders.options())
-    written(options, "query", "1", 0, iter([a_batch(1, 2, 2), a_batch(3)]))
-    assert written(options, "query", "1", 0, iter([a_batch(3, 2), a_batch(2, 1, 4)])).rows == 5
+    written(options, Task("query", 1, 0), iter([a_batch(1, 2, 2), a_batch(3)]))
+    assert written(options, Task("query", 1, 0), iter([a_batch(3, 2), a_batch(2, 1, 4)])).rows == 5
     assert orders.table() == [1, 2, 2, 3, 4]
-    for query, batch, partition in (("other", "1", 0), ("query", "2", 0), ("query", "1", 1)):
-        written(options, query, batch, partition, iter([a_batch(1)]))
+    for query, batch, partition in (("other", 1, 0), ("query", 1, 1), ("query", 2, 0)):
+        written(options, Task(query, batch, partition), iter([a_batch(1)]))
     assert orders.table() == [1, 1, 1, 1, 2, 2, 3, 4], "another query, batch and partition"
     by_column = sink_options(orders.options(idColumn="n"))
-    for batch in "12":
-        written(by_column, "query", batch, 0, iter([a_batch(7, 8)]))
+    for batch in (3, 4):
+        written(by_column, Task("query", batch, 0), iter([a_batch(7, 8)]))
     assert orders.table(where="n > 4") == [7, 8]
     with pytest.raises(PenstockError, match="without a value in 'n'"):
-        written(by_column, "query", "3", 0, iter([pa.RecordBatch.from_pydict({"n": [None]})]))
+        written(by_column, Task("query", 5, 0), iter([pa.RecordBatch.from_pydict({"n": [None]})]))
 
 
 def test_rows_become_messages_and_messages_the_same_rows(orders: Orders) -> None:
@@ -564,7 +580,7 @@ def test_rows_become_messages_and_messages_the_same_rows(orders: Orders) -> None
     for row in range(2):
         one = {name: pa.array([values[row]]) for name, values in columns.items()}
         batch = pa.RecordBatch.from_pydict({**one, "attributes": maps.slice(row, 1)})
-        written(sink_options(orders.options()), "query", "0", row, iter([batch]))
+        written(sink_options(orders.options()), Task("query", 0, row), iter([batch]))
     reader = PenstockSource(orders.options()).reader(default_schema(False))
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     found = {(row["key"], row["value"], tuple(sorted(row["attributes"]))) for row in rows}
@@ -587,7 +603,7 @@ def test_who_slows_a_batch_down_is_in_the_log_of_the_driver(
     slowed = penstock.StreamSlowdown("orders/0", 10.0, 20.0, "edge", False, 0.1, "broker 'edge' cannot keep up")
     report = penstock.PublisherReport(stream="orders", unanswered=1, waiting_since=None, slowed=(slowed,))
     monkeypatch.setattr(penstock.BlockingStream, "report", lambda self: report)
-    done = written(sink_options(orders.options()), "query", "1", 0, iter([a_batch(1)]))
+    done = written(sink_options(orders.options()), Task("query", 1, 0), iter([a_batch(1)]))
     assert (done.rows, 0.0 < done.slowed_seconds <= done.seconds) == (1, True)
     FollowingWriter(sink_options(orders.options())).commit([done, None], 7)
     assert "batch 7 took" in caplog.text

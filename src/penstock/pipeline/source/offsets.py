@@ -4,7 +4,8 @@ Offsets stand in Spark's checkpoint, and are all that a reader in any process ne
 
 Spark keeps where a batch ends, and takes the end of the one before for its beginning. Where the first batch begins it
 does not keep: if that is tried again after a crash, it asks for the initial offset anew, which may be another by then.
-So an initial offset is marked, and the end of the batch that follows it says where that batch began.
+So an initial offset is marked, and the end of the batch that follows it says where that batch began. The end of a batch
+also says in how many partitions it is cut, so that it is cut in the same way when it is tried again.
 """
 
 from __future__ import annotations
@@ -31,16 +32,20 @@ class Next:
 Offsets = dict[int, Next]  # pubend -> where it is read on
 
 
-INITIAL, BEGAN = "initial", "began"
+INITIAL, BEGAN, PARTITIONS = "initial", "began", "partitions"
 
 
-def to_json(stream: str, offsets: Offsets, *, initial: bool = False, began: Offsets | None = None) -> dict[str, Any]:
+def to_json(
+    stream: str, offsets: Offsets, *, initial: bool = False, began: Offsets | None = None, partitions: int = 1
+) -> dict[str, Any]:
     """As Spark keeps it; the same offsets are always the same text."""
     found: dict[str, Any] = {"stream": stream, "pubends": _places(offsets)}
     if initial:
         found[INITIAL] = True
     if began is not None:
         found[BEGAN] = _places(began)
+    if partitions > 1:
+        found[PARTITIONS] = partitions
     return found
 
 
@@ -63,6 +68,12 @@ def batch_start(stream: str, start: Mapping[str, Any], end: Mapping[str, Any]) -
     """Where a batch begins: at its start, or, if that is an initial offset, where it began when it was first tried."""
     tried_before = INITIAL in start and BEGAN in end
     return from_json(stream, end, BEGAN) if tried_before else from_json(stream, start)
+
+
+def partitions_min(end: Mapping[str, Any]) -> int:
+    """In how many partitions, at least, the batch with this end was read first, and is read again."""
+    found = end.get(PARTITIONS, 1)
+    return found if type(found) is int and found > 0 else 1
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from penstock.pipeline.source.offsets import (
     batch_start,
     from_json,
     loss,
+    partitions_min,
     to_json,
 )
 from penstock.pipeline.source.one_line import one_line_errors
@@ -86,15 +87,15 @@ class StreamRange:
                 if found.ticks:
                     yield columns.batch(part.number, found.ticks, found.entries)
 
-    def planned(self, link: StreamLink, parts: Parts) -> list[InputPartition]:
-        """Partitions of about as many messages each, at least one for each pubend that has something."""
+    def planned(self, link: StreamLink, parts: Parts, least: int) -> list[InputPartition]:
+        """Partitions of about as many messages each, at least one for each pubend that has something, and `least`."""
         wanted = {number: part for number, part in parts.items() if part[0].tick < part[1]}
         ranges = {number: {"first": at.tick, "last": end - 1} for number, (at, end) in wanted.items()}
-        if self._options.partitions_min > len(wanted) > 0:
+        if least > len(wanted) > 0:
             measured = link.survey(ranges)
             total = sum(measured[number].entries for number in wanted) or 1
             for number, part in ranges.items():
-                part["parts"] = -(-self._options.partitions_min * measured[number].entries // total)
+                part["parts"] = -(-least * measured[number].entries // total)
         marks = {number: extent.marks for number, extent in link.survey(ranges).items()} if wanted else {}
         planned: list[InputPartition] = []
         for number, (at, end) in wanted.items():
@@ -158,7 +159,8 @@ class BatchReader(StreamRange, DataSourceReader):
             extents = link.survey()
             begin = placed(options, "startingOffsets", options.starting or EARLIEST, extents)
             end = placed(options, "endingOffsets", options.ending, extents)
-            return self.planned(link, {number: (begin[number], end[number].tick) for number in extents})
+            parts = {number: (begin[number], end[number].tick) for number in extents}
+            return self.planned(link, parts, options.partitions_min)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self.read_part(partition, self._where)
@@ -220,7 +222,8 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         if end == began:
             return self._nothing_new(start)
         self._batch_at = time.monotonic()
-        return to_json(self._options.stream, end, began=began if INITIAL in start else None)
+        first = began if INITIAL in start else None
+        return to_json(self._options.stream, end, began=first, partitions=self._options.partitions_min)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         found = {number: Next(extent.epoch, extent.end) for number, extent in self._survey().items()}
@@ -233,7 +236,7 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         begin, _ = self._begun(began)
         upto = from_json(self._options.stream, end)
         parts = {number: (at, upto[number].tick) for number, at in begin.items() if upto[number].epoch == at.epoch}
-        return self.planned(self._opened(), parts)
+        return self.planned(self._opened(), parts, partitions_min(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self.read_part(partition, self._options.where)
