@@ -53,7 +53,7 @@ from penstock.pipeline.source.offsets import DataLoss
 from penstock.pipeline.source.options import BEST_EFFORT, SINK, SOURCE, sink_options, source_options
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
-from penstock.pipeline.source.writing import FollowingWriter, Task, check_written_schema, written
+from penstock.pipeline.source.writing import FollowingWriter, Task, check_written_schema, has_written, written
 from penstock.streams.log_codec import VERSION, LogEntry, decode, encode, packed_ticks
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
@@ -595,6 +595,37 @@ def test_a_stream_that_nobody_knows_is_said_before_a_query_writes_to_it(
     with pytest.raises(PenstockError, match="there is no stream 'odrers'") as told:
         PenstockSource(orders.options(stream="odrers")).streamWriter(parse_ddl("n bigint"), False)
     assert "\n" not in str(told.value)
+
+
+def test_a_network_that_never_answered_is_not_waited_for(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else this test would take an hour. A query that has written there before waits for it."""
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.1)
+    (tmp_path / "offsets").mkdir()
+    nowhere = {"servers": "penstock://127.0.0.1:1", "stream": "orders", "giveUpAfter": "1h"}
+    for refused in (
+        lambda: PenstockSource(nowhere | {"checkpointLocation": str(tmp_path)}).streamWriter(SYMBOLS, False),
+        lambda: PenstockSource(nowhere).writer(SYMBOLS, False),
+        lambda: (
+            PenstockSource({"servers": nowhere["servers"], "subscribe": "n > 0"})
+            .simpleStreamReader(parse_ddl("n bigint"))
+            .initialOffset()
+        ),
+    ):
+        with pytest.raises(PenstockError, match=r"no broker answers at 127\.0\.0\.1:1") as told:
+            refused()
+        assert "\n" not in str(told.value)
+    assert not has_written(f"file:{tmp_path}")
+    (tmp_path / "commits").mkdir()
+    assert not has_written(str(tmp_path))
+    (tmp_path / "commits" / "0").touch()
+    assert has_written(f"file:{tmp_path}")
+    assert has_written("hdfs://name/checkpoint"), "it cannot be seen from here"
+    short = {"giveUpAfter": "0.1s", "checkpointLocation": str(tmp_path)}
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 3_600.0)
+    with pytest.raises(PenstockError, match="no broker answers"):
+        PenstockSource(nowhere | short).streamWriter(SYMBOLS, False)
 
 
 def test_who_slows_a_batch_down_is_in_the_log_of_the_driver(

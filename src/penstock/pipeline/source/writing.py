@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -174,10 +175,18 @@ def written_by_query(options: SinkOptions, batches: Iterator[RecordBatch]) -> Wr
     return written(options, Task(query.replace("-", ""), int(batch), context.partitionId()), batches)
 
 
-def expect_stream(options: SinkOptions) -> None:
-    """A stream that is not there is said before any task starts."""
-    with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
+def expect_stream(options: SinkOptions, *, patient: bool) -> None:
+    """A stream that is not there is said before any task starts; after a while, if it was there before."""
+    with stream_link(options.servers, options.stream, options.give_up_after, patient=patient) as link:
         link.expect()
+
+
+def has_written(checkpoint: str) -> bool:
+    """Whether a query has committed a batch, so that its stream was there; true if we cannot look at its checkpoint."""
+    offsets, commits = (Path(checkpoint.removeprefix("file:")) / name for name in ("offsets", "commits"))
+    if not checkpoint or not offsets.is_dir():  # it may stand in some other file system
+        return True
+    return commits.is_dir() and any(found.name.isdecimal() for found in commits.iterdir())
 
 
 @one_line_errors
@@ -186,7 +195,7 @@ class FollowingWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        expect_stream(options)
+        expect_stream(options, patient=has_written(options.checkpoint))
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         return written_by_query(self._options, iterator)
