@@ -476,6 +476,50 @@ def test_what_was_trimmed_is_a_loss_and_silence_is_none(orders: Orders) -> None:
     careless.stop()
 
 
+def test_offsets_beyond_the_end_are_a_loss_unless_a_time_placed_them_there(orders: Orders) -> None:
+    """As of a stream that was restored from an older copy: what comes next must not be skipped without a word."""
+    orders.publish(*range(10))
+    reader, careless = orders.following(startingOffsets="earliest"), orders.following(failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    ahead = {number: place | {"next": place["next"] + 3_600_000_000} for number, place in end["pubends"].items()}
+    beyond = {**end, "pubends": ahead}
+    for asked in (
+        lambda: reader.latestOffset(beyond, ReadAllAvailable()),
+        lambda: reader.partitions(beyond, beyond),
+        lambda: reader.partitions(start, beyond),
+    ):
+        with pytest.raises(
+            DataLoss, match=r"ends at tick \d+, and the query knows of ticks up to.*failOnDataLoss"
+        ) as told:
+            asked()
+        assert "\n" not in str(told.value)
+    assert followed(careless, start, beyond) == list(range(10))
+    orders.publish(10, 11, 12, 13)
+    found = careless.latestOffset(beyond, ReadAllAvailable())
+    assert followed(careless, beyond, found) == [], "nobody knows which of these it had read; it goes on from the end"
+    orders.publish(*range(14, 30))
+    assert followed(careless, found, careless.latestOffset(found, ReadAllAvailable())) == list(range(14, 30))
+    for closed in (reader, careless):
+        closed.stop()
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(InvalidOption, match=f"{name}: is tick {10**16 - 1} of pubend 0, beyond the end"):
+            orders.table(**{name: json.dumps({orders.name: {"0": 10**16 - 1, "1": -1}})})
+
+
+def test_a_start_in_the_future_waits_for_its_time(orders: Orders) -> None:
+    orders.publish(*range(10))
+    places = json.dumps({"0": 4_000_000_000_000, "1": 0})  # milliseconds
+    reader = orders.following(startingOffsetsByTimestamp=places)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert 0 < len(followed(reader, start, end)) < 10
+    assert end["pubends"]["0"] == start["pubends"]["0"]
+    orders.publish(*range(10, 20))
+    assert 0 < len(followed(reader, end, reader.latestOffset(end, ReadAllAvailable()))) < 10
+    reader.stop()
+
+
 def test_a_durable_query_holds_what_it_has_not_done_with(orders: Orders) -> None:
     orders.publish(*range(20))
     reader = orders.following(startingOffsets="earliest", durable="spark", where="n >= 5", maxOffsetsPerTrigger=8)

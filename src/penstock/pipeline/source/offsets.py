@@ -27,6 +27,7 @@ class Next:
 
     epoch: int
     tick: int
+    ahead: bool = False  # it was placed by a time that was still to come; otherwise it is never beyond the end
 
 
 Offsets = dict[int, Next]  # pubend -> where it is read on
@@ -50,7 +51,10 @@ def to_json(
 
 
 def _places(offsets: Offsets) -> dict[str, dict[str, int]]:
-    return {str(number): {"epoch": offsets[number].epoch, "next": offsets[number].tick} for number in sorted(offsets)}
+    return {
+        str(number): {"epoch": at.epoch, "next": at.tick} | ({"ahead": True} if at.ahead else {})
+        for number, at in sorted(offsets.items())
+    }
 
 
 def from_json(stream: str, found: Mapping[str, Any], places: str = "pubends") -> Offsets:
@@ -59,7 +63,10 @@ def from_json(stream: str, found: Mapping[str, Any], places: str = "pubends") ->
         other = f"the stream '{found['stream']}'" if "stream" in found else "another source"
         raise PenstockError(f"the checkpoint is of {other}, not of '{stream}'; give this query a checkpoint of its own")
     try:
-        return {int(number): Next(int(place["epoch"]), int(place["next"])) for number, place in found[places].items()}
+        return {
+            int(number): Next(int(place["epoch"]), int(place["next"]), place.get("ahead") is True)
+            for number, place in found[places].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise PenstockError(f"the checkpoint has offsets that cannot be read: {dict(found)}") from None
 
@@ -93,10 +100,19 @@ class PubendExtent:
         return self.last + 1
 
 
+def kept_from(at: Next, extent: PubendExtent) -> Next:
+    """Where a query goes on that stands at a loss."""
+    beyond = at.epoch == extent.epoch and at.tick > extent.end
+    return Next(extent.epoch, extent.end if beyond else extent.gone + 1)
+
+
 def loss(stream: str, number: int, at: Next, extent: PubendExtent) -> str:
     """What a query that stands here has lost for good; empty: nothing. Silence between ticks is no loss."""
     if at.epoch != extent.epoch:
         return f"{stream}/{number} was removed and made anew since the query read it"
     if at.tick <= extent.gone:
         return f"{stream}/{number} keeps nothing up to tick {extent.gone}, and the query had read up to {at.tick - 1}"
+    if at.tick > extent.end and not at.ahead:
+        known = f"the query knows of ticks up to {at.tick - 1}"
+        return f"{stream}/{number} ends at tick {extent.last}, and {known}: the stream is not the one that it read"
     return ""

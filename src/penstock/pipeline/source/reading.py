@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -37,6 +37,7 @@ from penstock.pipeline.source.offsets import (
     PubendExtent,
     batch_start,
     from_json,
+    kept_from,
     loss,
     partitions_min,
     to_json,
@@ -128,11 +129,11 @@ def placed(options: SourceOptions, name: str, place: Boundary, extents: Mapping[
         if place.exact and tick > end:
             wrong = f"is tick {tick} of pubend {number}, beyond the end: {end} is the first behind its last message"
             raise InvalidOption(name, wrong)
-        at = Next(extent.epoch, tick if place.exact else max(tick, first))
+        at = Next(extent.epoch, tick if place.exact else max(tick, first), not place.exact and tick > end)
         problem = loss(options.stream, number, at, extent)
         if problem:
             lose(options, problem)
-            at = Next(extent.epoch, first)
+            at = kept_from(at, extent)
         found[number] = at
     return found
 
@@ -218,7 +219,7 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             if self._too_few(extents):
                 return self._nothing_new(start)
             extents = self._limited(begin, extents)
-        end = {number: replace(at, tick=self._end(at, extents[number])) for number, at in begin.items()}
+        end = {number: self._end(at, extents[number]) for number, at in begin.items()}
         if end == began:
             return self._nothing_new(start)
         self._batch_at = time.monotonic()
@@ -233,8 +234,8 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         began = batch_start(self._options.stream, start, end)
         if INITIAL in start:
             self._hold(began)
-        begin, _ = self._begun(began)
-        upto = from_json(self._options.stream, end)
+        begin, extents = self._begun(began)
+        upto = self._kept(from_json(self._options.stream, end), extents)
         parts = {number: (at, upto[number].tick) for number, at in begin.items() if upto[number].epoch == at.epoch}
         return self.planned(self._opened(), parts, partitions_min(end))
 
@@ -263,8 +264,19 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             problem = loss(stream, number, at, extents[number])
             if problem:
                 lose(self._options, problem)
-                kept[number] = Next(extents[number].epoch, extents[number].gone + 1)
+                kept[number] = kept_from(at, extents[number])
         return kept, extents if kept == begin else self._survey(self._ranges(kept))
+
+    def _kept(self, upto: Offsets, extents: Mapping[int, PubendExtent]) -> Offsets:
+        """Where a batch ends that was to end here; a stream that ends before that is a loss, and said."""
+        kept = dict(upto)
+        for number, at in upto.items():
+            extent = extents[number]
+            problem = loss(self._options.stream, number, at, extent) if at.tick > extent.end else ""
+            if problem and at.epoch == extent.epoch:
+                lose(self._options, problem)
+                kept[number] = kept_from(at, extent)
+        return kept
 
     def _ranges(self, begin: Offsets) -> dict[int, dict[str, int]]:
         """What a batch may have that begins here."""
@@ -280,9 +292,10 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             time.sleep(IDLE)
         return start
 
-    def _end(self, at: Next, extent: PubendExtent) -> int:
+    def _end(self, at: Next, extent: PubendExtent) -> Next:
         """Behind what was measured, if that is anything."""
-        return max(at.tick, min(extent.marks[-1], extent.last) + 1) if extent.entries else at.tick
+        measured = min(extent.marks[-1], extent.last) + 1 if extent.entries else 0
+        return Next(at.epoch, measured) if measured > at.tick else at
 
     def _too_few(self, extents: Mapping[int, PubendExtent]) -> bool:
         """Whether to wait for more: `minOffsetsPerTrigger`, unless `maxTriggerDelay` is over."""
