@@ -582,8 +582,8 @@ def test_a_broker_that_stores_nothing_hosts_no_stream(tmp_path_factory: pytest.T
 
 
 STREAM = {
-    *("failed", "hold", "info", "name", "publish", "publish_many", "remove", "report", "slices", "subscribe"),
-    *("survey", "trim", "verify"),
+    *("begin", "failed", "hold", "info", "name", "over", "publish", "publish_many", "remove", "report", "slices"),
+    *("subscribe", "survey", "trim", "verify"),
 }
 READER = {
     *("ack", "close", "durable", "in_force_after", "lag", "number", "open", "options", "positions", "report"),

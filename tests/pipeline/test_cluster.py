@@ -91,6 +91,7 @@ def test_a_query_on_a_cluster_loses_an_executor_and_no_row(cluster: str, tmp_pat
                 found = [message.attributes["n"] for message in messages.take(1, timeout=PATIENCE)]
                 assert found, log.read_text()
                 os.kill(executors()[0], signal.SIGKILL)
+                assert sum(pubend["entries"] for pubend in network.stream("copies").survey()["pubends"]) < rows
                 while len(found) < rows:
                     more = messages.take(rows - len(found), timeout=PATIENCE)
                     assert more, log.read_text()

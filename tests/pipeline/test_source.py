@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock
 from penstock.errors import InvalidOption
 from penstock.overlay.assembly import NodeConfig
-from penstock.pipeline.source import PenstockSource, connection, observed_writer, register
+from penstock.pipeline.source import PenstockSource, observed_writer, register
 from penstock.pipeline.source.landing import LANDED, Landing
 from penstock.streams.config import StreamsConfig
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
@@ -54,8 +56,13 @@ def numbers(found: DataFrame) -> list[int]:
     return sorted(row.n for row in found.select("n").collect())
 
 
-def copied(spark: SparkSession, brokers: BlockingEmbeddedNetwork, folder: Path, flag: Path) -> StreamingQuery:
-    """A query that copies what is in `orders` to `copies`, and ends. Of Python's workers the first is killed."""
+def copied(
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, folder: Path, flag: Path, held: Path
+) -> StreamingQuery:
+    """A query that copies what is in `orders` to `copies`, and ends. Of Python's workers the first is killed.
+
+    As long as there is a FIFO `held`, tasks that have read something wait until it is let go.
+    """
 
     def killing(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -63,11 +70,35 @@ def copied(spark: SparkSession, brokers: BlockingEmbeddedNetwork, folder: Path, 
             if not flag.exists():
                 flag.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
+            with suppress(FileNotFoundError):
+                held.read_bytes()
 
     orders = spark.readStream.format("penstock").option("servers", brokers.urls["c"]).option("stream", "orders")
     read = orders.schema("n bigint").load().mapInArrow(killing, "n bigint")
     sink = read.writeStream.format("penstock").option("servers", brokers.urls["b"]).option("stream", "copies")
     return sink.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+
+
+@contextmanager
+def in_the_middle(query: StreamingQuery, held: Path) -> Iterator[None]:
+    """Entered when a task of the query has read something; until the end of the block it stays where it is."""
+    while True:
+        assert not query.awaitTermination(0.1), "it ended before anything was held"
+        try:
+            writer = os.open(held, os.O_WRONLY | os.O_NONBLOCK)  # fails as long as nobody reads
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+    try:
+        yield
+    finally:
+        held.unlink()
+        os.close(writer)
+
+
+def stored(stream: penstock.BlockingStream) -> int:
+    return sum(pubend["entries"] for pubend in stream.survey()["pubends"])
 
 
 def test_a_stream_is_a_table_that_brokers_filter(
@@ -109,20 +140,23 @@ def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
     assert killed.stdout is not None
     copies = network.stream("copies")
     with copies.subscribe(durable="watch", start="earliest") as messages:
-        seen = len(messages.take(50, timeout=WITHIN))
-        assert seen, "the query has not begun"
+        assert messages.take(50, timeout=WITHIN), "the query has not begun"
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait(WITHIN)
     killed.stdout.close()
+    assert 0 < stored(copies) < 2_000, "in the middle"
 
     publish(network.stream("orders"), *range(2_000, 3_000))
-    checkpoint, flag = tmp_path / "checkpoint", tmp_path / "killed"
+    checkpoint, flag, held = tmp_path / "checkpoint", tmp_path / "killed", tmp_path / "held"
     with pytest.raises(PySparkException):
-        copied(spark, brokers, checkpoint, flag).awaitTermination(WITHIN)
+        copied(spark, brokers, checkpoint, flag, held).awaitTermination(WITHIN)
     assert flag.exists()
-    query = copied(spark, brokers, checkpoint, flag)
-    brokers.crash("a")  # with half of the orders
-    brokers.start("a")
+    os.mkfifo(held)
+    query = copied(spark, brokers, checkpoint, flag, held)
+    with in_the_middle(query, held):
+        assert stored(copies) < 3_000
+        brokers.crash("a")  # with half of the orders
+        brokers.start("a")
     assert query.awaitTermination(WITHIN)
     assert numbers(table(spark, brokers, "copies").schema("n bigint").load()) == list(range(3_000))
 
@@ -151,11 +185,7 @@ def test_a_stream_lands_in_a_table_while_it_is_published(
 
 
 def test_how_a_sink_fares_is_in_the_progress_of_its_query(
-    spark: SparkSession,
-    brokers: BlockingEmbeddedNetwork,
-    network: penstock.BlockingNetwork,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork, tmp_path: Path
 ) -> None:
     """Who slows a task down is tested with its parts; here is the way from the tasks into Spark's progress."""
     for name in ("seen", "told"):
@@ -165,16 +195,15 @@ def test_how_a_sink_fares_is_in_the_progress_of_its_query(
     seen = spark.readStream.format("penstock").options(**options).schema("n bigint").load()
     with pytest.raises(InvalidOption, match="use write"):
         observed_writer(spark.range(5), servers=brokers.url, stream="told")
-    with monkeypatch.context() as hurried:
-        hurried.setattr(connection, "FIRST_CONTACT", 0.0)
-        with pytest.raises(penstock.PenstockError, match="there is no stream 'tlod'"):
-            observed_writer(seen, servers=brokers.url, stream="tlod")
+    with pytest.raises(penstock.PenstockError, match="there is no stream 'tlod'"):
+        observed_writer(seen, servers=brokers.url, stream="tlod")
     writer = observed_writer(seen, servers=brokers.url, stream="told")
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     assert query.awaitTermination(WITHIN)
     found = [progress["observedMetrics"]["penstock"] for progress in query.recentProgress if progress["numInputRows"]]
-    assert [(told.rows, told.seconds > 0.0) for told in found] == [(40, True)]
-    assert [told.slowed is None for told in found] == [told.slowed_seconds == 0.0 for told in found], "as it was slowed"
+    assert [(told.rows, told.seconds > 0.0, told.slowed_seconds, told.slowed) for told in found] == [
+        (40, True, 0.0, None)
+    ]
     assert numbers(table(spark, brokers, "told").schema("n bigint").load()) == list(range(40))
 
 

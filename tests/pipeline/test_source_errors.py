@@ -15,6 +15,7 @@ from penstock.testing import embedded_network_blocking
 
 NOWHERE = {"servers": "penstock://127.0.0.1:1", "giveUpAfter": "0.3s"}
 BEYOND = '{"orders": {"0": 9900000000000000}}'
+WITHIN = 120  # seconds; no healthy machine comes near
 Options = dict[str, str]
 
 
@@ -85,3 +86,19 @@ def test_a_write_is_refused_in_one_line_before_any_task(spark: SparkSession, net
     with pytest.raises(AnalysisException) as told:
         spark.range(3).write.format("penstock").options(**options).mode("append").save()
     assert "there is no stream 'ordres'" in line(str(told.value))
+
+
+def test_a_query_that_cannot_reach_its_sink_or_its_messages_says_so_in_one_line(
+    spark: SparkSession, network: Options, tmp_path: Path
+) -> None:
+    """At the driver; the sink is patient only where a checkpoint says that it was there (`test_source_parts`)."""
+    nowhere = {"servers": NOWHERE["servers"], "stream": "orders", "giveUpAfter": "1h"}
+    rows = spark.readStream.format("penstock").options(**network).schema("n bigint").load()
+    sink = rows.writeStream.format("penstock").options(**nowhere).option("checkpointLocation", str(tmp_path / "sink"))
+    lost = spark.readStream.format("penstock").options(servers=nowhere["servers"], subscribe="n > 0").load()
+    shown = lost.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "shown"))
+    queries = [writer.start() for writer in (sink, shown)]
+    for query in queries:  # both at once: each dials for five seconds
+        with pytest.raises(StreamingQueryException) as told:
+            query.awaitTermination(WITHIN)
+        assert "no broker answers at 127.0.0.1:1" in line(str(told.value).partition("=== Streaming Query ===")[0])

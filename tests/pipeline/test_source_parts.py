@@ -53,7 +53,7 @@ from penstock.pipeline.source.offsets import DataLoss
 from penstock.pipeline.source.options import BEST_EFFORT, SINK, SOURCE, sink_options, source_options
 from penstock.pipeline.source.pushdown import joined, where_of
 from penstock.pipeline.source.reading import FollowingReader, PushingReader, TickRange
-from penstock.pipeline.source.writing import FollowingWriter, check_written_schema, written
+from penstock.pipeline.source.writing import FollowingWriter, Task, check_written_schema, has_written, written
 from penstock.streams.log_codec import VERSION, LogEntry, decode, encode, packed_ticks
 from penstock.testing import BlockingEmbeddedNetwork, embedded_network_blocking
 
@@ -410,6 +410,22 @@ def test_a_first_batch_that_is_tried_again_begins_where_it_began(orders: Orders)
     restarted.stop()
 
 
+def test_a_batch_that_is_tried_again_is_cut_as_it_was(orders: Orders) -> None:
+    """Whatever `minPartitions` says by then: rows that are written have ids that name their partition."""
+    orders.publish(*range(60))
+    first = orders.following(startingOffsets="earliest", minPartitions=6)
+    start = first.initialOffset()
+    end = json.loads(json.dumps(first.latestOffset(start, ReadAllAvailable())))
+    cut = first.partitions(start, end)
+    assert len(cut) >= 6
+    orders.publish(*range(60, 90))
+    second = orders.following(startingOffsets="earliest", minPartitions=2)
+    assert second.partitions(start, end) == cut
+    assert len(second.partitions(end, second.latestOffset(end, ReadAllAvailable()))) == 2, "from the next batch on"
+    for reader in (first, second):
+        reader.stop()
+
+
 def test_a_query_that_takes_what_is_there_ends_there(orders: Orders) -> None:
     orders.publish(*range(50))
     reader = orders.following(startingOffsets="earliest", maxBytesPerTrigger=1_000)
@@ -458,6 +474,50 @@ def test_what_was_trimmed_is_a_loss_and_silence_is_none(orders: Orders) -> None:
     assert [numbers(careless.read(part)) for part in planned] == [[], []]
     reader.stop()
     careless.stop()
+
+
+def test_offsets_beyond_the_end_are_a_loss_unless_a_time_placed_them_there(orders: Orders) -> None:
+    """As of a stream that was restored from an older copy: what comes next must not be skipped without a word."""
+    orders.publish(*range(10))
+    reader, careless = orders.following(startingOffsets="earliest"), orders.following(failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    ahead = {number: place | {"next": place["next"] + 3_600_000_000} for number, place in end["pubends"].items()}
+    beyond = {**end, "pubends": ahead}
+    for asked in (
+        lambda: reader.latestOffset(beyond, ReadAllAvailable()),
+        lambda: reader.partitions(beyond, beyond),
+        lambda: reader.partitions(start, beyond),
+    ):
+        with pytest.raises(
+            DataLoss, match=r"ends at tick \d+, and the query knows of ticks up to.*failOnDataLoss"
+        ) as told:
+            asked()
+        assert "\n" not in str(told.value)
+    assert followed(careless, start, beyond) == list(range(10))
+    orders.publish(10, 11, 12, 13)
+    found = careless.latestOffset(beyond, ReadAllAvailable())
+    assert followed(careless, beyond, found) == [], "nobody knows which of these it had read; it goes on from the end"
+    orders.publish(*range(14, 30))
+    assert followed(careless, found, careless.latestOffset(found, ReadAllAvailable())) == list(range(14, 30))
+    for closed in (reader, careless):
+        closed.stop()
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(InvalidOption, match=f"{name}: is tick {10**16 - 1} of pubend 0, beyond the end"):
+            orders.table(**{name: json.dumps({orders.name: {"0": 10**16 - 1, "1": -1}})})
+
+
+def test_a_start_in_the_future_waits_for_its_time(orders: Orders) -> None:
+    orders.publish(*range(10))
+    places = json.dumps({"0": 4_000_000_000_000, "1": 0})  # milliseconds
+    reader = orders.following(startingOffsetsByTimestamp=places)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert 0 < len(followed(reader, start, end)) < 10
+    assert end["pubends"]["0"] == start["pubends"]["0"]
+    orders.publish(*range(10, 20))
+    assert 0 < len(followed(reader, end, reader.latestOffset(end, ReadAllAvailable()))) < 10
+    reader.stop()
 
 
 def test_a_durable_query_holds_what_it_has_not_done_with(orders: Orders) -> None:
@@ -544,18 +604,18 @@ def a_batch(*numbers: int, **columns: list[Any]) -> pa.RecordBatch:
 
 def test_a_batch_that_is_written_again_is_stored_once_in_whatever_order(orders: Orders) -> None:
     options = sink_options(orders.options())
-    written(options, "query", "1", 0, iter([a_batch(1, 2, 2), a_batch(3)]))
-    assert written(options, "query", "1", 0, iter([a_batch(3, 2), a_batch(2, 1, 4)])).rows == 5
+    written(options, Task("query", 1, 0), iter([a_batch(1, 2, 2), a_batch(3)]))
+    assert written(options, Task("query", 1, 0), iter([a_batch(3, 2), a_batch(2, 1, 4)])).rows == 5
     assert orders.table() == [1, 2, 2, 3, 4]
-    for query, batch, partition in (("other", "1", 0), ("query", "2", 0), ("query", "1", 1)):
-        written(options, query, batch, partition, iter([a_batch(1)]))
+    for query, batch, partition in (("other", 1, 0), ("query", 1, 1), ("query", 2, 0)):
+        written(options, Task(query, batch, partition), iter([a_batch(1)]))
     assert orders.table() == [1, 1, 1, 1, 2, 2, 3, 4], "another query, batch and partition"
     by_column = sink_options(orders.options(idColumn="n"))
-    for batch in "12":
-        written(by_column, "query", batch, 0, iter([a_batch(7, 8)]))
+    for batch in (3, 4):
+        written(by_column, Task("query", batch, 0), iter([a_batch(7, 8)]))
     assert orders.table(where="n > 4") == [7, 8]
     with pytest.raises(PenstockError, match="without a value in 'n'"):
-        written(by_column, "query", "3", 0, iter([pa.RecordBatch.from_pydict({"n": [None]})]))
+        written(by_column, Task("query", 5, 0), iter([pa.RecordBatch.from_pydict({"n": [None]})]))
 
 
 def test_rows_become_messages_and_messages_the_same_rows(orders: Orders) -> None:
@@ -564,7 +624,7 @@ def test_rows_become_messages_and_messages_the_same_rows(orders: Orders) -> None
     for row in range(2):
         one = {name: pa.array([values[row]]) for name, values in columns.items()}
         batch = pa.RecordBatch.from_pydict({**one, "attributes": maps.slice(row, 1)})
-        written(sink_options(orders.options()), "query", "0", row, iter([batch]))
+        written(sink_options(orders.options()), Task("query", 0, row), iter([batch]))
     reader = PenstockSource(orders.options()).reader(default_schema(False))
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     found = {(row["key"], row["value"], tuple(sorted(row["attributes"]))) for row in rows}
@@ -581,13 +641,44 @@ def test_a_stream_that_nobody_knows_is_said_before_a_query_writes_to_it(
     assert "\n" not in str(told.value)
 
 
+def test_a_network_that_never_answered_is_not_waited_for(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else this test would take an hour. A query that has written there before waits for it."""
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 0.1)
+    (tmp_path / "offsets").mkdir()
+    nowhere = {"servers": "penstock://127.0.0.1:1", "stream": "orders", "giveUpAfter": "1h"}
+    for refused in (
+        lambda: PenstockSource(nowhere | {"checkpointLocation": str(tmp_path)}).streamWriter(SYMBOLS, False),
+        lambda: PenstockSource(nowhere).writer(SYMBOLS, False),
+        lambda: (
+            PenstockSource({"servers": nowhere["servers"], "subscribe": "n > 0"})
+            .simpleStreamReader(parse_ddl("n bigint"))
+            .initialOffset()
+        ),
+    ):
+        with pytest.raises(PenstockError, match=r"no broker answers at 127\.0\.0\.1:1") as told:
+            refused()
+        assert "\n" not in str(told.value)
+    assert not has_written(f"file:{tmp_path}")
+    (tmp_path / "commits").mkdir()
+    assert not has_written(str(tmp_path))
+    (tmp_path / "commits" / "0").touch()
+    assert has_written(f"file:{tmp_path}")
+    assert has_written("hdfs://name/checkpoint"), "it cannot be seen from here"
+    short = {"giveUpAfter": "0.1s", "checkpointLocation": str(tmp_path)}
+    monkeypatch.setattr(connection, "FIRST_CONTACT", 3_600.0)
+    with pytest.raises(PenstockError, match="no broker answers"):
+        PenstockSource(nowhere | short).streamWriter(SYMBOLS, False)
+
+
 def test_who_slows_a_batch_down_is_in_the_log_of_the_driver(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     slowed = penstock.StreamSlowdown("orders/0", 10.0, 20.0, "edge", False, 0.1, "broker 'edge' cannot keep up")
     report = penstock.PublisherReport(stream="orders", unanswered=1, waiting_since=None, slowed=(slowed,))
     monkeypatch.setattr(penstock.BlockingStream, "report", lambda self: report)
-    done = written(sink_options(orders.options()), "query", "1", 0, iter([a_batch(1)]))
+    done = written(sink_options(orders.options()), Task("query", 1, 0), iter([a_batch(1)]))
     assert (done.rows, 0.0 < done.slowed_seconds <= done.seconds) == (1, True)
     FollowingWriter(sink_options(orders.options())).commit([done, None], 7)
     assert "batch 7 took" in caplog.text

@@ -21,6 +21,7 @@ from penstock.pipeline.watch import query
 from penstock.pipeline.watch.query import WATCHED, Lease, watching
 from penstock.scenario.reader import parse_scenario
 from penstock.testing import embedded_network_blocking
+from penstock.transport.ledgers import scheme
 
 SCENARIO = """
 name = "watched"
@@ -34,6 +35,8 @@ name = "south"
 between = ["north", "south"]
 kind = "datagram"
 loss = 0.1
+delay = 0.02
+jitter = 0.02
 repair = false
 [[stream]]
 name = "orders"
@@ -41,6 +44,7 @@ at = ["south"]
 [[client]]
 name = "exchange"
 broker = "north"
+[client.transport]
 [[client.publish]]
 rate_messages_per_s = 100.0
 attributes = { topic = "ticks" }
@@ -50,15 +54,52 @@ name = "trader"
 broker = "south"
 [[client.subscribe]]
 where = "topic = 'ticks'"
+[[client.publish]]
+stream = "orders"
+rate_messages_per_s = 20.0
+attributes = { topic = "orders" }
+start = 0.5
 [[client]]
 name = "near"
 broker = "north"
 [[client.subscribe]]
 where = "topic = 'ticks'"
+[[client.subscribe]]
+where = "topic = 'orders'"
+stream = "orders"
+durable = "near"
+start_at = "earliest"
+[[client]]
+name = "keeper"
+broker = "south"
+[client.transport]
+[[client.subscribe]]
+where = "topic = 'ticks'"
+ordered = true
+recover = true
+[[client]]
+name = "archive"
+broker = "north"
+[client.transport]
+congestion = true
+[[client.publish]]
+rate_messages_per_s = 60.0
+body_bytes = 800
+attributes = { topic = "copy" }
+start = 0.5
+[[client]]
+name = "depot"
+broker = "south"
+[client.transport]
+congestion = true
+[[client.subscribe]]
+where = "topic = 'copy'"
 """
 TRIES = 30
 UNLIKE = {"link_use", "counts", "lives"}  # these are compared as far as a watch can know them, see below
-CLIENTS = {"exchange", "near", "trader"}
+LATE = {"datagrams missing", "handed over, not known to have arrived"}  # brokers find out after tracing has ended
+CLIENTS = {"archive", "depot", "exchange", "keeper", "near", "trader"}
+EMPTY = {"drops", "duplicates", "withheld"}  # need not happen; all else must, and all is compared
 NODES = {"north", "south", *CLIENTS}
 
 
@@ -130,14 +171,24 @@ def the_rest_is_the_same_while_it_was_watched(watched: Path, run: Path) -> None:
     assert not CLIENTS & {node for node, row in lives.items() if row["stopped"] is None}
     end = int(min(lives[node]["stopped"] for node in CLIENTS))  # in this second clients left, and then tracing ended
     use, run_use = rows(watched, "link_use"), rows(run, "link_use")
-    assert [row for row in use if row not in run_use] == []
+    assert [row for row in use if row["second"] < end and row not in run_use] == []
+    in_all = {(row["node"], row["peer"], row["second"]): row["packets"] for row in run_use}
+    for row in use:  # in the last second the run also has what a client's transport sent when it left
+        assert row["packets"] <= in_all[row["node"], row["peer"], row["second"]]
     between = [row for row in run_use if {row["node"], row["peer"]} <= NODES and row["second"] < end]
     assert between
     assert [row for row in between if row not in use] == []
     plain, run_plain = (
-        [row for row in rows(folder, "counts") if not row["name"].startswith("link ")] for folder in (watched, run)
+        {
+            (row["node"], row["name"], row["peer"]): row
+            for row in rows(folder, "counts")
+            if not row["name"].startswith("link ")  # of these there are the rows above, added up
+        }
+        for folder in (watched, run)
     )
-    assert plain == run_plain, "of links there are the rows above, added up"
+    for key, row in plain.items():
+        assert row == run_plain[key] or (key[1] in LATE and row["total"] <= run_plain[key]["total"]), row
+    assert {name for _, name, _ in set(run_plain) - set(plain)} <= LATE
 
 
 def test_a_watch_has_the_same_numbers_as_the_run(
@@ -151,15 +202,21 @@ def test_a_watch_has_the_same_numbers_as_the_run(
             super().__init__(*given, **named)
 
     monkeypatch.setattr(scenario_run, "LiveTrace", Noted)
+    monkeypatch.setattr(scheme, "ORDER_REPORTED_EVERY", 1)  # the run is short
     run, watched = tmp_path / "runs" / "live", tmp_path / "watch" / "live"
     run_live(parse_scenario(SCENARIO.encode()), 7, folder=run, follower=Watcher(spark, watched, began))
     run_pipeline(spark, [run], only=WATCHED)
     for name in WATCHED:
         if name not in UNLIKE:
             assert rows(watched, name) == rows(run, name), name
+        assert rows(watched, name) or name in EMPTY, name
     the_rest_is_the_same_while_it_was_watched(watched, run)
     assert sum(row["published"] for row in rows(watched, "rates")) > 100
-    assert {row["client"]: row["missed"] > 0 for row in rows(watched, "missed")} == {"near": False, "trader": True}
+    missed = {row["client"]: row["missed"] > 0 for row in rows(watched, "missed")}
+    assert (missed["near"], missed["trader"]) == (False, True)
+    assert sum(row["recovered"] for row in rows(watched, "recovery")) > 0
+    assert [(row["durable"], row["stored"] > 20) for row in rows(watched, "streams")] == [("near", True)]
+    assert {row["limiting_receiver"] for row in rows(watched, "flow_limits")} == {"depot"}
     # What was said of `_trace` itself was not said.
     for path in (watched / TRACE_FOLDER).rglob("*.parquet"):
         assert "_trace" not in str(parquet.read_table(path).to_pylist()), path

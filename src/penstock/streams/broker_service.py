@@ -4,7 +4,7 @@
     relays       for each pubend that somebody here or behind us wants: what is known of it (intermediate, IB)
     edge         durable subscriptions of our clients (subscriber-hosting, SHB); share_edge, members of shared names
     publishing   publications of our clients on their way to a pubend; reads, slices of the log on their way back
-    commands     add, ls, info, trim, rm, verify, survey
+    commands     add, ls, info, trim, rm, verify, survey, begin
     directory    who hosts what
 
 A broker plays all these roles at once. Packets between two brokers that are not neighbours travel in `Routed`, hop by

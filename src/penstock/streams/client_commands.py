@@ -1,4 +1,4 @@
-"""What a client asks of streams as such: add, ls, info, trim, rm, failed, verify, survey.
+"""What a client asks of streams as such: add, ls, info, trim, rm, failed, verify, survey, begin.
 
 State: the commands that are not answered. A command is sent once and never repeated. If the connection is lost or the
 time is up before the answer, one that only looks has failed, and of one that changes something the outcome is unknown.
@@ -30,8 +30,8 @@ from penstock.streams.timers import StreamTimer
 
 COMMANDS_MAX = 100
 VERIFY_WITHIN = 660.0  # seconds: brokers read whole logs
-LOOKING = ("info", "ls", "survey", "verify")
-VERBS = ("add", "failed", "info", "ls", "rm", "survey", "trim", "verify")
+LOOKING = ("begin", "info", "ls", "survey", "verify")  # to begin a batch twice is to begin it once
+VERBS = ("add", "begin", "failed", "info", "ls", "rm", "survey", "trim", "verify")
 
 
 class StreamCommands:

@@ -216,7 +216,7 @@ class StreamClient:
     def command(
         self, verb: str, stream: str, arguments: Mapping[str, Any], *, ticket: Ticket, now: float
     ) -> list[Effect]:
-        """Ask for add, ls, info, trim, rm, survey or verify; the ticket is answered with `Reported`, or Refused."""
+        """Ask for one of `client_commands.VERBS`; the ticket is answered with `Reported`, or Refused."""
         return self._commands.command(verb, stream, arguments, ticket=ticket, now=now)
 
     # The network and time.

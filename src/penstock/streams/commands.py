@@ -36,7 +36,7 @@ from penstock.streams.timers import StreamTimer
 GATHERINGS_MAX = 64
 WITHIN = 5.0  # seconds
 VERIFY_WITHIN = 600.0
-VERBS = ("add", "ls", "info", "trim", "rm", "failed", "verify", "survey")
+VERBS = ("add", "ls", "info", "trim", "rm", "failed", "verify", "survey", "begin")
 
 
 class _Gathering:

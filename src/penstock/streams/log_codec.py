@@ -5,6 +5,7 @@ Each entry of the log is one message with its publication_id; its key is its tic
     lease        the newest tick that may be given or told, and which publication ids are known
     gone         the newest tick that is kept no longer, and which publication ids are known
     name/NAME    one durable name: its predicate and its position
+    writer/NAME  where the newest batch of one batch writer began
 All are arrays in msgpack that begin with a version. The store sees to checksums, so what does not decode was written by
 something else, or by a later version: the pubend stops, and nothing is deleted.
 """
@@ -27,6 +28,7 @@ META = "meta"
 LEASE = "lease"
 GONE = "gone"
 NAME_PREFIX = "name/"
+WRITER_PREFIX = "writer/"
 
 
 class Versioned(Struct, frozen=True, array_like=True, gc=False):
@@ -92,6 +94,14 @@ class NameRecord(Versioned, frozen=True, gc=False):
     share: SharedState | None = None
 
 
+class WriterMark(Versioned, frozen=True, gc=False):
+    """The newest batch of a batch writer: all it has stored is behind `after`. `parts`: a bit for each that began."""
+
+    batch: int
+    after: Tick
+    parts: bytes
+
+
 class UnreadableEntry(ValueError):
     """What a store returned is nothing of ours."""
 
@@ -100,7 +110,7 @@ encode = msgspec.msgpack.Encoder().encode
 _entry_decoder = msgspec.msgpack.Decoder(LogEntry)
 _slice_decoder = msgspec.msgpack.Decoder(list[LogEntry])
 _decoders: dict[type[Versioned], msgspec.msgpack.Decoder[Versioned]] = {
-    kind: msgspec.msgpack.Decoder(kind) for kind in (LogEntry, PubendMeta, TickMark, NameRecord)
+    kind: msgspec.msgpack.Decoder(kind) for kind in (LogEntry, PubendMeta, TickMark, NameRecord, WriterMark)
 }
 
 

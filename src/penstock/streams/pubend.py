@@ -60,6 +60,7 @@ from penstock.streams.retention import Retention
 from penstock.streams.share_failed import Answered
 from penstock.streams.shared_names import SharedNames
 from penstock.streams.timers import StreamTimer
+from penstock.streams.writer_marks import WriterMarks
 
 Forgotten = Callable[[str, float], list[Effect]]  # (problem, now)
 
@@ -153,7 +154,8 @@ class Pubend:
         self.number = number
         self._ids = PublicationIds(config)
         self._names = DurableNames(core)
-        self._retention = Retention(core, self._names, self._ids, decided=self._decided)
+        self._marks = WriterMarks(core)
+        self._retention = Retention(core, self._names, self._ids, self._marks, decided=self._decided)
         self._queue = PublishQueue(core, self._ids, renew_lease=self._renew_lease, appended=self._retention.appended)
         self._shared = SharedNames(
             core,
@@ -161,7 +163,7 @@ class Pubend:
             lambda *what: outlet.store_elsewhere(*what[:-1], now=what[-1]),
         )
         self._readers = DurableReaders(core, self._names, self._shared)
-        self._opening = Opening(core, self._names, self._ids, opened=self._opened)
+        self._opening = Opening(core, self._names, self._ids, self._marks, opened=self._opened)
         self._reads = LogReads(core, self._retention)
         self._commands = PubendCommands(
             core,
@@ -170,6 +172,7 @@ class Pubend:
             self._shared,
             self._retention,
             self._reads,
+            self._marks,
             waiting=self._queue.report,
             removed=self._removed,
             reopen=self._reopen,

@@ -1,4 +1,4 @@
-"""What can be done with one pubend by command: info, trim, rm, failed, verify, survey. Arguments and answers are JSON.
+"""What can be done with one pubend by command. Arguments and answers are JSON.
 
     info     {"durable": NAME}: its state, what waits to be written and why, and the durable names (one, or those
              furthest behind), each with its lag in messages that match. They are counted in the log, from the newest
@@ -12,6 +12,8 @@
              it.
     verify   read the whole log, and say what is wrong with it. It can be asked of a pubend that has stopped.
     survey   how much there is in a range of the log, and where to cut it: see `log_reads`.
+    begin    {"writer", "batch", "part"}: where in the log this batch of this writer began, and whether this part of it
+             did before; {"writer", "over": true}: there will be no more of it. See `writer_marks`.
 
 Bounds: `SCANS_MAX` walks through the log at once, `NAMES_LISTED_MAX` names in an answer.
 """
@@ -40,6 +42,7 @@ from penstock.streams.pubend_core import PubendCore
 from penstock.streams.registration import DurableReaders
 from penstock.streams.retention import ForcedTrim, Retention
 from penstock.streams.shared_names import SharedNames
+from penstock.streams.writer_marks import BatchBegun, WriterMarks
 
 SCANS_MAX = 4
 SLICE_MAX = 1_000  # entries
@@ -63,6 +66,7 @@ class CommandArguments(Struct, kw_only=True):
     redeliver: bool = False
     drop: bool = False
     ranges: dict[str, SurveyedRange] = {}
+    begun: BatchBegun = BatchBegun()
 
 
 class PubendCommands:
@@ -76,6 +80,7 @@ class PubendCommands:
         shared: SharedNames,
         retention: Retention,
         reads: LogReads,
+        marks: WriterMarks,
         *,
         waiting: Callable[[], dict[str, Any]],
         removed: Callable[[str, Callable[[str, float], list[Effect]], float], list[Effect]],
@@ -87,6 +92,7 @@ class PubendCommands:
         self._shared = shared
         self._retention = retention
         self._reads = reads
+        self._marks = marks
         self._waiting = waiting
         self._removed = removed
         self._reopen = reopen
@@ -98,7 +104,7 @@ class PubendCommands:
             return self._core.send(reply_to, told, now)
 
         verbs = {"info": self._info, "trim": self._trim, "rm": self._rm, "verify": self._verify}
-        verbs |= {"failed": self._failed, "survey": self._survey}
+        verbs |= {"failed": self._failed, "survey": self._survey, "begin": self._begin}
         verb = verbs.get(packet.verb)
         if verb is None:
             return answer({}, f"there is no command '{packet.verb}'; {choose_one(packet.verb, verbs)}", now)
@@ -186,6 +192,11 @@ class PubendCommands:
 
     def _survey(self, arguments: CommandArguments, answer: Answer, now: float) -> list[Effect]:
         return self._reads.survey(arguments.ranges, answer, now)
+
+    # begin
+
+    def _begin(self, arguments: CommandArguments, answer: Answer, now: float) -> list[Effect]:
+        return self._marks.begin(arguments.begun, answer, now)
 
     # trim
 

@@ -1,9 +1,9 @@
 """How a pubend comes to life: it reads what an earlier life has left on disk, or is made.
 
 Steps, each when the one before has been answered: meta, lease, gone, the extent of the log and the names of all values;
-then every durable name, and the part of the log whose publication ids are still to be known, in slices. A new pubend
-has no meta: its epoch is drawn and written first. Only then is it ready. If the disk fails the opening is tried again
-by timer; damage, or a meta that is another pubend's, stops it.
+then every durable name, every mark of a batch writer, and the part of the log whose publication ids are still to be
+known, in slices. A new pubend has no meta: its epoch is drawn and written first. Only then is it ready. If the disk
+fails the opening is tried again by timer; damage, or a meta that is another pubend's, stops it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from penstock.streams.log_codec import (
     META,
     NAME_PREFIX,
     VERSION,
+    WRITER_PREFIX,
     LogEntry,
     NameRecord,
     PubendMeta,
     TickMark,
     UnreadableEntry,
+    WriterMark,
     decode,
     encode,
 )
@@ -44,6 +46,7 @@ from penstock.streams.packets import Tick
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.publication_ids import PublicationIds
 from penstock.streams.timers import StreamTimer
+from penstock.streams.writer_marks import WriterMarks
 
 IDS_SLICE = 5_000  # entries
 RETRY_AFTER = 1.0  # seconds
@@ -58,12 +61,14 @@ class Opening:
         core: PubendCore,
         names: DurableNames,
         ids: PublicationIds,
+        marks: WriterMarks,
         *,
         opened: Callable[[LogExtent, float], list[Effect]],
     ) -> None:
         self._core = core
         self._names = names
         self._ids = ids
+        self._marks = marks
         self._opened = opened
         self._create = False
         self._waiting_for = 0  # answers
@@ -79,6 +84,7 @@ class Opening:
         self._waiting_for = 0
         self._values.clear()
         self._names.clear()
+        self._marks.clear()
         effects = self._get((META, LEASE, GONE), self._read_names)
         return [*effects, *self._ask(Extent(), self._read_names), *self._ask(Names(), self._read_names)]
 
@@ -99,7 +105,7 @@ class Opening:
                 case Value(value):
                     self._values[name] = value
                 case NamesFound(names):
-                    self._found = [found for found in names if found.startswith(NAME_PREFIX)]
+                    self._found = [found for found in names if found.startswith((NAME_PREFIX, WRITER_PREFIX))]
                 case LogExtent():
                     self._extent = result
             self._waiting_for -= 1
@@ -155,7 +161,10 @@ class Opening:
                 for name in (LEASE, GONE)
             )
             for found in self._found:
-                self._names.load(found.removeprefix(NAME_PREFIX), decode(self._values[found], NameRecord))
+                if found.startswith(WRITER_PREFIX):
+                    self._marks.load(found.removeprefix(WRITER_PREFIX), decode(self._values[found], WriterMark))
+                else:
+                    self._names.load(found.removeprefix(NAME_PREFIX), decode(self._values[found], NameRecord))
         except UnreadableEntry as error:
             return core.stop(f"{core.name}: {error}")
         core.gone = gone.tick

@@ -1,7 +1,8 @@
 """What a pubend keeps, and for how long.
 
 An entry goes
-    when every durable name has acknowledged it, it is older than `history`, and its publication id may be forgotten;
+    when every durable name has acknowledged it, it is older than `history`, its publication id may be forgotten, and no
+        batch writer may have to look for it (`writer_marks`);
     or when it is older than `retain`;
     or when the log is longer than `retain_bytes`, the oldest first;
     or when a command says so.
@@ -31,6 +32,7 @@ from penstock.streams.pubend_clock import SECOND
 from penstock.streams.pubend_core import PubendCore
 from penstock.streams.publication_ids import PublicationIds
 from penstock.streams.timers import StreamTimer
+from penstock.streams.writer_marks import WriterMarks
 
 STEP_ENTRIES = 1_000
 CHECK_MIN = 1.0  # seconds between two looks
@@ -55,12 +57,14 @@ class Retention:
         core: PubendCore,
         names: DurableNames,
         ids: PublicationIds,
+        marks: WriterMarks,
         *,
         decided: Callable[[float], list[Effect]],
     ) -> None:
         self._core = core
         self._names = names
         self._ids = ids
+        self._marks = marks
         self._decided = decided
         self.extent = LogExtent(0, 0, 0, 0)
         self.deciding = False  # `gone` is being written
@@ -115,10 +119,9 @@ class Retention:
         config = self._core.config
         clock = self._core.ticks.clock.read(now)
         unneeded = [clock - int(config.history * SECOND)]
-        needed_after = self._names.needed_after()
+        needed_after = (self._names.needed_after(), self._marks.needed_after())
         oldest_id = self._ids.oldest()
-        if needed_after is not None:
-            unneeded.append(needed_after)
+        unneeded += [tick for tick in needed_after if tick is not None]
         if oldest_id is not None:
             unneeded.append(oldest_id - 1)
         forced = [trim.upto for trim in self._forced]

@@ -144,6 +144,14 @@ class BlockingStream:
         """How much each pubend keeps, counted and not read."""
         return self._network._do(self._stream.survey(ranges))
 
+    def begin(self, *, writer: str, batch: int, part: int = 0) -> dict[str, Any]:
+        """Say that a part of a batch begins which may have to be tried again; at each pubend, where the batch began."""
+        return self._network._do(self._stream.begin(writer=writer, batch=batch, part=part))
+
+    def over(self, *, writer: str) -> None:
+        """Say that this writer of batches has none to try again."""
+        return self._network._do(self._stream.over(writer=writer))
+
     def slices(self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE") -> Iterator[StreamSlice]:
         """What matches between two ticks of a pubend, slice after slice."""
         found = self._stream.slices(pubend, epoch=epoch, first=first, last=last, where=where)

@@ -221,6 +221,19 @@ class Stream:
         """
         return await self._verbs.command("survey", self.name, ranges=ranges or {})
 
+    async def begin(self, *, writer: str, batch: int, part: int = 0) -> dict[str, Any]:
+        """Say that a part of a batch begins which may have to be tried again; at each pubend, where the batch began.
+
+        Behind the tick `after` is all that this batch has stored there; `again` says that this part has begun before.
+        If the number `batch` is another one, that batch has begun since, and this one is over.
+        The stream keeps what is behind the tick until the writer begins its next batch, or is `over`.
+        """
+        return await self._verbs.command("begin", self.name, begun={"writer": writer, "batch": batch, "part": part})
+
+    async def over(self, *, writer: str) -> None:
+        """Say that this writer of batches has none to try again."""
+        await self._verbs.command("begin", self.name, begun={"writer": writer, "over": True})
+
     async def slices(
         self, pubend: str, *, epoch: int, first: int, last: int, where: str = "TRUE"
     ) -> AsyncGenerator[StreamSlice, None]:

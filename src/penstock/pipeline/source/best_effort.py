@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from penstock.pipeline.source import connection
 from penstock.pipeline.source.columns import Columns
 from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import SECOND, SourceOptions
@@ -69,7 +70,7 @@ class BestEffortReader(SimpleDataSourceStreamReader):
         if self._messages is None:
             from penstock.live.client.blocking import connect_blocking
 
-            self._network = connect_blocking(self._options.servers).open()
+            self._network = connect_blocking(self._options.servers, connect_within=connection.FIRST_CONTACT).open()
             self._messages = self._network.subscribe(self._options.where, queue_max=QUEUE_MAX, on_drop=_dropped).open()
         return self._messages
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from penstock.errors import PenstockError, StreamRefused, UnknownStream, Unreachable
 from penstock.kernel.trace import TRACE_CLIENT, TRACE_STREAM
-from penstock.pipeline.source.offsets import Offsets, PubendExtent
+from penstock.pipeline.source.offsets import Next, Offsets, PubendExtent
 
 if TYPE_CHECKING:
     from penstock.live.client.blocking import BlockingNetwork
@@ -69,6 +69,24 @@ class StreamLink:
     def expect(self) -> None:
         """Return when the stream is there; if nobody knows it, its broker may just have come back."""
         self._tried(lambda: self.log.survey({}), unknown_within=FIRST_CONTACT)
+
+    def begin(self, writer: str, batch: int, part: int) -> tuple[Offsets, bool]:
+        """Where in each pubend a batch began, and whether this part of it has been begun before."""
+        report = self._tried(lambda: self.log.begin(writer=writer, batch=batch, part=part))
+        newest = max(one["batch"] for one in report["pubends"])
+        if newest > batch:
+            raise PenstockError(
+                f"batch {batch} of this query is over at stream '{self.stream}': batch {newest} has begun. Two runs of"
+                " a query write at the same time, or its checkpoint is older than what it has written"
+            )
+        began = {
+            int(one["pubend"].rpartition("/")[2]): Next(one["epoch"], one["after"] + 1) for one in report["pubends"]
+        }
+        return began, any(one["again"] for one in report["pubends"])
+
+    def over(self, writer: str) -> None:
+        """This writer will try nothing again."""
+        self._tried(lambda: self.log.over(writer=writer))
 
     def hold(self, durable: str, offsets: Offsets, where: str) -> None:
         """Let the stream keep what is not read, under this name."""

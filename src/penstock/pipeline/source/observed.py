@@ -42,7 +42,7 @@ def observed_writer(rows: DataFrame, **options: str) -> DataStreamWriter:
         raise InvalidOption("rows", "are no query that goes on (readStream); a batch has no progress: use write")
     chosen = sink_options(options)
     check_written_schema(rows.schema, chosen)
-    expect_stream(chosen)
+    expect_stream(chosen, patient=False)
     told = rows.mapInArrow(_Publishing(chosen), TOLD)
     metrics = [getattr(functions, how)(name).alias(name) for name, how in METRICS.items()]
     return told.observe(OBSERVED, *metrics).writeStream.format("noop")

@@ -23,7 +23,7 @@ SOURCE = (
 )
 OF_QUERIES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 BEST_EFFORT = ("servers", "subscribe", "includeHeaders", "onTypeMismatch")
-SINK = (*CONNECTION, "idColumn")
+SINK = (*CONNECTION, "idColumn", "mayStoreTwice")
 OF_SPARK = ("checkpointlocation", "path")  # which Spark itself passes on; a path says nothing to us
 MISMATCHES = ("null", "error")
 SECOND = 1_000_000  # ticks
@@ -75,6 +75,8 @@ class SinkOptions:
     servers: str
     stream: str
     id_column: str = ""
+    checkpoint: str = ""  # of the query, if it was said to the sink
+    may_store_twice: bool = False  # if it cannot be known whether an earlier try has stored a row
     give_up_after: float = 60.0
 
 
@@ -181,6 +183,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         servers=given.needed("servers", "penstock://127.0.0.1:7420"),
         stream=given.needed("stream", "orders"),
         id_column=given.text("idColumn"),
+        checkpoint=given.text("checkpointLocation"),
+        may_store_twice=given.yes("mayStoreTwice", False),
         give_up_after=given.seconds("giveUpAfter", 60.0),
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -37,7 +37,9 @@ from penstock.pipeline.source.offsets import (
     PubendExtent,
     batch_start,
     from_json,
+    kept_from,
     loss,
+    partitions_min,
     to_json,
 )
 from penstock.pipeline.source.one_line import one_line_errors
@@ -86,15 +88,15 @@ class StreamRange:
                 if found.ticks:
                     yield columns.batch(part.number, found.ticks, found.entries)
 
-    def planned(self, link: StreamLink, parts: Parts) -> list[InputPartition]:
-        """Partitions of about as many messages each, at least one for each pubend that has something."""
+    def planned(self, link: StreamLink, parts: Parts, least: int) -> list[InputPartition]:
+        """Partitions of about as many messages each, at least one for each pubend that has something, and `least`."""
         wanted = {number: part for number, part in parts.items() if part[0].tick < part[1]}
         ranges = {number: {"first": at.tick, "last": end - 1} for number, (at, end) in wanted.items()}
-        if self._options.partitions_min > len(wanted) > 0:
+        if least > len(wanted) > 0:
             measured = link.survey(ranges)
             total = sum(measured[number].entries for number in wanted) or 1
             for number, part in ranges.items():
-                part["parts"] = -(-self._options.partitions_min * measured[number].entries // total)
+                part["parts"] = -(-least * measured[number].entries // total)
         marks = {number: extent.marks for number, extent in link.survey(ranges).items()} if wanted else {}
         planned: list[InputPartition] = []
         for number, (at, end) in wanted.items():
@@ -127,11 +129,11 @@ def placed(options: SourceOptions, name: str, place: Boundary, extents: Mapping[
         if place.exact and tick > end:
             wrong = f"is tick {tick} of pubend {number}, beyond the end: {end} is the first behind its last message"
             raise InvalidOption(name, wrong)
-        at = Next(extent.epoch, tick if place.exact else max(tick, first))
+        at = Next(extent.epoch, tick if place.exact else max(tick, first), not place.exact and tick > end)
         problem = loss(options.stream, number, at, extent)
         if problem:
             lose(options, problem)
-            at = Next(extent.epoch, first)
+            at = kept_from(at, extent)
         found[number] = at
     return found
 
@@ -158,7 +160,8 @@ class BatchReader(StreamRange, DataSourceReader):
             extents = link.survey()
             begin = placed(options, "startingOffsets", options.starting or EARLIEST, extents)
             end = placed(options, "endingOffsets", options.ending, extents)
-            return self.planned(link, {number: (begin[number], end[number].tick) for number in extents})
+            parts = {number: (begin[number], end[number].tick) for number in extents}
+            return self.planned(link, parts, options.partitions_min)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self.read_part(partition, self._where)
@@ -216,11 +219,12 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             if self._too_few(extents):
                 return self._nothing_new(start)
             extents = self._limited(begin, extents)
-        end = {number: replace(at, tick=self._end(at, extents[number])) for number, at in begin.items()}
+        end = {number: self._end(at, extents[number]) for number, at in begin.items()}
         if end == began:
             return self._nothing_new(start)
         self._batch_at = time.monotonic()
-        return to_json(self._options.stream, end, began=began if INITIAL in start else None)
+        first = began if INITIAL in start else None
+        return to_json(self._options.stream, end, began=first, partitions=self._options.partitions_min)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         found = {number: Next(extent.epoch, extent.end) for number, extent in self._survey().items()}
@@ -230,10 +234,10 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
         began = batch_start(self._options.stream, start, end)
         if INITIAL in start:
             self._hold(began)
-        begin, _ = self._begun(began)
-        upto = from_json(self._options.stream, end)
+        begin, extents = self._begun(began)
+        upto = self._kept(from_json(self._options.stream, end), extents)
         parts = {number: (at, upto[number].tick) for number, at in begin.items() if upto[number].epoch == at.epoch}
-        return self.planned(self._opened(), parts)
+        return self.planned(self._opened(), parts, partitions_min(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self.read_part(partition, self._options.where)
@@ -260,8 +264,19 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             problem = loss(stream, number, at, extents[number])
             if problem:
                 lose(self._options, problem)
-                kept[number] = Next(extents[number].epoch, extents[number].gone + 1)
+                kept[number] = kept_from(at, extents[number])
         return kept, extents if kept == begin else self._survey(self._ranges(kept))
+
+    def _kept(self, upto: Offsets, extents: Mapping[int, PubendExtent]) -> Offsets:
+        """Where a batch ends that was to end here; a stream that ends before that is a loss, and said."""
+        kept = dict(upto)
+        for number, at in upto.items():
+            extent = extents[number]
+            problem = loss(self._options.stream, number, at, extent) if at.tick > extent.end else ""
+            if problem and at.epoch == extent.epoch:
+                lose(self._options, problem)
+                kept[number] = kept_from(at, extent)
+        return kept
 
     def _ranges(self, begin: Offsets) -> dict[int, dict[str, int]]:
         """What a batch may have that begins here."""
@@ -277,9 +292,10 @@ class FollowingReader(StreamRange, DataSourceStreamReader, SupportsTriggerAvaila
             time.sleep(IDLE)
         return start
 
-    def _end(self, at: Next, extent: PubendExtent) -> int:
+    def _end(self, at: Next, extent: PubendExtent) -> Next:
         """Behind what was measured, if that is anything."""
-        return max(at.tick, min(extent.marks[-1], extent.last) + 1) if extent.entries else at.tick
+        measured = min(extent.marks[-1], extent.last) + 1 if extent.entries else 0
+        return Next(at.epoch, measured) if measured > at.tick else at
 
     def _too_few(self, extents: Mapping[int, PubendExtent]) -> bool:
         """Whether to wait for more: `minOffsetsPerTrigger`, unless `maxTriggerDelay` is over."""

@@ -5,13 +5,17 @@ attribute of its name, and NULL leaves it out.
 
 Every message has a publication id, made of the query, the batch, the partition and the row: what it says, and how often
 the partition had said the same before. So the rows of a partition may come in another order when they are tried again,
-as they do behind a shuffle. With `idColumn` the id is made of the query and that column alone. A stream stores one
-message under an id for as long as it knows the id (`ids_window`, `ids_max`).
+as they do behind a shuffle. With `idColumn` the id is made of the query and that column alone.
+
+A stream knows an id for a while (`ids_window`, `ids_max`), which is enough for what is under way. It is told of each
+batch that begins, part by part, and keeps where that was. A task whose part began before, in this run of the query or
+in an earlier one, reads the log from there, and publishes what is not in it (`stored_before`).
 
 Ids are known at their pubend. Which pubend that is must not depend on who publishes, so a row without a key has its own
 id for a key; a reader shows none (`columns`).
 
-The state of one task: the digests of its rows, to number those that are equal.
+The state of one task: the digests of its rows, to number those that are equal; and the ids that are stored already, if
+it is not the first.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -32,9 +37,10 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructT
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.pipeline.source.columns import FITTING
-from penstock.pipeline.source.connection import stream_link
+from penstock.pipeline.source.connection import StreamLink, stream_link
 from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import SinkOptions
+from penstock.pipeline.source.stored_before import StoredBefore
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -77,12 +83,29 @@ def check_written_schema(schema: StructType, options: SinkOptions) -> None:
         raise InvalidOption("idColumn", f"is '{options.id_column}'; there is no such column")
 
 
+@dataclass(frozen=True)
+class Task:
+    """Which part of which batch is written."""
+
+    query: str
+    batch: int
+    partition: int
+
+    def stored_before(self, link: StreamLink, options: SinkOptions) -> StoredBefore | None:
+        """What earlier tries may have stored; None: this is the first."""
+        began, again = link.begin(self.query, self.batch, self.partition)
+        if not again:
+            return None
+        prefix = f"{self.query[:8]}-" if options.id_column else f"{self.query[:8]}-{self.batch}-{self.partition}-"
+        return StoredBefore(link, began, prefix, may_store_twice=options.may_store_twice)
+
+
 class RowPublisher:
     """Makes publications of the rows of one partition."""
 
-    def __init__(self, query: str, batch: str, partition: int, id_column: str) -> None:
-        self._query = query
-        self._place = f"{batch}-{partition}"
+    def __init__(self, task: Task, id_column: str) -> None:
+        self._query = task.query
+        self._place = f"{task.batch}-{task.partition}"
         self._id_column = id_column
         self._seen: dict[bytes, int] = {}
 
@@ -121,14 +144,20 @@ def _column(batch: RecordBatch, name: str) -> list[Any]:
     return found
 
 
-def written(options: SinkOptions, query: str, batch: str, partition: int, batches: Iterator[RecordBatch]) -> Written:
+def written(options: SinkOptions, task: Task, batches: Iterator[RecordBatch]) -> Written:
     """Publish all rows of one partition; returns when they are on disk."""
-    publisher = RowPublisher(query, batch, partition, options.id_column)
+    publisher = RowPublisher(task, options.id_column)
     began, rows, slowed, slowed_seconds = time.monotonic(), 0, "", 0.0
     with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
+        stored = task.stored_before(link, options)
         for one in batches:
             since = time.monotonic()
-            rows += len(link.log.publish_many(list(publisher.publications(one))))
+            publications = list(publisher.publications(one))
+            rows += len(publications)
+            if stored is not None:
+                stored.look()
+                publications = [publication for publication in publications if publication[3] not in stored]
+            link.log.publish_many(publications)
             if told := "; ".join(f"{by.pubend}: {by.reason}" for by in link.log.report().slowed):
                 slowed = told
                 slowed_seconds += time.monotonic() - since
@@ -143,13 +172,21 @@ def written_by_query(options: SinkOptions, batches: Iterator[RecordBatch]) -> Wr
     batch = context.getLocalProperty("streaming.sql.batchId")
     if not query or not batch:
         raise PenstockError("Spark does not say which query and batch this is; without that a repeat is not known")
-    return written(options, query.replace("-", ""), batch, context.partitionId(), batches)
+    return written(options, Task(query.replace("-", ""), int(batch), context.partitionId()), batches)
 
 
-def expect_stream(options: SinkOptions) -> None:
-    """A stream that is not there is said before any task starts."""
-    with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
+def expect_stream(options: SinkOptions, *, patient: bool) -> None:
+    """A stream that is not there is said before any task starts; after a while, if it was there before."""
+    with stream_link(options.servers, options.stream, options.give_up_after, patient=patient) as link:
         link.expect()
+
+
+def has_written(checkpoint: str) -> bool:
+    """Whether a query has committed a batch, so that its stream was there; true if we cannot look at its checkpoint."""
+    offsets, commits = (Path(checkpoint.removeprefix("file:")) / name for name in ("offsets", "commits"))
+    if not checkpoint or not offsets.is_dir():  # it may stand in some other file system
+        return True
+    return commits.is_dir() and any(found.name.isdecimal() for found in commits.iterdir())
 
 
 @one_line_errors
@@ -158,7 +195,7 @@ class FollowingWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        expect_stream(options)
+        expect_stream(options, patient=has_written(options.checkpoint))
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         return written_by_query(self._options, iterator)
@@ -183,4 +220,15 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        return written(self._options, self._query, "0", context.partitionId(), chain(iterator))
+        return written(self._options, Task(self._query, 0, context.partitionId()), chain(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._over()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._over()
+
+    def _over(self) -> None:
+        """Nobody will try again: the stream need not keep anything for that."""
+        with stream_link(self._options.servers, self._options.stream, self._options.give_up_after) as link:
+            link.over(self._query)

@@ -18,7 +18,7 @@ waits for the answer:
     Progress, ProgressStored                       a reader has acknowledged up to a tick; that is on disk
     SharedHandout, Verdicts, VerdictsStored        of shared names: to one member; what it says; that is on disk
     ReadLog, LogSlice                              a range of the log, for who is no reader; a slice of it
-    Command, CommandAnswer                         add, info, trim, rm, verify, failed, survey
+    Command, CommandAnswer                         add, info, trim, rm, verify, failed, survey, begin
 
 Between a client and its home broker:
   from the client
