@@ -328,7 +328,7 @@ EXPERIMENTS = (
                 high=1.0,
                 kind="goal",
                 judged="every seed",
-                note="three equal exponential stages are a Gamma law, so it fits here: the paper's brokers differed",
+                note="three equal exponential stages are a Gamma law, so it fits here; 002 does not say why not there",
             ),
         ),
     ),

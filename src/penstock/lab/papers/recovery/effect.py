@@ -200,6 +200,7 @@ def _measure_over_time(views: Views) -> Mapping[str, float]:
             float(np.abs(ratios / mean - 1.0).max()) if len(ratios) else NAN
         )
         found[f"{name}: factor"] = 1.0 / mean
+        found[f"{name}: share of the losses that came back"] = 1.0 - mean
     return found
 
 
@@ -331,9 +332,8 @@ def _of_low_loss(publishers: str) -> tuple[Criterion, ...]:
         ),
         Criterion(
             name=f"{publishers}: request to repair, median over that with more loss",
-            paper="almost 50 % smaller",
+            paper="almost 50 % smaller (4.4.2)",
             high=0.6,
-            kind="goal",
             scales=PAPER,
         ),
     )
@@ -354,6 +354,13 @@ def _of_time(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
             kind="goal",
             scales=("paper", "smoke") if brokers == 12 else PAPER,
             note="reported",
+        ),
+        Criterion(
+            name=f"{name}: share of the losses that came back",
+            paper="more than 75 % (4.5)",
+            low=0.75,
+            scales=PAPER,
+            note="a factor of almost 2 or 3, as 4.4.2 has it, would be 50 to 67 %",
         ),
     )
 
