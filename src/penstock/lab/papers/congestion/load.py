@@ -234,6 +234,8 @@ EXPERIMENTS = (
                 paper="swings of the publication rate remain",
                 low=0.99,
                 high=1.01,
+                kind="illustration",
+                note="a flow has the text of its filter, so that what does not match is in none",
             ),
             Criterion(
                 name="received without control", paper="nearly 46,000", kind="goal", scales=PAPER, note="reported"
