@@ -309,7 +309,13 @@ def _of_sizes(brokers: Size, publishers: str, low: float, high: float) -> tuple[
             high=high,
             scales=PAPER,
         ),
-        Criterion(name=f"{name}: least fall from one size to the next", paper="decreases", low=0.0, scales=scales),
+        Criterion(
+            name=f"{name}: least fall from one size to the next",
+            judged="every seed",
+            paper="decreases",
+            low=0.0,
+            scales=scales,
+        ),
         Criterion(name=f"{name}: 1 over 10 entries", paper=str(factor), kind="goal", scales=scales, note="reported"),
         *(
             Criterion(
@@ -344,6 +350,7 @@ def _of_time(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
     return (
         Criterion(
             name=f"{name}: largest distance of a window from the mean",
+            judged="every seed",
             paper="persistent during the whole course",
             high=0.3,
             scales=PAPER,
