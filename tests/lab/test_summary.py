@@ -120,6 +120,14 @@ def test_a_dash_stands_where_the_product_has_no_part(tmp_path):
     assert "| holds | - |" in rows(kept(tmp_path, line(no_product="a formula")))[0]
 
 
+def test_what_the_product_has_no_part_in_by_now_leaves_its_column(tmp_path):
+    kept(tmp_path, line(), line(0.0, settings="product"))
+    judged = judge_again(tmp_path, {"example": replace(example(criterion="delay | s"), product="counts feedback")})[
+        "example"
+    ]
+    assert (judged.criteria[0].product, judged.product_seeds, judged.no_product) == (None, (), "counts feedback")
+
+
 def test_what_is_missed_is_marked_and_an_illustration_counts_for_nothing(tmp_path):
     assert "**missed**" in rows(kept(tmp_path, line(3.0)))[0]
     found = kept(tmp_path, line(3.0, kind="illustration"))
@@ -241,7 +249,7 @@ class Sleepless:
         return {"units": self.units}
 
 
-def example(scenario=None):
+def example(scenario=None, criterion="x"):
     return Experiment(
         name="example",
         title="",
@@ -250,7 +258,7 @@ def example(scenario=None):
         plans=lambda scale: {} if scenario is None else {"run": Plan(scenario=scenario)},
         measure=lambda views: {},
         draw=lambda views: (),
-        criteria=(Criterion(name="x", paper=""),),
+        criteria=(Criterion(name=criterion, paper=""),),
     )
 
 

@@ -12,7 +12,7 @@ against the criteria of today, so that a bound that changes needs no run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
@@ -101,10 +101,17 @@ def keep_file(path: Path, folder: Path) -> list[str]:
     return keep_lines(lines, folder, date=date)
 
 
-def judged_again(result: KeptResult, criteria: Sequence[Criterion]) -> KeptResult:
-    """The kept numbers held against these criteria. One without a number is there too, as not run."""
+def judged_again(result: KeptResult, experiment: Experiment) -> KeptResult:
+    """The kept numbers held against its criteria. One without a number is there too, as not run.
+
+    Where the experiment says nothing of the product's settings, what was kept of them before it said so is left out.
+    """
     kept = {one.name: one for one in result.criteria}
-    return replace(result, criteria=tuple(_judged(one, kept.get(one.name)) for one in criteria))
+    judged = [_judged(one, kept.get(one.name)) for one in experiment.criteria if result.scale in one.scales]
+    result = replace(result, criteria=tuple(judged))
+    return (
+        replace(_with_product(result, {}, (), "", ""), no_product=experiment.product) if experiment.product else result
+    )
 
 
 def _judged(criterion: Criterion, kept: KeptCriterion | None) -> KeptCriterion:
@@ -130,7 +137,7 @@ def judged_results(folder: Path, experiments: Mapping[str, Experiment]) -> dict[
         experiment = experiments.get(name)
         if experiment is None:
             raise PenstockError(f"{folder / name}.json is of no experiment that there is; take it away")
-        found[name] = judged_again(result, [one for one in experiment.criteria if result.scale in one.scales])
+        found[name] = judged_again(result, experiment)
     return found
 
 

@@ -208,6 +208,7 @@ EXPERIMENTS = (
         measure=_measure_covered,
         draw=_draw_covered,
         parameters={**PARAMETERS, "network": "a hub, a link for 50 messages/s, and a side for each subscriber"},
+        product="it counts limiting receivers, flow tables and feedback, and the product's links have none of these",
         criteria=(
             Criterion(name="limiting receivers other than the covering one", paper="none", high=0.0),
             Criterion(name="the covering one is a limiting receiver", paper="yes", low=1.0),
