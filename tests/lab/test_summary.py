@@ -12,8 +12,16 @@ from msgspec import structs
 from penstock.errors import PenstockError
 from penstock.lab.engine.estimate import estimates
 from penstock.lab.engine.experiment import Criterion, Experiment, Plan
-from penstock.lab.engine.kept_results import KeptResult, keep_file, keep_lines, read_results
-from penstock.lab.engine.registry import families, find
+from penstock.lab.engine.kept_results import (
+    KeptResult,
+    judge_again,
+    judged_results,
+    keep_file,
+    keep_lines,
+    read_results,
+)
+from penstock.lab.engine.older_code import CHANGES
+from penstock.lab.engine.registry import experiments, families, find
 from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
 from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run
 from penstock.lab.engine.tasks import make_numbers, seconds_for_work
@@ -42,9 +50,9 @@ def rows(results):
 
 
 def test_the_page_is_what_the_kept_results_give():
-    """So it cannot go stale: `penstock lab summary` makes it again."""
+    """So it cannot go stale: `penstock lab summary` makes it again, judged by the bounds of today."""
     page = (DOCS / "papers.md").read_text()
-    made = summary(read_results(DOCS / "results"), families())
+    made = summary(judged_results(DOCS / "results", experiments()), families())
     assert with_summary(page, made) == page, "run `penstock lab summary`"
 
 
@@ -53,6 +61,51 @@ def test_every_kept_result_is_of_an_experiment_that_exists_and_at_paper_scale():
     assert found.keys() <= {name for names in families().values() for name in names}
     assert {result.scale for result in found.values()} <= {"paper"}
     assert all(name == result.experiment for name, result in found.items())
+
+
+@pytest.mark.parametrize("family", families())
+def test_kept_results_have_the_bounds_and_verdicts_of_today(family, request):
+    if family == "retrieval":  # its files are made again elsewhere; take this away when they are
+        request.applymarker(pytest.mark.xfail(reason="three bounds changed after the run", strict=False))
+    found, judged = read_results(DOCS / "results"), judged_results(DOCS / "results", experiments())
+    names = [name for name in families()[family] if name in found]
+    assert [found[name] for name in names] == [judged[name] for name in names], "run `penstock lab summary`"
+
+
+def test_a_bound_that_changes_changes_the_verdict_without_a_run(tmp_path):
+    kept(tmp_path, line(values=(1.0, 3.0)), line(1.5, settings="product"))
+    criteria = (
+        Criterion(name="delay | s", paper="2", high=2.5, judged="every seed"),
+        Criterion(name="younger than the run", paper="", low=0.0),
+    )
+    judged = judge_again(tmp_path, {"example": replace(example(), criteria=criteria)})
+    assert judged == read_results(tmp_path)
+    first, second = judged["example"].criteria
+    assert (first.value, first.bound, first.passed, first.product) == (3.0, (None, 2.5), False, 1.5)
+    assert (second.value, second.passed, second.was_run()) == (None, False, False)
+    made = summary(judged, {"delays": ["example"]})
+    assert "| younger than the run |  |  | at least 0 | not run yet | - |" in made
+    assert "| 1 | 1 | 0 | 1 | 0 | 0 | 0 |" in made
+    with pytest.raises(PenstockError, match="no experiment"):
+        judge_again(tmp_path, {})
+
+
+def test_what_has_no_bound_is_reported_in_a_table_of_its_own(tmp_path):
+    found = kept(tmp_path, line(), line(1.5, settings="product"))["example"]
+    (bounded,) = found.criteria
+    reported = structs.replace(bounded, name="delay from publish()", bound=(None, None))
+    made = summary({"example": structs.replace(found, criteria=(bounded, reported))}, {"delays": ["example"]})
+    assert "| `example` | delay from publish() | 1 | 2 (1 to 3) | 1.5 |" in made
+    assert "| 1 | 1 | 1 | 0 | 0 | 0 | 0 |" in made
+
+
+def test_results_of_before_a_change_that_moves_them_are_marked(tmp_path):
+    change = CHANGES[0]
+    one = structs.replace(kept(tmp_path, line())["example"], experiment=change.names[0], date="2026-03-04")
+    for code, mark in ((change.before[0], "2026-03-04, older"), ("another", "2026-03-04")):
+        made = summary({"one": structs.replace(one, code=code)}, {"delays": ["one"]})
+        assert f"| {mark} |" in made
+        assert (change.what in made) == (code != "another")
 
 
 def test_a_row_has_the_range_over_seeds_the_bound_the_verdict_and_the_product(tmp_path):
@@ -65,6 +118,14 @@ def test_a_row_has_the_range_over_seeds_the_bound_the_verdict_and_the_product(tm
 
 def test_a_dash_stands_where_the_product_has_no_part(tmp_path):
     assert "| holds | - |" in rows(kept(tmp_path, line(no_product="a formula")))[0]
+
+
+def test_what_the_product_has_no_part_in_by_now_leaves_its_column(tmp_path):
+    kept(tmp_path, line(), line(0.0, settings="product"))
+    judged = judge_again(tmp_path, {"example": replace(example(criterion="delay | s"), product="counts feedback")})[
+        "example"
+    ]
+    assert (judged.criteria[0].product, judged.product_seeds, judged.no_product) == (None, (), "counts feedback")
 
 
 def test_what_is_missed_is_marked_and_an_illustration_counts_for_nothing(tmp_path):
@@ -188,7 +249,7 @@ class Sleepless:
         return {"units": self.units}
 
 
-def example(scenario=None):
+def example(scenario=None, criterion="x"):
     return Experiment(
         name="example",
         title="",
@@ -197,7 +258,7 @@ def example(scenario=None):
         plans=lambda scale: {} if scenario is None else {"run": Plan(scenario=scenario)},
         measure=lambda views: {},
         draw=lambda views: (),
-        criteria=(Criterion(name="x", paper=""),),
+        criteria=(Criterion(name=criterion, paper=""),),
     )
 
 

@@ -164,18 +164,18 @@ def summary_command(
     page: Annotated[Path, typer.Option(help="The page whose summary is made again.")] = PAGE,
     as_json: AsJson = False,
 ) -> None:
-    """Make the summary of all experiments again, from the results that are kept.
+    """Judge the results that are kept by the bounds of today, and make the summary of all experiments again.
 
     Example: penstock lab summary
     """
-    from penstock.lab.engine.kept_results import keep_file, read_results
-    from penstock.lab.engine.registry import families
+    from penstock.lab.engine.kept_results import judge_again, keep_file
+    from penstock.lab.engine.registry import experiments, families
     from penstock.lab.pages.summary import summary, write_summary
 
     for file in files or []:
         for why in keep_file(file, results):
             typer.echo(f"not kept: {file}, {why}", err=True)
-    kept = read_results(results)
+    kept = judge_again(results, experiments())
     changed = write_summary(page, summary(kept, families()))
     said = {"page": str(page), "experiments": len(kept), "changed": changed}
     words = f"{page}: {len(kept)} experiments, {'made again' if changed else 'as it was'}"

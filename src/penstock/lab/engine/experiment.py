@@ -149,8 +149,8 @@ class Finding:
             "name": self.criterion.name,
             "kind": self.criterion.kind,
             "paper": self.criterion.paper,
-            "value": _number(self.value),
-            "values": [_number(value) for value in self.values],
+            "value": measured_or_none(self.value),
+            "values": [measured_or_none(value) for value in self.values],
             "bound": [self.criterion.low, self.criterion.high],
             "pass": self.passed,
             "note": self.criterion.note,
@@ -199,6 +199,6 @@ class Result:
         }
 
 
-def _number(value: float) -> float | None:
+def measured_or_none(value: float) -> float | None:
     """As JSON has it: what could not be measured is nothing, and so is what has no end."""
     return value if isfinite(value) else None

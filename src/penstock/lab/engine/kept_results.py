@@ -5,12 +5,16 @@ each seed, with which code and when; a line of a run with the product's own sett
 the same file. The summary of docs/papers.md is made of these files and of nothing else (`lab/pages/summary.py`).
 
 A line of an older version has no date, code or values of each seed; it is taken as it is, and says so.
+
+What a file says of bounds and verdicts is the registry's word, not the run's: `judged_again` holds the kept values
+against the criteria of today, so that a bound that changes needs no run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.errors import PenstockError
+from penstock.lab.engine.experiment import Criterion, Experiment, measured_or_none
 
 FOLDER = Path("docs/results")
 UNKNOWN = "not recorded"
@@ -36,6 +41,10 @@ class KeptCriterion(Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...] = ()  # one for each seed
     note: str = ""
     product: float | None = None  # with the product's own settings
+
+    def was_run(self) -> bool:
+        """Whether the kept run measured it at all; a criterion may be younger than the run."""
+        return self.value is not None or bool(self.values)
 
 
 class KeptResult(Struct, frozen=True, kw_only=True):
@@ -92,6 +101,61 @@ def keep_file(path: Path, folder: Path) -> list[str]:
     return keep_lines(lines, folder, date=date)
 
 
+def judged_again(result: KeptResult, experiment: Experiment) -> KeptResult:
+    """The kept numbers held against its criteria. One without a number is there too, as not run.
+
+    Where the experiment says nothing of the product's settings, what was kept of them before it said so is left out.
+    """
+    kept = {one.name: one for one in result.criteria}
+    judged = [_judged(one, kept.get(one.name)) for one in experiment.criteria if result.scale in one.scales]
+    result = replace(result, criteria=tuple(judged))
+    return (
+        replace(_with_product(result, {}, (), "", ""), no_product=experiment.product) if experiment.product else result
+    )
+
+
+def _judged(criterion: Criterion, kept: KeptCriterion | None) -> KeptCriterion:
+    values = () if kept is None else kept.values or ((kept.value,) if kept.value is not None else ())
+    value = criterion.judge([nan if one is None else one for one in values])
+    return KeptCriterion(
+        name=criterion.name,
+        kind=criterion.kind,
+        paper=criterion.paper,
+        value=measured_or_none(value),
+        bound=(criterion.low, criterion.high),
+        passed=criterion.holds(value),
+        values=() if kept is None else kept.values,
+        note=criterion.note,
+        product=None if kept is None else kept.product,
+    )
+
+
+def judged_results(folder: Path, experiments: Mapping[str, Experiment]) -> dict[str, KeptResult]:
+    """All that is kept, judged by the criteria of today."""
+    found = {}
+    for name, result in read_results(folder).items():
+        experiment = experiments.get(name)
+        if experiment is None:
+            raise PenstockError(f"{folder / name}.json is of no experiment that there is; take it away")
+        found[name] = judged_again(result, experiment)
+    return found
+
+
+def judge_again(folder: Path, experiments: Mapping[str, Experiment]) -> dict[str, KeptResult]:
+    """The same, and files in which that changes anything are written anew."""
+    before, found = read_results(folder), judged_results(folder, experiments)
+    for name, result in found.items():
+        if result != before[name]:
+            _write(folder, result)
+    return found
+
+
+def _write(folder: Path, result: KeptResult) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{result.experiment}.json"
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+
+
 def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
     if line["scale"] != "paper":
         return [f"{line['experiment']} ran at {line['scale']} scale; only paper scale is kept"]
@@ -107,8 +171,7 @@ def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
     elif before is not None:  # the product's column stays until it is run again
         column = {one.name: one.product for one in before.criteria}
         new = _with_product(new, column, before.product_seeds, before.product_date, before.product_code)
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(new), indent=1) + b"\n")
+    _write(folder, new)
     return []
 
 

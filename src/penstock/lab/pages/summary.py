@@ -2,7 +2,8 @@
 
 A row for each criterion that has a bound: what the paper says, what came out (and its range over the seeds, if there
 is more than one), the bound, the verdict, and the same number with the product's own settings. Illustrations are shown
-and not counted. An experiment without a kept result has a row that says so.
+and not counted. A second table of each family has what is reported without a bound. Results of code before a change
+that moves them are marked (`lab/engine/older_code.py`). An experiment without a kept result is named below.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.lab.engine.kept_results import KeptCriterion, KeptResult
+from penstock.lab.engine.older_code import changes_since
 from penstock.lab.pages.verdicts import bound_text, bounded, shown
 
 BEGIN = "<!-- What follows is made by `penstock lab summary` from docs/results; change nothing here. -->"
@@ -34,6 +36,7 @@ HEAD = (
     "| experiment | criterion | paper | ours | bound | verdict | product | seeds | date |",
     "|---|---|---|---|---|---|---|---|---|",
 )
+REPORTED = ("| experiment | reported, without a bound | paper | ours | product |", "|---|---|---|---|---|")
 
 
 def summary(results: Mapping[str, KeptResult], families: Mapping[str, Sequence[str]]) -> str:
@@ -46,13 +49,26 @@ def summary(results: Mapping[str, KeptResult], families: Mapping[str, Sequence[s
         lines.append(f"| {FAMILIES.get(family, family)} | " + " | ".join(map(str, counts)) + " |")
     for family, names in families.items():
         lines += ["", f"#### {FAMILIES.get(family, family)}", ""]
-        some = [name for name in names if name in results]
-        if some:
-            lines += [*HEAD, *(row for name in some for row in _rows(results[name]))]
+        lines += _tables([results[name] for name in names if name in results])
         missing = [f"`{name}`" for name in names if name not in results]
         if missing:
+            some = len(missing) < len(names)
             lines += ["", f"No result is kept of {', '.join(missing)}."] if some else [_none(missing)]
     return "\n".join(lines) + "\n"
+
+
+def _tables(kept: Sequence[KeptResult]) -> list[str]:
+    """Those of a family, and what changed since its oldest results."""
+    if not kept:
+        return []
+    lines = [*HEAD, *(row for result in kept for row in _rows(result))]
+    reported = [row for result in kept for row in _reported(result)]
+    if reported:
+        lines += ["", *REPORTED, *reported]
+    since = [one.what for result in kept for one in changes_since(result)]
+    if since:
+        lines += ["", f"*Older*: from before {'; and '.join(dict.fromkeys(since))}."]
+    return lines
 
 
 def with_summary(page: str, made: str) -> str:
@@ -78,7 +94,7 @@ _KINDS = (("paper", True), ("paper", False), ("goal", True), ("goal", False), ("
 
 def _counted(kept: Sequence[KeptResult], kind: str, passed: bool | None) -> int:
     return sum(
-        one.kind == kind and bounded(*one.bound) and passed in (None, one.passed)
+        one.kind == kind and bounded(*one.bound) and one.was_run() and passed in (None, one.passed)
         for result in kept
         for one in result.criteria
     )
@@ -91,8 +107,8 @@ def _none(missing: Sequence[str]) -> str:
 def _rows(result: KeptResult) -> list[str]:
     """One for each criterion with a bound; the experiment's name, its seeds and its date stand in the first."""
     rows: list[str] = []
-    first = (f"`{result.experiment}`", str(len(result.seeds)), result.date)
-    for one in [one for one in result.criteria if bounded(*one.bound)] or result.criteria[:1]:
+    first = (f"`{result.experiment}`", str(len(result.seeds)), _date(result))
+    for one in [one for one in result.criteria if bounded(*one.bound)]:
         name, seeds, date = first if not rows else ("", "", "")
         if len(one.values) == 1 < len(result.seeds):
             seeds = "1"  # a criterion on a whole curve, of which the first seed alone has every point
@@ -101,7 +117,24 @@ def _rows(result: KeptResult) -> list[str]:
     return rows
 
 
+def _date(result: KeptResult) -> str:
+    since = changes_since(result)
+    mark = ", product older" if all(one.product for one in since) else ", older"
+    return f"{result.date}{mark}" if since else result.date
+
+
+def _reported(result: KeptResult) -> list[str]:
+    rows: list[str] = []
+    for one in [one for one in result.criteria if not bounded(*one.bound)]:
+        name = "" if rows else f"`{result.experiment}`"
+        cells = (name, one.name, one.paper, _ours(one), _product(result, one))
+        rows.append(f"| {' | '.join(map(_cell, cells))} |")
+    return rows
+
+
 def _ours(one: KeptCriterion) -> str:
+    if not one.was_run():
+        return ""
     measured = [value for value in one.values if value is not None]
     if one.value is None or len(measured) < 2 or shown(min(measured)) == shown(max(measured)):
         return shown(one.value)
@@ -109,8 +142,8 @@ def _ours(one: KeptCriterion) -> str:
 
 
 def _verdict(one: KeptCriterion) -> str:
-    if not bounded(*one.bound):
-        return "reported"
+    if not one.was_run():
+        return "not run yet"
     if one.kind == "illustration":
         return "illustration"
     word = "holds" if one.passed else "**missed**"

@@ -170,8 +170,10 @@ EXPERIMENTS = (
                 name="misses grow under overload",
                 paper="false negatives grow",
                 low=1.0,
+                kind="illustration",
                 scales=("paper",),
-                note="mean per second in the second half of the overload less that in the first",
+                note="more is published, above a fixed ceiling;"
+                " mean per second in the second half of the overload less that in the first",
             ),
             Criterion(
                 name="baseline: fall after the peak",

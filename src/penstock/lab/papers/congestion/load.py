@@ -88,8 +88,8 @@ def measure_load(views: Views) -> Mapping[str, float]:
     hold = hold_phase(views.scale)
     use = controlled.link_bits(*LINK)[hold].mean() / LOAD_BITS
     return {
-        "losses cut by, over the run": free.missed.sum() / max(1.0, controlled.missed.sum()),
-        "losses cut by, in the hold phase": free.missed[hold].sum() / max(1.0, controlled.missed[hold].sum()),
+        "losses over the run, with over without control": controlled.missed.sum() / free.missed.sum(),
+        "losses in the hold phase, with over without control": controlled.missed[hold].sum() / free.missed[hold].sum(),
         "received, with over without control": controlled.received_together.sum() / free.received_together.sum(),
         "link use in the hold phase": float(use),
         "messages that do not match, with over without control": controlled.unwanted / free.unwanted,
@@ -219,8 +219,18 @@ EXPERIMENTS = (
             f" {BURST_LASTS:g} s to 2500 every {BURST_EVERY:g} s; {MATCH:.1%} match",
         },
         criteria=(
-            Criterion(name="losses cut by, over the run", paper="20", low=10.0),
-            Criterion(name="losses cut by, in the hold phase", paper="20, above all where congestion lasts", low=20.0),
+            Criterion(
+                name="losses over the run, with over without control",
+                paper="a twentieth",
+                judged="every seed",
+                high=0.1,
+            ),
+            Criterion(
+                name="losses in the hold phase, with over without control",
+                paper="a twentieth, above all where congestion lasts",
+                judged="every seed",
+                high=0.05,
+            ),
             Criterion(
                 name="received, with over without control",
                 paper="45,000 of 46,000",
@@ -234,6 +244,8 @@ EXPERIMENTS = (
                 paper="swings of the publication rate remain",
                 low=0.99,
                 high=1.01,
+                kind="illustration",
+                note="a flow has the text of its filter, so that what does not match is in none",
             ),
             Criterion(
                 name="received without control", paper="nearly 46,000", kind="goal", scales=PAPER, note="reported"
@@ -267,17 +279,24 @@ EXPERIMENTS = (
         criteria=(
             Criterion(
                 name="after a drop: time until sending is steady (s)",
+                judged="every seed",
                 paper="less than two seconds",
                 high=2.0,
             ),
             Criterion(
                 name="after a drop: time until reception is steady (s)",
+                judged="every seed",
                 paper="less than two seconds",
                 high=2.0,
                 kind="illustration",
                 note="what is received falls with the link in any case",
             ),
-            Criterion(name="after a rise: time until reception is steady (s)", paper="less than two seconds", high=4.0),
+            Criterion(
+                name="after a rise: time until reception is steady (s)",
+                judged="every seed",
+                paper="less than two seconds",
+                high=4.0,
+            ),
             Criterion(
                 name="lost over received, but 3 s after a drop", paper="persistent losses barely noticeable", high=0.03
             ),

@@ -192,21 +192,33 @@ EXPERIMENTS = (
             "phases": "100 s; the first ten of each do not count",
         },
         criteria=(
-            Criterion(name="phase 1: furthest from its demand", paper="the exact demands", high=0.05, scales=PAPER),
+            Criterion(
+                name="phase 1: furthest from its demand",
+                judged="every seed",
+                paper="the exact demands",
+                high=0.05,
+                scales=PAPER,
+            ),
             Criterion(
                 name="phase 2: furthest from the fair share",
+                judged="every seed",
                 paper="140, 150 and 150 of 149 messages/s",
                 high=0.15,
                 scales=PAPER,
             ),
             Criterion(
-                name="phase 3: furthest from the fair share", paper="all three shrink evenly", high=0.15, scales=PAPER
+                name="phase 3: furthest from the fair share",
+                judged="every seed",
+                paper="all three shrink evenly",
+                high=0.15,
+                scales=PAPER,
             ),
             Criterion(name="phase 2: Jain index", paper="fair", low=0.97, scales=PAPER),
             Criterion(name="phase 3: Jain index", paper="fair", low=0.97, scales=PAPER),
             *(
                 Criterion(
                     name=f"phase {phase}, without control: furthest from proportional",
+                    judged="every seed",
                     paper="proportional",
                     high=0.1,
                     kind="illustration",

@@ -98,9 +98,16 @@ EXPERIMENTS = (
                 name=f"E1 {CACHED}: mean rate (messages/s)", paper="-", kind="goal", scales=PAPER, note="reported"
             ),
             Criterion(
-                name="E2: least share of the link", paper="near the optimum", low=0.95, kind="goal", scales=PAPER
+                name="E2: least share of the link",
+                judged="every seed",
+                paper="near the optimum",
+                low=0.95,
+                kind="goal",
+                scales=PAPER,
             ),
-            Criterion(name="E2: largest queue (MB)", paper="1", high=0.2, kind="goal", scales=PAPER),
+            Criterion(
+                name="E2: largest queue (MB)", judged="every seed", paper="1", high=0.2, kind="goal", scales=PAPER
+            ),
             Criterion(
                 name="E4: pubends' rates, largest over smallest", paper="unfair", high=1.05, kind="goal", scales=PAPER
             ),

@@ -148,7 +148,9 @@ EXPERIMENTS = (
         draw=_draw_queue,
         parameters={**PARAMETERS, "control": "none"},
         criteria=(
-            Criterion(name="largest queue (MB)", paper="5, overflows", low=0.95 * QUEUE_BYTES / 1e6),
+            Criterion(
+                name="largest queue (MB)", judged="every seed", paper="5, overflows", low=0.95 * QUEUE_BYTES / 1e6
+            ),
             Criterion(
                 name="seconds until it is full",
                 paper="43 (at 119 KB/s)",

@@ -98,6 +98,7 @@ def _draw(views: Views) -> Sequence[Figure]:
 INVERSE = (
     Criterion(
         name="largest rise from one threshold to the next",
+        judged="every seed",
         paper="inverse relation",
         high=1.1,
         scales=PAPER,

@@ -183,13 +183,20 @@ EXPERIMENTS = (
         parameters={**PARAMETERS, **NETWORK},
         criteria=(
             Criterion(name="PB before (messages/s)", paper="500", low=0.95 * RATE, high=1.05 * RATE),
-            Criterion(name="edges before, least (messages/s)", paper="200", low=190.0, high=210.0, scales=PAPER),
+            Criterion(
+                name="edges before, least (messages/s)",
+                judged="every seed",
+                paper="200",
+                low=190.0,
+                high=210.0,
+                scales=PAPER,
+            ),
             Criterion(name="edges before, most (messages/s)", paper="200", low=190.0, high=210.0, scales=PAPER),
             Criterion(name="PB with 150 KB/s (messages/s)", paper="reduced", low=250.0, high=420.0, scales=PAPER),
             Criterion(name="PB while SB5 recovers, over before", paper="drops further", high=0.9, scales=PAPER),
             Criterion(name="missed, repeated or disordered", paper="exactly once, in order", high=0.0),
             Criterion(name="not delivered at the end", paper="all recover", high=0.0),
-            Criterion(name="largest queue (MB)", paper="do not build up", high=1.0),
+            Criterion(name="largest queue (MB)", judged="every seed", paper="do not build up", high=1.0),
         ),
     ),
     Experiment(

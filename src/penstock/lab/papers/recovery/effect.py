@@ -200,6 +200,7 @@ def _measure_over_time(views: Views) -> Mapping[str, float]:
             float(np.abs(ratios / mean - 1.0).max()) if len(ratios) else NAN
         )
         found[f"{name}: factor"] = 1.0 / mean
+        found[f"{name}: share of the losses that came back"] = 1.0 - mean
     return found
 
 
@@ -308,7 +309,13 @@ def _of_sizes(brokers: Size, publishers: str, low: float, high: float) -> tuple[
             high=high,
             scales=PAPER,
         ),
-        Criterion(name=f"{name}: least fall from one size to the next", paper="decreases", low=0.0, scales=scales),
+        Criterion(
+            name=f"{name}: least fall from one size to the next",
+            judged="every seed",
+            paper="decreases",
+            low=0.0,
+            scales=scales,
+        ),
         Criterion(name=f"{name}: 1 over 10 entries", paper=str(factor), kind="goal", scales=scales, note="reported"),
         *(
             Criterion(
@@ -331,9 +338,8 @@ def _of_low_loss(publishers: str) -> tuple[Criterion, ...]:
         ),
         Criterion(
             name=f"{publishers}: request to repair, median over that with more loss",
-            paper="almost 50 % smaller",
+            paper="almost 50 % smaller (4.4.2)",
             high=0.6,
-            kind="goal",
             scales=PAPER,
         ),
     )
@@ -344,6 +350,7 @@ def _of_time(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
     return (
         Criterion(
             name=f"{name}: largest distance of a window from the mean",
+            judged="every seed",
             paper="persistent during the whole course",
             high=0.3,
             scales=PAPER,
@@ -354,6 +361,13 @@ def _of_time(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
             kind="goal",
             scales=("paper", "smoke") if brokers == 12 else PAPER,
             note="reported",
+        ),
+        Criterion(
+            name=f"{name}: share of the losses that came back",
+            paper="more than 75 % (4.5)",
+            low=0.75,
+            scales=PAPER,
+            note="a factor of almost 2 or 3, as 4.4.2 has it, would be 50 to 67 %",
         ),
     )
 

@@ -107,6 +107,7 @@ def _measure_overhead(views: Views) -> Mapping[str, float]:
         shift, name = _shift(views, brokers, publishers), named(brokers, publishers)
         found[f"{name}: median shift (ms)"] = shift[1]
         found[f"{name}: shift at 80 % less that at 20 % (ms)"] = abs(shift[2] - shift[0])
+        found[f"{name}: the same over the median shift"] = abs(shift[2] - shift[0]) / shift[1]
         found[f"{name}: of the shift, sending the record (ms)"] = _sending(views, brokers)
     return found
 
@@ -192,7 +193,16 @@ def _of_overhead(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
             name=f"{name}: shift at 80 % less that at 20 % (ms)",
             paper="a constant increase",
             high=20.0,
+            kind="illustration",
             scales=scales,
+            note="our shifts are a tenth of the paper's, so none of them could be so uneven",
+        ),
+        Criterion(
+            name=f"{name}: the same over the median shift",
+            paper="a constant increase: 0",
+            kind="goal",
+            scales=PAPER,
+            note="reported",
         ),
         Criterion(
             name=f"{name}: of the shift, sending the record (ms)",
@@ -231,7 +241,7 @@ EXPERIMENTS = (
         title="What recovery costs the messages that were not lost",
         source="002 section 4.4.3, Figure 4.9",
         about="Records make messages longer, and requests and repairs share the links with them. All messages take a"
-        " little longer, by about the same time.",
+        " little longer; whether by the same time, the spread of the shift beside its median tells.",
         plans=both,
         measure=_measure_overhead,
         draw=_draw_overhead,

@@ -253,6 +253,7 @@ def _of_traffic(brokers: Size, publishers: str) -> tuple[Criterion, ...]:
         Criterion(name=f"{name}: repairs that are no duplicates", paper=repairs[0], low=repairs[1], scales=PAPER),
         Criterion(
             name=f"{name}: requests over repairs, least of all windows",
+            judged="every seed",
             paper="more requests than repairs",
             low=1.0,
             scales=PAPER,

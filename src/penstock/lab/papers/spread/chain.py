@@ -149,7 +149,13 @@ EXPERIMENTS = (
             ),
             Criterion(name="all flows together (Mbit/s)", paper="9.61", low=9.0, scales=PAPER),
             Criterion(name="A-F with 5 short flows (Mbit/s)", paper="almost zero", high=0.3, scales=PAPER),
-            Criterion(name="A-F, largest rise from phase to phase (Mbit/s)", paper="goes down", high=0.0, scales=PAPER),
+            Criterion(
+                name="A-F, largest rise from phase to phase (Mbit/s)",
+                judged="every seed",
+                paper="goes down",
+                high=0.0,
+                scales=PAPER,
+            ),
         ),
     ),
     Experiment(
@@ -168,6 +174,7 @@ EXPERIMENTS = (
             Criterion(name="A-F over A-B in the first shared phase", paper="less", high=0.999, scales=PAPER),
             Criterion(
                 name="A-F, largest rise after the first shared phase (Mbit/s)",
+                judged="every seed",
                 paper="goes down",
                 high=0.0,
                 scales=PAPER,
