@@ -9,7 +9,7 @@ from penstock.errors import CheckFailed
 from penstock.scenario.rates_storm import EVENTS_MAX, rates_storm
 from penstock.sim.run import simulate
 
-SEEDS = 60
+SEEDS = 40
 PER_TEST = 10
 
 
