@@ -57,7 +57,7 @@ def numbers(found: DataFrame) -> list[int]:
 
 
 def copied(
-    spark: SparkSession, brokers: BlockingEmbeddedNetwork, folder: Path, flag: Path, held: Path
+    spark: SparkSession, brokers: BlockingEmbeddedNetwork, folder: Path, flag: Path, held: Path, least: int = 1
 ) -> StreamingQuery:
     """A query that copies what is in `orders` to `copies`, and ends. Of Python's workers the first is killed.
 
@@ -74,7 +74,8 @@ def copied(
                 held.read_bytes()
 
     orders = spark.readStream.format("penstock").option("servers", brokers.urls["c"]).option("stream", "orders")
-    read = orders.schema("n bigint").load().mapInArrow(killing, "n bigint")
+    cut = orders.option("minPartitions", str(least))
+    read = cut.schema("n bigint").load().mapInArrow(killing, "n bigint")
     sink = read.writeStream.format("penstock").option("servers", brokers.urls["b"]).option("stream", "copies")
     return sink.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
 
@@ -127,8 +128,11 @@ def test_a_stream_is_a_table_that_brokers_filter(
 def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
     spark: SparkSession, brokers: BlockingEmbeddedNetwork, network: penstock.BlockingNetwork, tmp_path: Path
 ) -> None:
-    """Killed with all its processes while it writes; then a worker is killed, then a broker crashes under it."""
-    network.add_stream("orders", at=["a", "b"] * 4)
+    """Killed with all its processes while it writes; then a worker is killed, then a broker crashes under it.
+
+    It is started with another `minPartitions` each time.
+    """
+    network.add_stream("orders", at=["a", "b"] * 2)  # eight are tested with its parts
     network.add_stream("copies", at=["b", "c"])
     publish(network.stream("orders"), *range(2_000))
     killed = subprocess.Popen(
@@ -149,7 +153,7 @@ def test_a_query_that_is_killed_goes_on_and_every_row_is_there_once(
     publish(network.stream("orders"), *range(2_000, 3_000))
     checkpoint, flag, held = tmp_path / "checkpoint", tmp_path / "killed", tmp_path / "held"
     with pytest.raises(PySparkException):
-        copied(spark, brokers, checkpoint, flag, held).awaitTermination(WITHIN)
+        copied(spark, brokers, checkpoint, flag, held, least=6).awaitTermination(WITHIN)
     assert flag.exists()
     os.mkfifo(held)
     query = copied(spark, brokers, checkpoint, flag, held)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock
 from penstock.pipeline.source import register
@@ -33,12 +34,11 @@ def read(spark: SparkSession, options: Options) -> None:
     spark.read.format("penstock").options(**options).schema("n bigint").load().collect()
 
 
-def follow(spark: SparkSession, options: Options) -> None:
-    """Take what is there; the checkpoint, and a schema, are among the options."""
+def follow(spark: SparkSession, options: Options) -> StreamingQuery:
+    """A query that takes what is there; the checkpoint, and a schema, are among the options."""
     where, schema = options.pop("checkpoint"), options.pop("schema", "n bigint")
     found = spark.readStream.format("penstock").options(**options).schema(schema).load()
-    query = found.writeStream.format("noop").option("checkpointLocation", where).trigger(availableNow=True).start()
-    query.awaitTermination()
+    return found.writeStream.format("noop").option("checkpointLocation", where).trigger(availableNow=True).start()
 
 
 def line(error: str) -> str:
@@ -65,19 +65,22 @@ def test_a_query_that_goes_on_is_refused_in_one_line_before_any_task(
     spark: SparkSession, network: Options, tmp_path: Path
 ) -> None:
     used = str(tmp_path / "used")
-    follow(spark, network | {"checkpoint": used})
-    for number, (wrong, words) in enumerate(
-        (
-            (NOWHERE, "no broker answers at 127.0.0.1:1"),
-            ({"stream": "ordres"}, "there is no stream 'ordres'"),
-            ({"where": "n < "}, "where: the text ends too early"),
-            ({"startingOffsets": BEYOND}, "beyond the end"),
-            ({"stream": "trades", "checkpoint": used}, "the checkpoint is of the stream 'orders', not of 'trades'"),
-            ({"schema": "n date"}, "column 'n': is date; attributes are boolean"),
-        )
-    ):
+    assert follow(spark, network | {"checkpoint": used}).awaitTermination(WITHIN)
+    mistakes: list[tuple[Options, str]] = [
+        (NOWHERE, "no broker answers at 127.0.0.1:1"),
+        ({"stream": "ordres"}, "there is no stream 'ordres'"),
+        ({"where": "n < "}, "where: the text ends too early"),
+        ({"startingOffsets": BEYOND}, "beyond the end"),
+        ({"stream": "trades", "checkpoint": used}, "the checkpoint is of the stream 'orders', not of 'trades'"),
+        ({"schema": "n date"}, "column 'n': is date; attributes are boolean"),
+    ]
+    queries = [
+        follow(spark, network | {"checkpoint": str(tmp_path / str(number))} | wrong)
+        for number, (wrong, _) in enumerate(mistakes)
+    ]
+    for query, (_, words) in zip(queries, mistakes, strict=True):
         with pytest.raises(StreamingQueryException) as told:
-            follow(spark, network | {"checkpoint": str(tmp_path / str(number))} | wrong)
+            query.awaitTermination(WITHIN)
         assert words in line(str(told.value).partition("=== Streaming Query ===")[0])
 
 
