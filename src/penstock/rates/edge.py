@@ -5,12 +5,13 @@ through and withholds the rest, which is counted and told. With `newest` the lat
 for the next one, in the place of an earlier one; otherwise what comes too early is withheld.
 
 Who publishes seldom, or always a moment after somebody else, would find no token for ever. So a publisher of whom a
-reader got nothing for STARVED_AFTER need not wait for one: its message goes, and the next token pays for it.
+reader got nothing for STARVED_AFTER need not wait for one: its message goes, and the next token pays for it. Who reads
+slowly now and then is still the same reader: since when it gets nothing of whom is known for REMEMBERED seconds more.
 
 What was not said again for `expire_after` counts no longer.
 
-State: an entry for each subscription that is slow, with one message at most, and since when it gets nothing of whom.
-Bounds: the subscriptions of the clients; PUBLISHERS_MAX for each.
+State: an entry for each subscription that is slow, with one message at most, and since when it gets nothing of whom,
+also for some that were slow lately. Bounds: the subscriptions of the clients; PUBLISHERS_MAX for each.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from penstock.rates.regulated import publisher_of
 DEPTH_SECONDS, DEPTH_LEAST = 0.1, 2.0
 RATE_LEAST = 0.1  # messages per second: nobody is starved for more than ten seconds
 STARVED_AFTER = 4.0  # seconds
+REMEMBERED = 10.0  # seconds
 PUBLISHERS_MAX = 256
 
 
@@ -41,12 +43,12 @@ class SlowReader:
 
     __slots__ = ("bucket", "held", "newest", "told_at", "without")
 
-    def __init__(self, rate: float, newest: bool, now: float) -> None:
+    def __init__(self, rate: float, newest: bool, now: float, without: dict[str, float]) -> None:
         self.bucket = TokenBucket(rate, _depth(rate), now)
         self.newest = newest
         self.told_at = now
         self.held: tuple[Message, Lane] | None = None
-        self.without: dict[str, float] = {}  # since when it gets nothing of these publishers
+        self.without = without  # since when it gets nothing of these publishers
 
     def takes(self, publisher: str, now: float) -> bool:
         """Whether there is a token for a message of this publisher; it is taken."""
@@ -66,6 +68,7 @@ class SlowReaders:
     def __init__(self, expire_after: float) -> None:
         self._expire_after = expire_after
         self._readers: dict[ReaderKey, SlowReader] = {}
+        self._lately: dict[ReaderKey, tuple[float, dict[str, float]]] = {}  # slow until then, and without whom
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -74,11 +77,12 @@ class SlowReaders:
         """A client takes so many per second, 0: any number; returns what waited and may leave for that."""
         known = self._readers.get(reader)
         if rate <= 0.0:
-            gone = self._readers.pop(reader, None)
-            return gone.held if gone is not None else None
+            return self._forget(reader, now)
         rate = max(RATE_LEAST, rate)
         if known is None:
-            self._readers[reader] = SlowReader(rate, newest, now)
+            until, without = self._lately.pop(reader, (now, {}))
+            known_still = abs(now - until) <= REMEMBERED
+            self._readers[reader] = SlowReader(rate, newest, now, without if known_still else {})
             return None
         known.bucket.set_rate(rate, now, _depth(rate))
         known.newest, known.told_at = newest, now
@@ -92,7 +96,12 @@ class SlowReaders:
     def admits(self, reader: ReaderKey, message: Message, lane: Lane, now: float) -> tuple[bool, Message | None]:
         """Whether the reader gets this message now, and the message that it will never get, if there is one."""
         slow = self._readers.get(reader)
-        if slow is None or (slow.held is None and abs(now - slow.told_at) > self._expire_after):
+        if slow is None:
+            if reader in self._lately:
+                self._lately[reader][1].pop(publisher_of(message), None)
+            return True, None
+        if slow.held is None and abs(now - slow.told_at) > self._expire_after:
+            slow.without.pop(publisher_of(message), None)
             return True, None  # what is held goes first, also when the reader is slow no longer
         publisher = publisher_of(message)
         if slow.takes(publisher, now):
@@ -121,13 +130,25 @@ class SlowReaders:
 
     def expire(self, now: float) -> list[tuple[ReaderKey, tuple[Message, Lane]]]:
         """Forget what is too old; returns what waited, which may leave."""
-        old = {one: slow for one, slow in self._readers.items() if abs(now - slow.told_at) > self._expire_after}
-        for reader in old:
-            del self._readers[reader]
-        return [(reader, slow.held) for reader, slow in old.items() if slow.held is not None]
+        old = [one for one, slow in self._readers.items() if abs(now - slow.told_at) > self._expire_after]
+        held = [(reader, self._forget(reader, now)) for reader in old]
+        self._lately = {one: lately for one, lately in self._lately.items() if abs(now - lately[0]) <= REMEMBERED}
+        return [(reader, waiting) for reader, waiting in held if waiting is not None]
+
+    def _forget(self, reader: ReaderKey, now: float) -> tuple[Message, Lane] | None:
+        """It is slow no longer; returns what waited."""
+        slow = self._readers.pop(reader, None)
+        if slow is None:
+            return None
+        if slow.held is not None:
+            slow.without.pop(publisher_of(slow.held[0]), None)
+        if slow.without:
+            self._lately[reader] = (now, slow.without)
+        return slow.held
 
     def link_down(self, link: Link) -> int:
         """A client has gone; returns how many messages waited for it."""
+        self._lately = {one: lately for one, lately in self._lately.items() if one.link != link}
         gone = [reader for reader in self._readers if reader.link == link]
         return sum(self._readers.pop(reader).held is not None for reader in gone)
 

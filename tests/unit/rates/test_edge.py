@@ -161,3 +161,25 @@ def test_who_always_comes_a_moment_too_late_is_not_shut_out(newest: bool) -> Non
                 last[publisher] = now
             assert all(now - at < 6.0 for at in last.values())
     assert got.total() <= 3 * 30 + 3
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_who_reads_slowly_now_and_then_shuts_nobody_out_either(tells: bool) -> None:
+    """A reader that was slow a moment ago still knows of whom it got nothing (storm 70195)."""
+    edge = SlowReaders(1.0)
+    for begin in (0.0, 3.0):
+        edge.tell(READER, 1.0, False, begin)
+        while edge.admits(READER, _from("greedy"), Lane.BEST_EFFORT, begin)[0]:
+            pass
+        assert not edge.admits(READER, _from("seldom"), Lane.BEST_EFFORT, begin)[0]
+        if tells:
+            edge.tell(READER, 0.0, False, begin + 1.0)
+        edge.expire(begin + 1.5)
+    edge.tell(READER, 1.0, False, 5.0)
+    while edge.admits(READER, _from("greedy"), Lane.BEST_EFFORT, 5.0)[0]:
+        pass
+    assert edge.admits(READER, _from("seldom"), Lane.BEST_EFFORT, 5.0)[0]
+
+
+def _from(publisher: str) -> Message:
+    return Message(Identity(publisher, 1, 1), {}, b"", 9)
