@@ -22,6 +22,7 @@ from penstock.lab.engine.kept_results import (
 )
 from penstock.lab.engine.older_code import CHANGES
 from penstock.lab.engine.registry import experiments, families, find
+from penstock.lab.engine.run_maker import name_of_run
 from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
 from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run
 from penstock.lab.engine.tasks import make_numbers, seconds_for_work
@@ -141,6 +142,14 @@ def test_a_new_result_keeps_the_products_column_until_it_is_run_again(tmp_path):
     assert (found.criteria[0].value, found.criteria[0].product, found.product_date) == (1.9, 1.5, "2026-05-06")
 
 
+def test_fewer_seeds_do_not_take_the_place_of_more(tmp_path):
+    before = kept(tmp_path, line())
+    (refused,) = keep_lines([line(1.0, values=(1.0,), seeds=[1])], tmp_path, date="")
+    assert "kept with 2 seeds" in refused
+    assert "this has 1" in refused
+    assert read_results(tmp_path) == before
+
+
 def test_times_of_runs_with_the_products_settings_are_kept_beside_the_others(tmp_path):
     lines = (line(took={"one": 1.0}), line(settings="product", took={"one-product": 2.0}))
     assert kept(tmp_path, *lines)["example"].took == {"one": 1.0, "one-product": 2.0}
@@ -217,6 +226,17 @@ def test_an_estimate_counts_what_is_missing_and_knows_what_was_timed(tmp_path):
     assert made.info.outcome is not None
     assert made.info.outcome.summary[PROCESSOR_SECONDS] >= 0.0
     assert estimate({"example": timed_result(took={"one": 60.0}, measuring=5.0)}) == [("first", 2, 1, 70.0, 0)]
+
+
+def test_runs_of_one_name_have_times_of_their_own_and_the_newest_counts(tmp_path):
+    scenario = Scenario(name="one", duration=1.0, broker=(BrokerSpec(name="a"),))
+    bare, busy = (Plan(scenario=structs.replace(scenario, drain=drain)) for drain in (1.0, 2.0))
+    experiment = replace(example(), plans=lambda scale: {"bare": bare, "busy": busy})
+    old = structs.replace(timed_result(took={name_of_run(bare): 50.0, name_of_run(busy): 60.0}), date="2026-01-01")
+    new = structs.replace(timed_result(took={name_of_run(bare): 5.0, "one": 1_000.0}), date="2026-01-02")
+    results = {"newer": new, "older": old}
+    found = estimates({"first": [experiment]}, scale="paper", seeds=[1], runs_root=tmp_path, kept=results)
+    assert found == [("first", 2, 2, 65.0, 0)]
 
 
 def test_tasks_are_estimated_by_their_work(tmp_path):
