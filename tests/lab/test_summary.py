@@ -23,7 +23,7 @@ from penstock.lab.engine.kept_results import (
 from penstock.lab.engine.older_code import CHANGES
 from penstock.lab.engine.registry import experiments, families, find
 from penstock.lab.engine.run_maker import name_of_run
-from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
+from penstock.lab.engine.runner import NOT_REPLACED, no_product, planned
 from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run
 from penstock.lab.engine.tasks import make_numbers, seconds_for_work
 from penstock.lab.pages.summary import BEGIN, END, summary, with_summary
@@ -199,8 +199,21 @@ def test_with_the_products_settings_only_runs_with_a_transport_change():
     assert [client.subscribe for client in changed.client] == [client.subscribe for client in before.client]
 
 
+def test_with_the_products_settings_streams_and_prices_have_its_rules_and_what_an_experiment_varies_stays():
+    papers, ours = (planned(find("sdcc-nack-window"), "smoke", 1, product=product) for product in (False, True))
+    assert papers["run"].scenario.services["streams"].control_rule == "paper"
+    assert ours["run"].scenario.services["streams"].control_rule == "measured"
+    assert ours["run"].scenario.link == papers["run"].scenario.link
+    without = planned(find("cb-randomisation-effect"), "smoke", 1, product=True)["without chance"].scenario
+    assert without.services["pricing"].even_chance
+    assert not without.services["pricing"].randomised
+    slow = (planned(find("pdcc-slow-relay"), "smoke", 1, product=product) for product in (False, True))
+    before, after = (plans["without control"] for plans in slow)
+    assert before == after
+
+
 def test_where_the_product_has_no_part_it_is_said():
-    assert no_product(find("tcp-response-curves"), "smoke") == NO_TRANSPORT
+    assert no_product(find("tcp-response-curves"), "smoke") == NOT_REPLACED
     assert not no_product(find("cacc-variable-load"), "smoke")
 
 

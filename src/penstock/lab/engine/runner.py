@@ -19,7 +19,7 @@ from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Findin
 from penstock.lab.engine.run_maker import Key, Progress, key_of, make_runs, name_of_run
 from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS
 from penstock.lab.engine.tasks import CountedTask, seconds_for_work, task_numbers
-from penstock.lab.setups.product import has_transport, with_product_defaults
+from penstock.lab.setups.product import changes_with_product, with_product_defaults
 from penstock.scenario.runs import open_run
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.lab.engine.view import View
 
-NO_TRANSPORT = "only settings of the transport are replaced, and there is none in it"
+NOT_REPLACED = "only settings of transports, controlled streams and prices are replaced, and it has none of the paper's"
 
 
 def run_experiments(
@@ -139,7 +139,7 @@ def no_product(experiment: Experiment, scale: Scale) -> str:
     if experiment.product:
         return experiment.product
     plans = experiment.plans_of(scale, 1).values()
-    return "" if any(has_transport(plan.scenario) for plan in plans) else NO_TRANSPORT
+    return "" if any(changes_with_product(plan.scenario) for plan in plans) else NOT_REPLACED
 
 
 def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
