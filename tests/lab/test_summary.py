@@ -151,8 +151,8 @@ def test_fewer_seeds_do_not_take_the_place_of_more(tmp_path):
 
 
 def test_times_of_runs_with_the_products_settings_are_kept_beside_the_others(tmp_path):
-    lines = (line(took={"one": 1.0}), line(settings="product", took={"one-product": 2.0}))
-    assert kept(tmp_path, *lines)["example"].took == {"one": 1.0, "one-product": 2.0}
+    lines = [line(took={"one": 1.0}), line(settings="product", took={"one-product": 2.0}), line(took={"one": 3.0})]
+    assert kept(tmp_path, *lines)["example"].took == {"one": 3.0, "one-product": 2.0}
 
 
 def test_a_line_without_a_date_is_of_the_day_its_file_was_written(tmp_path):

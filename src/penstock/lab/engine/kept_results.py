@@ -173,6 +173,7 @@ def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
         return [f"{new.experiment} is kept with {kept}, and this has {seeds}; take as many, or take {file} away first"]
     elif before is not None:  # the product's column stays until it is run again
         column = {one.name: one.product for one in before.criteria}
+        new = replace(new, took={**before.took, **new.took})
         new = _with_product(new, column, before.product_seeds, before.product_date, before.product_code)
     _write(folder, new)
     return []
