@@ -102,7 +102,7 @@ def _draw(views: Views) -> Sequence[Figure]:
 
 
 def _goal(name: str, paper: str, *, low: float | None = None, high: float | None = None) -> Criterion:
-    return Criterion(name=name, paper=paper, low=low, high=high, kind="goal", scales=PAPER)
+    return Criterion(name=name, paper=paper, low=low, high=high, kind="goal", judged="every seed", scales=PAPER)
 
 
 EXPERIMENTS = (
