@@ -21,7 +21,7 @@ def numbers(tmp_path_factory):
     """Of every task of every experiment."""
     tasks = [task for one in EXPERIMENTS if one.tasks for task in one.tasks("smoke", 1).values()]
     root = tmp_path_factory.mktemp("numbers")
-    return task_numbers(tasks, runs_root=root, spark=None, progress=lambda what, share: None)
+    return task_numbers(tasks, runs_root=root, spark=None, progress=lambda what, share: None, failed={})
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
@@ -72,10 +72,12 @@ def test_every_criterion_is_measured_at_paper_scale(seed, monkeypatch):
 
 def test_a_task_is_made_once(tmp_path):
     task = NewsTask(news("smoke", units=2, interests=20, publications=20), 1)
-    found = task_numbers([task], runs_root=tmp_path, spark=None, progress=lambda what, share: None)
+    found = task_numbers([task], runs_root=tmp_path, spark=None, progress=lambda what, share: None, failed={})
     file = numbers_file(tmp_path, task.text())
     before = file.stat().st_mtime_ns
-    assert found == task_numbers([task, task], runs_root=tmp_path, spark=None, progress=lambda what, share: None)
+    assert found == task_numbers(
+        [task, task], runs_root=tmp_path, spark=None, progress=lambda what, share: None, failed={}
+    )
     assert file.stat().st_mtime_ns == before
 
 
@@ -84,7 +86,7 @@ def test_tasks_are_made_on_spark_and_seen_by_the_experiment(spark, tmp_path):
     tasks = [NewsTask(news("smoke", **setting), seed) for seed in (1, 2, 3)]
     told = []
     found = task_numbers(
-        tasks, runs_root=tmp_path, spark=lambda: spark, progress=lambda what, share: told.append(share)
+        tasks, runs_root=tmp_path, spark=lambda: spark, progress=lambda what, share: told.append(share), failed={}
     )
     assert all(numbers.pop(SECONDS) >= 0.0 for numbers in found.values())
     assert found == {task.text(): task.run() for task in tasks}

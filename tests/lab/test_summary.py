@@ -22,7 +22,8 @@ from penstock.lab.engine.kept_results import (
 )
 from penstock.lab.engine.older_code import CHANGES
 from penstock.lab.engine.registry import experiments, families, find
-from penstock.lab.engine.runner import NO_TRANSPORT, no_product, planned
+from penstock.lab.engine.run_maker import name_of_run
+from penstock.lab.engine.runner import NOT_REPLACED, no_product, planned
 from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run
 from penstock.lab.engine.tasks import make_numbers, seconds_for_work
 from penstock.lab.pages.summary import BEGIN, END, summary, with_summary
@@ -141,9 +142,17 @@ def test_a_new_result_keeps_the_products_column_until_it_is_run_again(tmp_path):
     assert (found.criteria[0].value, found.criteria[0].product, found.product_date) == (1.9, 1.5, "2026-05-06")
 
 
+def test_fewer_seeds_do_not_take_the_place_of_more(tmp_path):
+    before = kept(tmp_path, line())
+    (refused,) = keep_lines([line(1.0, values=(1.0,), seeds=[1])], tmp_path, date="")
+    assert "kept with 2 seeds" in refused
+    assert "this has 1" in refused
+    assert read_results(tmp_path) == before
+
+
 def test_times_of_runs_with_the_products_settings_are_kept_beside_the_others(tmp_path):
-    lines = (line(took={"one": 1.0}), line(settings="product", took={"one-product": 2.0}))
-    assert kept(tmp_path, *lines)["example"].took == {"one": 1.0, "one-product": 2.0}
+    lines = [line(took={"one": 1.0}), line(settings="product", took={"one-product": 2.0}), line(took={"one": 3.0})]
+    assert kept(tmp_path, *lines)["example"].took == {"one": 3.0, "one-product": 2.0}
 
 
 def test_a_line_without_a_date_is_of_the_day_its_file_was_written(tmp_path):
@@ -190,8 +199,21 @@ def test_with_the_products_settings_only_runs_with_a_transport_change():
     assert [client.subscribe for client in changed.client] == [client.subscribe for client in before.client]
 
 
+def test_with_the_products_settings_streams_and_prices_have_its_rules_and_what_an_experiment_varies_stays():
+    papers, ours = (planned(find("sdcc-nack-window"), "smoke", 1, product=product) for product in (False, True))
+    assert papers["run"].scenario.services["streams"].control_rule == "paper"
+    assert ours["run"].scenario.services["streams"].control_rule == "measured"
+    assert ours["run"].scenario.link == papers["run"].scenario.link
+    without = planned(find("cb-randomisation-effect"), "smoke", 1, product=True)["without chance"].scenario
+    assert without.services["pricing"].even_chance
+    assert not without.services["pricing"].randomised
+    slow = (planned(find("pdcc-slow-relay"), "smoke", 1, product=product) for product in (False, True))
+    before, after = (plans["without control"] for plans in slow)
+    assert before == after
+
+
 def test_where_the_product_has_no_part_it_is_said():
-    assert no_product(find("tcp-response-curves"), "smoke") == NO_TRANSPORT
+    assert no_product(find("tcp-response-curves"), "smoke") == NOT_REPLACED
     assert not no_product(find("cacc-variable-load"), "smoke")
 
 
@@ -217,6 +239,17 @@ def test_an_estimate_counts_what_is_missing_and_knows_what_was_timed(tmp_path):
     assert made.info.outcome is not None
     assert made.info.outcome.summary[PROCESSOR_SECONDS] >= 0.0
     assert estimate({"example": timed_result(took={"one": 60.0}, measuring=5.0)}) == [("first", 2, 1, 70.0, 0)]
+
+
+def test_runs_of_one_name_have_times_of_their_own_and_the_newest_counts(tmp_path):
+    scenario = Scenario(name="one", duration=1.0, broker=(BrokerSpec(name="a"),))
+    bare, busy = (Plan(scenario=structs.replace(scenario, drain=drain)) for drain in (1.0, 2.0))
+    experiment = replace(example(), plans=lambda scale: {"bare": bare, "busy": busy})
+    old = structs.replace(timed_result(took={name_of_run(bare): 50.0, name_of_run(busy): 60.0}), date="2026-01-01")
+    new = structs.replace(timed_result(took={name_of_run(bare): 5.0, "one": 1_000.0}), date="2026-01-02")
+    results = {"newer": new, "older": old}
+    found = estimates({"first": [experiment]}, scale="paper", seeds=[1], runs_root=tmp_path, kept=results)
+    assert found == [("first", 2, 2, 65.0, 0)]
 
 
 def test_tasks_are_estimated_by_their_work(tmp_path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.progress import progress_bar
-from penstock.errors import wrong_choice
+from penstock.errors import CheckFailed, wrong_choice
 
 if TYPE_CHECKING:
     from penstock.lab.engine.experiment import Experiment, Result
@@ -90,19 +90,29 @@ def run_command(
     wanted = range(first_seed, first_seed + count)
     if scale == "paper":
         _show_estimate(chosen, wanted, runs, product)
+    results: list[Result] = []
+    failure: CheckFailed | None = None
+
+    def done(result: Result) -> None:
+        results.append(result)
+        _keep(result, keep)
+
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
-        results = run_experiments(
-            chosen,
-            scale=scale,
-            seeds=wanted,
-            runs_root=runs,
-            spark=lambda: spark_session(master=master),
-            processes=os.cpu_count() or 1,
-            progress=lambda what, share: advance(share, what),
-            live=live,
-            product=product,
-            done=lambda result: _keep(result, keep),
-        )
+        try:
+            run_experiments(
+                chosen,
+                scale=scale,
+                seeds=wanted,
+                runs_root=runs,
+                spark=lambda: spark_session(master=master),
+                processes=os.cpu_count() or 1,
+                progress=lambda what, share: advance(share, what),
+                live=live,
+                product=product,
+                done=done,
+            )
+        except CheckFailed as error:  # of some; what the others gave is shown first
+            failure = error
     index = write_reports(results, runs / "report")
     for result in results:
         if as_json:
@@ -110,6 +120,8 @@ def run_command(
         else:
             _show(result)
     typer.echo(f"{java_in_use()}; report: {index}", err=True)
+    if failure is not None:
+        raise failure
     if not all(result.holds() for result in results):
         raise typer.Exit(1)
 

@@ -1,9 +1,10 @@
 """How long a lab will take, before it begins: for each family of figures, the runs it needs and those that are missing.
 
-Times come with the kept results, so a fresh copy of the sources knows them: processor seconds of a run by the name of
-its scenario, seconds for a unit of work of tasks, and how long Spark measures a seed. A run that was never timed is
-guessed from its length by what timed runs of its family took, or of all families, for a second of the network's time;
-how many were guessed is told. Runs that are found need no time, so a lab that was interrupted goes on where it was.
+Times come with the kept results, so a fresh copy of the sources knows them: processor seconds of a run by its scenario
+with all settings, the newest if it was timed more than once; seconds for a unit of work of tasks; and how long Spark
+measures a seed. A run that was never timed is guessed from its length by what timed runs of its family took, or of all
+families, for a second of the network's time; how many were guessed is told. Runs that are found need no time, so a lab
+that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 from penstock.lab.engine.experiment import Experiment, Scale
 from penstock.lab.engine.kept_results import KeptResult
-from penstock.lab.engine.runner import CODE_OF, planned
+from penstock.lab.engine.run_maker import CODE_OF, name_of_run
+from penstock.lab.engine.runner import planned
 from penstock.lab.engine.tasks import numbers_file
 from penstock.scenario.runs import complete_run, run_folder
 
@@ -51,10 +53,9 @@ def estimates(
     product: bool = False,
 ) -> list[WorkAhead]:
     """One for each family that needs any run."""
-    took: dict[str, float] = {}  # of runs of one name, the longest
-    for result in kept.values():
-        for name, seconds in result.took.items():
-            took[name] = max(seconds, took.get(name, 0.0))
+    took: dict[str, float] = {}  # of each run, as it was last timed
+    for result in sorted(kept.values(), key=lambda one: one.date):
+        took |= result.took
     seen: set[Path] = set()
     needed: dict[str, list[_Needed]] = {}
     measuring: dict[str, float] = {}
@@ -88,7 +89,8 @@ def _needed(
         for seed in seeds:
             for plan in planned(experiment, scale, seed, product=product).values():
                 folder = run_folder(plan.scenario, seed, runs_root, CODE_OF.get(plan.simulator, ""))
-                yield _Needed(folder, plan.scenario.duration, took.get(plan.scenario.name, 0.0), False)
+                seconds = took.get(name_of_run(plan)) or took.get(plan.scenario.name, 0.0)  # older results have names
+                yield _Needed(folder, plan.scenario.duration, seconds, False)
             tasks = experiment.tasks(scale, seed) if experiment.tasks is not None else {}
             for task in tasks.values():
                 seconds = task.work() * result.seconds_for_work if result is not None else 0.0

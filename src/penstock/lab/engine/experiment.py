@@ -171,7 +171,7 @@ class Result:
     command: str
     product: bool = False  # with the product's own settings in the place of the paper's
     no_product: str = ""  # why there can be no such run
-    took: Mapping[str, float] = field(default_factory=dict)  # processor seconds of a run, by the name of its scenario
+    took: Mapping[str, float] = field(default_factory=dict)  # processor seconds of each run, `name_of_run`
     measuring: float = 0.0  # seconds that Spark and `measure` took for a seed
     seconds_for_work: float = 0.0  # that its tasks took for one unit of their `work`; 0 if it has none
 

@@ -57,7 +57,7 @@ class KeptResult(Struct, frozen=True, kw_only=True):
     date: str = ""
     code: str = UNKNOWN
     environment: str = UNKNOWN
-    took: dict[str, float] = {}  # processor seconds of a run, by the name of its scenario
+    took: dict[str, float] = {}  # processor seconds of each run, `name_of_run`; older: by the name
     measuring: float = 0.0  # seconds that Spark and `measure` took for a seed
     seconds_for_work: float = 0.0  # that its tasks took for one unit of their `work`; 0 if it has none
     no_product: str = ""  # why it says nothing of the product's settings
@@ -168,8 +168,12 @@ def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
         column = {one.name: one.value for one in new.criteria}
         timed = replace(before, took={**before.took, **new.took})
         new = _with_product(timed, column, new.seeds, new.date, new.code)
+    elif before is not None and len(new.seeds) < len(before.seeds):
+        kept, seeds = f"{len(before.seeds)} seeds of {before.date}", len(new.seeds)
+        return [f"{new.experiment} is kept with {kept}, and this has {seeds}; take as many, or take {file} away first"]
     elif before is not None:  # the product's column stays until it is run again
         column = {one.name: one.product for one in before.criteria}
+        new = replace(new, took={**before.took, **new.took})
         new = _with_product(new, column, before.product_seeds, before.product_date, before.product_code)
     _write(folder, new)
     return []

@@ -1,36 +1,33 @@
 """Runs experiments from end to end: simulations, pipeline, verdicts, report, for several of them in one Spark session.
 
-The runs of all experiments are made first, several at a time in processes of their own, each once: a run that two
-experiments need, or that is there from yesterday, is made only once. Then Spark looks at each seed in turn.
+The runs of all experiments are made first (`run_maker.py`), several at a time in processes of their own, each once: a
+run that two experiments need, or that is there from yesterday, is made only once. Then Spark looks at each seed in
+turn. An experiment whose runs or numbers fail is left out and named at the end; the others are measured and kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter, process_time
+from statistics import fmean
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from penstock.errors import NotPossibleHere
-from penstock.kernel.trace import Digest, Record, Trace
+from penstock.errors import CheckFailed, NotPossibleHere, PenstockError
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
-from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS, simulate_run, timed
+from penstock.lab.engine.run_maker import Key, Progress, key_of, make_runs, name_of_run
+from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS
 from penstock.lab.engine.tasks import CountedTask, seconds_for_work, task_numbers
-from penstock.lab.setups.product import has_transport, with_product_defaults
-from penstock.scenario.runs import RunOutcome, open_or_make, open_run, run_folder
+from penstock.lab.setups.product import changes_with_product, with_product_defaults
+from penstock.scenario.runs import open_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.lab.engine.view import View
 
-Progress = Callable[[str, float], None]
-Key = tuple[str, Path, int]  # simulator, where the run belongs, seed
-NO_TRANSPORT = "only settings of the transport are replaced, and there is none in it"
-CODE_OF = {"store and forward": "lab/baselines"}  # the package that makes such runs, beside what decides in every run
+NOT_REPLACED = "only settings of transports, controlled streams and prices are replaced, and it has none of the paper's"
 
 
 def run_experiments(
@@ -49,19 +46,30 @@ def run_experiments(
     """Run them all; `spark` is called once the runs have been made. Live runs are made one at a time.
 
     With `product` they have the product's own settings in the place of the paper's. `done` is called with each result
-    as soon as it is there, so that a lab that is interrupted has kept what it had.
+    as soon as it is there, so that a lab that is interrupted has kept what it had. Raises CheckFailed when all that
+    could be done is done and some failed; if there was but one experiment, its own error.
     """
     plans = {one.name: {seed: planned(one, scale, seed, live, product) for seed in seeds} for one in chosen}
     processes = 1 if live else processes
     runs = [(plan, seed) for by_seed in plans.values() for seed, those in by_seed.items() for plan in those.values()]
-    folders = _make_runs(runs, runs_root, processes, progress)
+    folders, lost = make_runs(runs, runs_root, processes, progress)
+    failed = _without_runs(plans, lost)
+    chosen = [one for one in chosen if one.name not in failed]
     counted = {(one.name, seed): _tasks(one, scale, seed, live) for one in chosen for seed in seeds}
+    broken: dict[str, str] = {}
     numbers = task_numbers(
         [task for those in counted.values() for task in those.values()],
         runs_root=runs_root,
         spark=spark if scale == "paper" else None,
         progress=progress,
+        failed=broken,
     )
+    for one in chosen:
+        texts = [task.text() for seed in seeds for task in counted[one.name, seed].values()]
+        reasons = [f"{text}: {broken[text]}" for text in texts if text in broken]
+        if reasons:
+            failed[one.name] = PenstockError("; ".join(reasons))
+    chosen = [one for one in chosen if one.name not in failed]
     views = _Views(spark, folders)
     results = []
     for number, experiment in enumerate(chosen):
@@ -71,7 +79,11 @@ def run_experiments(
             seed: {name: numbers[task.text()] for name, task in counted[experiment.name, seed].items()}
             for seed in seeds
         }
-        found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
+        try:
+            found = _judge(experiment, criteria, plans[experiment.name], scale, mine, views)
+        except Exception as error:  # whatever it was: the others are measured, and it is raised in the end
+            failed[experiment.name] = error
+            continue
         option = " --live" if live else " --product" if product else ""
         why = no_product(experiment, scale)
         tasks = [task for seed in seeds for task in counted[experiment.name, seed].values()]
@@ -81,7 +93,28 @@ def run_experiments(
         done(results[-1])
     views.close()
     progress("done", 1.0)
+    if failed:
+        raise _failure(failed, len(plans))
     return results
+
+
+def _without_runs(
+    plans: Mapping[str, Mapping[int, Mapping[str, Plan]]], lost: Mapping[Key, Exception]
+) -> dict[str, Exception]:
+    """The experiments that need a run that failed, and why it did."""
+    needed = {
+        name: [key_of(plan, seed) for seed, those in by_seed.items() for plan in those.values()]
+        for name, by_seed in plans.items()
+    }
+    return {name: lost[key] for name, keys in needed.items() for key in keys if key in lost}
+
+
+def _failure(failed: Mapping[str, Exception], experiments: int) -> Exception:
+    if experiments == 1:
+        return next(iter(failed.values()))
+    lines = [f"{len(failed)} of {experiments} experiments failed; the others are done"]
+    lines += [f"  {name}: {error}" for name, error in failed.items()]
+    return CheckFailed("\n".join(lines), f"penstock lab run {' '.join(failed)}")
 
 
 def planned(
@@ -106,7 +139,7 @@ def no_product(experiment: Experiment, scale: Scale) -> str:
     if experiment.product:
         return experiment.product
     plans = experiment.plans_of(scale, 1).values()
-    return "" if any(has_transport(plan.scenario) for plan in plans) else NO_TRANSPORT
+    return "" if any(changes_with_product(plan.scenario) for plan in plans) else NOT_REPLACED
 
 
 def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
@@ -125,7 +158,7 @@ class _Views:
         """The view of one run."""
         from penstock.lab.engine.view import View
 
-        key = _key(plan, seed)
+        key = key_of(plan, seed)
         if key not in self._open:
             self._open[key] = View(self._spark(), self._folders[key], plan.scenario)
         return self._open[key]
@@ -147,7 +180,7 @@ def _judge(
     measured: dict[str, list[float]] = {}
     figures: tuple[Figure, ...] = ()
     names: list[str] = []
-    took: dict[str, float] = {}  # of runs of one name, the longest
+    took: dict[str, list[float]] = {}  # of each run, one for each seed
     began = perf_counter()
     for seed in seeds:
         these = Views(
@@ -159,9 +192,9 @@ def _judge(
         for name, value in experiment.measure(these).items():
             measured.setdefault(name, []).append(value)
         figures = figures or tuple(experiment.draw(these))
-        for view in these.values():
+        for name, view in these.items():
             names.append("/".join(view.folder.parts[-2:]))
-            took[view.scenario.name] = max(took.get(view.scenario.name, 0.0), _seconds(view.folder))
+            took.setdefault(name_of_run(plans[seed][name]), []).append(_seconds(view.folder))
     findings = [_found(criterion, measured.get(criterion.name, []), scale) for criterion in criteria]
     seed_option = f" --seeds {len(seeds)}" + (f" --first-seed {seeds[0]}" if seeds[0] != 1 else "")
     return Result(
@@ -173,7 +206,7 @@ def _judge(
         findings=tuple(findings),
         figures=figures,
         command=f"penstock lab run {experiment.name} --scale {scale}{seed_option}",
-        took=took,
+        took={name: fmean(seconds) for name, seconds in took.items()},
         measuring=(perf_counter() - began) / len(seeds),
     )
 
@@ -193,62 +226,3 @@ def _seconds(folder: Path) -> float:
     """How long the run in this folder kept a processor busy; 0 if it does not say."""
     outcome = open_run(folder).info.outcome
     return float(outcome.summary.get(PROCESSOR_SECONDS, 0.0)) if outcome is not None else 0.0
-
-
-def _key(plan: Plan, seed: int) -> Key:
-    """Which run it is; two scenarios of one name are two runs."""
-    return plan.simulator, run_folder(plan.scenario, seed, Path()), seed
-
-
-def _make_runs(
-    runs: Sequence[tuple[Plan, int]], runs_root: Path, processes: int, progress: Progress
-) -> dict[Key, Path]:
-    """Every run once, the longest first, so that no process is left alone with one at the end."""
-    jobs = {_key(plan, seed): (plan, seed, runs_root) for plan, seed in runs}
-    ordered = sorted(jobs.items(), key=lambda job: -job[1][0].scenario.duration * len(job[1][0].scenario.client))
-    folders = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures = [(key, pool.submit(make_run, *job)) for key, job in ordered]
-        for number, (key, future) in enumerate(futures):
-            progress(f"{key[1].parent.name}, seed {key[2]}", number / len(futures))
-            folders[key] = future.result()
-    return folders
-
-
-def make_run(plan: Plan, seed: int, runs_root: Path) -> Path:
-    """One run, made now or found again; returns its folder."""
-    if plan.simulator == "best effort":
-        return simulate_run(plan.scenario, seed, runs_root).folder
-    if plan.simulator == "live":
-        from penstock.live.emulation.scenario_run import live_run
-
-        return live_run(plan.scenario, seed, runs_root).folder
-    if plan.simulator in ("namespaces", "traced namespaces"):
-        from penstock.live.emulation.namespace_run import namespace_run
-
-        traced = plan.simulator == "traced namespaces"
-        return namespace_run(plan.scenario, seed, runs_root, brokers_traced=traced).folder
-
-    def store_and_forward(trace: Trace) -> RunOutcome:
-        from penstock.lab.baselines.store_and_forward import StoreAndForward, StoreConfig
-
-        began = process_time()
-        digest = _Both(trace)
-        events = StoreAndForward(plan.scenario, seed, digest, StoreConfig()).run()
-        end = plan.scenario.duration + plan.scenario.drain
-        made = RunOutcome(digest=digest.hexdigest(), events=events, virtual_seconds=end)
-        return timed(made, process_time() - began)
-
-    return open_or_make(plan.scenario, seed, runs_root, store_and_forward, also=CODE_OF[plan.simulator]).folder
-
-
-class _Both(Digest):
-    """Digests and passes on."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self._trace = trace
-
-    def write(self, time: float, node: str, record: Record) -> None:
-        super().write(time, node, record)
-        self._trace.write(time, node, record)

@@ -3,7 +3,8 @@
 Some runs are too large to be recorded message by message; they count, and return named numbers. A task is data that can
 be written as text; its numbers are kept in a file under the hash of that text and of the code, as the runs of
 scenarios are kept in folders. Every worker writes its own file when it is done, so that a sweep that is stopped goes on
-where it was. Few and small ones, as at smoke scale, are done here and now: a Spark task would cost more.
+where it was; one that fails does not stop the others. Few and small ones, as at smoke scale, are done here and now: a
+Spark task would cost more.
 """
 
 from __future__ import annotations
@@ -46,18 +47,23 @@ def task_numbers(
     runs_root: Path,
     spark: Callable[[], SparkSession] | None,
     progress: Callable[[str, float], None],
+    failed: dict[str, str],
 ) -> dict[str, Numbers]:
-    """The numbers of each task by its text, found or made; the longest are begun first."""
+    """The numbers of each task by its text, found or made; the longest are begun first.
+
+    Those that fail are left out, and `failed` has why.
+    """
     wanted = {task.text(): task for task in tasks}
     missing = [task for text, task in wanted.items() if not numbers_file(runs_root, text).exists()]
     missing.sort(key=lambda task: -task.work())
     if spark is None:
         for number, task in enumerate(missing):
             progress(task.text(), number / len(missing))
-            make_numbers(runs_root, task)
+            failed.update(_try(runs_root, task))
     elif missing:
-        _make_on_spark(spark(), missing, runs_root, progress)
-    return {text: msgspec.json.decode(numbers_file(runs_root, text).read_bytes(), type=Numbers) for text in wanted}
+        failed.update(_make_on_spark(spark(), missing, runs_root, progress))
+    made = {text: numbers_file(runs_root, text) for text in wanted if text not in failed}
+    return {text: msgspec.json.decode(file.read_bytes(), type=Numbers) for text, file in made.items()}
 
 
 def _make_on_spark(
@@ -65,14 +71,26 @@ def _make_on_spark(
     tasks: Sequence[CountedTask],
     runs_root: Path,
     progress: Callable[[str, float], None],
-) -> None:
-    """A few at a time for each core, so that there is progress to tell."""
+) -> dict[str, str]:
+    """A few at a time for each core, so that there is progress to tell; returns which failed, and why."""
+    failed: dict[str, str] = {}
     context = session.sparkContext
     batch = max(1, 4 * context.defaultParallelism)
     for begin in range(0, len(tasks), batch):
         some = tasks[begin : begin + batch]
         progress(f"{some[0].text()} and {len(some) - 1} more", begin / len(tasks))
-        context.parallelize(some, len(some)).foreach(partial(make_numbers, runs_root.resolve()))
+        for one in context.parallelize(some, len(some)).map(partial(_try, runs_root.resolve())).collect():
+            failed |= one
+    return failed
+
+
+def _try(runs_root: Path, task: CountedTask) -> dict[str, str]:
+    """Make its numbers; if that fails, its text and why."""
+    try:
+        make_numbers(runs_root, task)
+    except Exception as error:  # whatever it was: the others go on, and it is told with the experiments that need it
+        return {task.text(): f"{type(error).__name__}: {error}"}
+    return {}
 
 
 def make_numbers(runs_root: Path, task: CountedTask) -> None:

@@ -146,7 +146,13 @@ EXPERIMENTS = (
                 scales=("paper",),
                 note="the time of a delivery was chosen for it",
             ),
-            Criterion(name="ceiling: least over mean", paper="flat, no collapse", low=0.85, scales=("paper",)),
+            Criterion(
+                name="ceiling: least over mean",
+                judged="every seed",
+                paper="flat, no collapse",
+                low=0.85,
+                scales=("paper",),
+            ),
             Criterion(
                 name="publications at the end (messages/s)",
                 paper="3600 (2 x 1200 + 48 x 25)",
@@ -224,7 +230,7 @@ EXPERIMENTS = (
                 high=346_000,
                 kind="illustration",
                 scales=("paper",),
-                note="b was chosen for it; the report gives it",
+                note="b, which is ours, decides it; the report gives it",
             ),
             Criterion(name="baseline: FIFO violations", paper="0", low=0, high=0, kind="illustration"),
         ),

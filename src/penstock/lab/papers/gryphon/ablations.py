@@ -150,6 +150,7 @@ ONCE = tuple(
     Criterion(name=f"{name}: missed, repeated or disordered", paper="exactly once, in order", high=0.0)
     for name in (AS_PAPER, CHANGED)
 )
+COMPARES = "it compares rules of 001 with each other"
 BOUNDED = Criterion(name="as in 001: largest queue (MB)", judged="every seed", paper="never above 1", high=1.0)
 E2 = {**PARAMETERS, "link": "IB - SB1 free, 60, 150 and 60 KB/s, 120 s each"}
 EXPERIMENTS = (
@@ -163,6 +164,7 @@ EXPERIMENTS = (
         measure=measure_steps,
         draw=_draw_steps,
         parameters={**E2, "changed": "each alert lowers the rate by 2 messages/s and no more"},
+        product=COMPARES,
         criteria=(
             BOUNDED,
             Criterion(name="largest queue, changed over 001", paper="quickly adapts", low=1.5, scales=PAPER),
@@ -182,6 +184,7 @@ EXPERIMENTS = (
         measure=measure_steps,
         draw=_draw_steps,
         parameters={**E2, "changed": "quiet raises the rate by 2 messages/s and no more"},
+        product=COMPARES,
         criteria=(
             BOUNDED,
             Criterion(
@@ -216,6 +219,7 @@ EXPERIMENTS = (
         measure=measure_steps,
         draw=_draw_steps,
         parameters={**E2, "changed": "queries and alerts travel with data, in the order in which they come"},
+        product=COMPARES,
         criteria=(
             BOUNDED,
             Criterion(
@@ -241,6 +245,7 @@ EXPERIMENTS = (
             "link": f"IB - SB1 loses {LOSS:.1%}, all links are fast",
             "changed": "an edge that has sent a NACK since the last query is recovering",
         },
+        product=COMPARES,
         criteria=(
             Criterion(name="as in 001: published, share of what is offered", paper="not throttled", low=0.98),
             Criterion(

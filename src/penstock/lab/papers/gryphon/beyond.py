@@ -89,6 +89,7 @@ EXPERIMENTS = (
         measure=measure,
         draw=_draw,
         parameters={**PARAMETERS, "control": "the product's rule and floor"},
+        product="it has the product's settings already",
         criteria=(
             Criterion(name="E1: recovery (s)", paper="160", high=110.0, kind="goal", scales=PAPER),
             Criterion(name="E1: mean rate meanwhile (messages/s)", paper="-", low=70.0, kind="goal", scales=PAPER),

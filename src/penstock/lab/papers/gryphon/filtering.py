@@ -89,7 +89,9 @@ def _draw(views: Views) -> Sequence[Figure]:
 
 
 def _both(what: str, paper: str, *, low: float | None = None, high: float | None = None) -> tuple[Criterion, ...]:
-    return tuple(Criterion(name=f"{name}: {what}", paper=paper, low=low, high=high) for name in EDGES)
+    return tuple(
+        Criterion(name=f"{name}: {what}", paper=paper, judged="every seed", low=low, high=high) for name in EDGES
+    )
 
 
 EXPERIMENTS = (

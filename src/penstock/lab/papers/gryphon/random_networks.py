@@ -171,8 +171,19 @@ EXPERIMENTS = (
             "readers": "1 to 4 at each edge: values, ranges, both",
         },
         criteria=(
-            Criterion(name="worst: missed, repeated or disordered", paper="exactly once, in order", high=0.0),
-            Criterion(name="worst: not delivered at the end", paper="every message", high=0.0, scales=PAPER),
+            Criterion(
+                name="worst: missed, repeated or disordered",
+                judged="every seed",
+                paper="exactly once, in order",
+                high=0.0,
+            ),
+            Criterion(
+                name="worst: not delivered at the end",
+                judged="every seed",
+                paper="every message",
+                high=0.0,
+                scales=PAPER,
+            ),
             Criterion(name="runs that did not recover", paper="eventually successful", high=0.0, scales=PAPER),
             Criterion(
                 name="worst: largest queue (MB)",
@@ -184,6 +195,7 @@ EXPERIMENTS = (
             ),
             Criterion(
                 name="worst: narrow link, share carried",
+                judged="every seed",
                 paper="near the optimum",
                 low=0.6,
                 kind="goal",
@@ -191,6 +203,7 @@ EXPERIMENTS = (
             ),
             Criterion(
                 name="worst: recovery (s)",
+                judged="every seed",
                 paper="1.3 times the outage",
                 high=60.0,
                 kind="goal",
