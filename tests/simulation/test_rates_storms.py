@@ -11,11 +11,15 @@ from penstock.sim.run import simulate
 
 SEEDS = 40
 PER_TEST = 10
+FOUND = (  # faults that others did not show
+    70195,  # a reader that was slow now and then shut a publisher out
+    5580027,  # the newest of a slow reader went uncounted when a later one could go at once
+)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
-def test_fair_rates_keep_their_invariants(first):
-    for seed in range(first, first + PER_TEST):
+@pytest.mark.parametrize("seeds", [*(range(first, first + PER_TEST) for first in range(0, SEEDS, PER_TEST)), FOUND])
+def test_fair_rates_keep_their_invariants(seeds):
+    for seed in seeds:
         result = simulate(rates_storm(seed), seed, events_max=EVENTS_MAX)
         if result.problems:
             raise CheckFailed("\n".join(result.problems), replay=f".venv/bin/penstock storm --rates --seed {seed}")

@@ -200,9 +200,9 @@ class EdgeService:
             gets, lost = self._edge.admits(reader, message, lane, now)
             if gets:
                 getting.append(number)
-                continue
-            self._arm(reader, now)
-            if lost is not None:
+            else:
+                self._arm(reader, now)
+            if lost is not None:  # also when a later one goes before it
                 self._withheld(reader, lost, now)
         return tuple(getting)
 
