@@ -175,7 +175,7 @@ def test_ctrl_c_ends_a_publisher_with_130_and_its_report(network: dict[str, str]
     code, out, err = finish(pub)
     assert code == 130
     assert json.loads(out)["published"] >= 3
-    assert json.loads(err.splitlines()[-1]) == {"flows": [], "withheld": [], "streams": []}
+    assert json.loads(err.splitlines()[-1]) == {"flows": [], "withheld": [], "streams": [], "complete": False}
 
 
 def test_ctrl_c_ends_a_subscriber_with_130(network: dict[str, str]) -> None:
