@@ -118,7 +118,7 @@ def pub_command(
     try:
         run_client(_publish(url, name, messages, rate, settings, options, when_full.name, done, report))
     finally:  # whoever has had enough wants to know it too
-        if done.broker:
+        if done.published or done.complete:  # or else the error alone says it
             _tell(done, report, as_json)
 
 

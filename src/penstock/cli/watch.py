@@ -107,6 +107,7 @@ def _show(watch: TraceWatch, every: float, lasts: float, asked: threading.Event,
     from penstock.pipeline.watch.view import view
 
     end = time.monotonic() + lasts
+    shown: dict[str, Any] | None = None
     with Display(Console(), redraws=not (as_json or once), draw=drawn) as display:
         while True:
             watch.check()
@@ -114,8 +115,9 @@ def _show(watch: TraceWatch, every: float, lasts: float, asked: threading.Event,
                 found = view(watch.folder, watch.measure())
                 if as_json:
                     typer.echo(json.dumps(found))
-                else:
+                elif found != shown:  # what has not changed is not said again
                     display.show(found)
+                shown = found
             elif once:
                 typer.echo("the stream `_trace` has no records", err=True)
             left = end - time.monotonic()
