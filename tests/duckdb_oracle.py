@@ -306,6 +306,13 @@ QUERIES = {
         FROM (SELECT run, publisher, node AS client, hit FROM request_received
               UNION ALL SELECT run, publisher, node, NULL FROM repair_sent)
         GROUP BY run, publisher, client""",
+    "retrieved": """
+        SELECT run, node, count(DISTINCT (subscription, lifetime)),
+               count(publisher), count(publisher) - count(DISTINCT (subscription, publisher, incarnation, "count"))
+                                                    FILTER (publisher IS NOT NULL)
+        FROM (SELECT run, node, subscription, lifetime, publisher, incarnation, "count" FROM item_retrieved
+              UNION ALL SELECT run, node, subscription, lifetime, NULL, NULL, NULL FROM lifetime_began)
+        GROUP BY run, node""",
     "lives": """
         SELECT run, node, role, incarnation, time, CASE WHEN ended THEN next END, CASE WHEN ended THEN why END
         FROM (SELECT *, lead(kind) OVER life = 'stop' AS ended, lead(time) OVER life AS next,

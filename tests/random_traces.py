@@ -26,6 +26,7 @@ from penstock.kernel.trace import Record
 from penstock.kernel.trace_files import TraceFiles
 from penstock.overlay import records as overlay
 from penstock.rates import records as rates
+from penstock.retrieval import records as retrieval
 from penstock.streams import records as streams
 from penstock.transport import records as transport
 
@@ -119,6 +120,7 @@ class _Run:
             self.order,
             self.streams,
             self.thinned,
+            self.retrieved,
         )
         for make in makers:
             lines += make() if self.draw.random() < 0.8 else []
@@ -328,6 +330,18 @@ class _Run:
             lambda: rates.ReaderThinned(self.client(), draw.choice(few), draw.randrange(50), self.time()), self.node
         )
         return links + readers
+
+    def retrieved(self) -> list[Line]:
+        draw = self.draw
+        began = self.many(
+            lambda: retrieval.LifetimeBegan(
+                draw.randrange(2), draw.randrange(4), draw.choice([*PREDICATES]), 5, 9.0, 0.0, 0.0, False
+            ),
+            self.client,
+        )
+        return began + self.many(
+            lambda: retrieval.ItemRetrieved(draw.randrange(2), draw.randrange(4), *self.message()), self.client
+        )
 
     def order(self) -> list[Line]:
         draw = self.draw

@@ -37,6 +37,7 @@ PAGES = pages.pages()
 BLOCKS = [block for path in PAGES for block in pages.blocks(path)]
 NETWORK = pytest.mark.xdist_group("pages")  # one worker starts the brokers
 FIRST_PORT = 7420
+RAILWAY_PORT = 7520  # of the second network in README
 TOWN = ROOT / "networks" / "town.toml"
 
 # Pages whose programs need more than a network, such as a run on disk: another test reads and runs them.
@@ -89,16 +90,28 @@ def begins(command: str, *beginnings: str) -> bool:
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """`penstock up networks/town.toml` on free ports: for each address that a page may name, the one in use here."""
-    up = start("up", str(TOWN), "--base-port", "0", "--json", "--data", str(tmp_path_factory.mktemp("data")))
-    assert up.stdout is not None
-    names = parse_scenario(TOWN.read_bytes()).broker
-    found = [json.loads(up.stdout.readline()) for _ in names]
-    said(up, "the network is up")
-    yield {f"127.0.0.1:{FIRST_PORT + n}": one["url"].removeprefix("penstock://") for n, one in enumerate(found)}
-    up.send_signal(signal.SIGINT)
-    up.communicate(timeout=60)
-    assert up.returncode == 0
+    """`penstock up networks/town.toml` on free ports: for each address that a page may name, the one in use here.
+
+    And the railway beside it, as README has it.
+    """
+    railway = tmp_path_factory.mktemp("railway") / "railway.toml"
+    (text,) = (block.text for block in BLOCKS if block.language == "toml" and 'name = "railway"' in block.text)
+    railway.write_text(text)
+    found: dict[str, str] = {}
+    networks = []
+    for file, first in ((TOWN, FIRST_PORT), (railway, RAILWAY_PORT)):
+        up = start("up", str(file), "--base-port", "0", "--json", "--data", str(tmp_path_factory.mktemp("data")))
+        networks.append(up)
+        assert up.stdout is not None
+        for number, _ in enumerate(parse_scenario(file.read_bytes()).broker):
+            url = json.loads(up.stdout.readline())["url"]
+            found[f"127.0.0.1:{first + number}"] = url.removeprefix("penstock://")
+        said(up, "the network is up")
+    yield found
+    for up in networks:
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=60)
+        assert up.returncode == 0
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -8,15 +8,19 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from lab_help import TOWN
 from penstock.cli.demo import show_numbers
 from penstock.errors import InvalidRun
 from penstock.lab.pages.numbers import bit_rate, duration, share, size
 from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
+from penstock.lab.pages.run_misses import misses_explained
 from penstock.lab.pages.run_numbers import DropNumbers, RunNumbers, message_kinds, read_numbers
 from penstock.lab.pages.run_page import BEGAN_AND_ENDED, drops_table, failed_in, run_page
+from penstock.lab.pages.run_planned import traffic_begins, without_planned
 from penstock.lab.pages.twins import Pair, bottleneck
+from penstock.pipeline.extent import CUT_OFF
 from penstock.pipeline.results import read_result
 from penstock.scenario.reader import read_scenario
 
@@ -31,14 +35,15 @@ IN_THE_TERMINAL = {
             "publisher",
             "client",
             "control",
-            "offered",
-            "withheld",
+            "not sent",
+            "withheld at links",
+            "dropped",
             "delivered",
-            "missed",
             "mean delay",
             "after sending",
         ),
     ),
+    "What late readers got": ("client", "lifetimes", "items", "twice"),
     "What streams delivered": (
         *("stream", "read as", "stored", "due", "delivered", "missed", "waiting", "repeated", "median", "longest"),
     ),
@@ -126,6 +131,41 @@ def test_the_page_says_what_the_tables_say(town_run, page) -> None:
     assert sum(plain(row["packets"]) for row in page["What was dropped where"]) == summary["dropped"]
 
 
+def test_late_readers_have_rows_that_are_not_0(town_run, numbers: RunNumbers, page) -> None:
+    """An item is no delivery, so a reader that only retrieves has no place among those."""
+    rows = page["What late readers got"]
+    assert [row["client"] for row in rows] == ["evening", "late-reader"]
+    for row in rows:
+        came = read_result(town_run.folder, "retrieved", client=row["client"])[0]
+        assert int(row["items"]) == came["items"] > 0
+        assert int(row["lifetimes"]) > 0 == int(row["twice"])
+    clients = {row["client"]: row for row in page["Who got what, and how fast"]}
+    assert {clients[row["client"]]["delivered"] for row in rows} == {""}
+
+
+def test_times_begin_with_traffic_also_where_processes_begin_earlier(numbers: RunNumbers) -> None:
+    town = numbers.scenario
+    assert traffic_begins(town, [6, 7, 30]) == 6
+    late = structs.replace(town, client=town.client[3:5])
+    assert traffic_begins(late, [9, 10]) == 6, "the first publisher of these begins at 3 s"
+    assert traffic_begins(town, []) == 0
+
+
+def test_a_planned_kill_is_no_warning_and_its_misses_are_explained(numbers: RunNumbers) -> None:
+    check = {"check": CUT_OFF, "level": "warn", "count": 1, "example": "the records of bank-1795036334691 end at 8.8 s"}
+    assert without_planned([check], numbers.scenario) == (
+        [],
+        ["broker bank was killed at 10 s and started again at 12 s, as the file says; its last records are lost"],
+    )
+    another = check | {"example": "the records of north-1795036334691 end at 8.8 s"}
+    assert without_planned([another], numbers.scenario) == ([another], [])
+    assert without_planned([check | {"count": 2}], numbers.scenario)[1] == []
+    told = " ".join(misses_explained(numbers))
+    assert "clearing missed" in told
+    assert "broker bank was killed at 10 s" in told
+    assert "were withheld at a full link, and both ends were told" in told
+
+
 def test_what_is_compared_has_one_scale_and_the_capacity_in_it(numbers: RunNumbers) -> None:
     text = run_page(numbers, "penstock demo")
     assert text.count("capacity of the link") >= 2
@@ -146,8 +186,13 @@ def test_what_became_of_all_that_was_offered_is_said_in_a_sentence(numbers: RunN
     said = losses_compared(numbers.narrow)
     assert said.startswith(f"Of 1,260 offered: without control {without.delivered:,} arrived")
     assert f"{controlled.withheld:,} were not sent (the publisher was told)" in said
+    assert f"{without.thinned:,} were withheld at the link (both ends were told)" in said
+    assert "lost" not in said, "what was withheld is not called lost"
     for pair in numbers.narrow:
-        assert pair.delivered + pair.missed + pair.withheld == pair.offered, "nothing is left to be explained"
+        told = pair.delivered + pair.withheld + pair.thinned + pair.dropped
+        assert told == pair.offered, "nothing is left to be explained"
+        assert pair.missed == pair.thinned + pair.dropped
+    assert f"{without.dropped:,} were dropped on the way" in said, "in the simulator the link breaks, too"
     assert "the same 500 kbit/s" in capacity_explained(numbers.narrow)
     (slowed,) = numbers.slowed
     assert (slowed.publisher, slowed.flow, slowed.by) == ("annex", "topic = 'copy'", "depot")
@@ -156,10 +201,9 @@ def test_what_became_of_all_that_was_offered_is_said_in_a_sentence(numbers: RunN
 
 
 def test_a_page_of_a_live_run_says_what_of_the_file_was_not_applied(numbers: RunNumbers) -> None:
-    assert "the file's clocks, faults are not applied" in run_page(
-        numbers, "penstock demo", left_out=["clocks", "faults"]
-    )
-    assert "not applied" not in run_page(numbers, "penstock demo --sim", simulated=True)
+    page = run_page(numbers, "penstock demo", left_out=["clocks", "faults"])
+    assert "as in the file. Not played: clocks, faults." in page
+    assert "Not played" not in run_page(numbers, "penstock demo --sim", simulated=True)
 
 
 def test_control_that_ends_with_the_run_is_one_row_unless_something_failed(numbers: RunNumbers) -> None:

@@ -175,7 +175,7 @@ def test_ctrl_c_ends_a_publisher_with_130_and_its_report(network: dict[str, str]
     code, out, err = finish(pub)
     assert code == 130
     assert json.loads(out)["published"] >= 3
-    assert json.loads(err.splitlines()[-1]) == {"flows": [], "withheld": [], "streams": []}
+    assert json.loads(err.splitlines()[-1]) == {"flows": [], "withheld": [], "streams": [], "complete": False}
 
 
 def test_ctrl_c_ends_a_subscriber_with_130(network: dict[str, str]) -> None:
@@ -208,7 +208,8 @@ def test_a_second_network_at_the_same_ports_is_4_and_one_message(tmp_path: Path)
     with socket.create_server(("127.0.0.1", port)):
         code, out, err = call("up", str(file), "--base-port", str(port))
     assert (code, out) == (4, "")
-    assert err == f"error: broker east: somebody listens at 127.0.0.1:{port} already; stop it, or choose another port\n"
+    mend = "stop what listens there, or start this one elsewhere with --base-port, such as 7520"
+    assert err == f"error: the port of broker 'east', 127.0.0.1:{port}, is in use; {mend}\n"
 
 
 # What `lab run --live` says where there can be no bottleneck of the kernel: the same for root and for others.

@@ -1,4 +1,4 @@
-"""Literal rows in, literal rows out: what publishers withheld, which quotas flows had, and what became of the nodes."""
+"""Literal rows in, literal rows out: what was withheld and retrieved, quotas of flows, what became of the nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.kernel.trace import Counted, NodeStarted, NodeStopped, Record
 from penstock.overlay.records import NeighbourChanged
 from penstock.pipeline import metrics
-from penstock.pipeline.metrics import flow, nodes, per_second
+from penstock.pipeline.metrics import flow, nodes, per_second, retrieval
 from penstock.pipeline.schema import checked, table_ddl
+from penstock.retrieval.records import ItemRetrieved, LifetimeBegan
 from penstock.transport.records import FlowLimited, MessageWithheld
 
 Rows = list[tuple[Any, ...]]
@@ -82,3 +83,14 @@ def test_neighbours_and_counts(spark: SparkSession) -> None:
         ("a", "n", "flows", "", 2, 5, 3),
         ("a", "n", "link bytes", "m", 1, 9, 9),
     ]
+
+
+def test_items_count_at_who_retrieved_them(spark: SparkSession) -> None:
+    asked = ("TRUE", 5, 9.0, 0.0, 0.0, False)
+    began = [("a", 0.0, "c", 1, 1, *asked), ("a", 2.0, "c", 1, 1, *asked), ("a", 4.0, "c", 1, 2, *asked)]
+    began.append(("a", 0.0, "d", 1, 1, *asked))  # nothing came
+    items = [("a", 1.0, "c", 1, 1, "p", 1, 7), ("a", 5.0, "c", 1, 2, "p", 1, 7), ("a", 5.0, "c", 1, 2, "p", 1, 8)]
+    items.append(("a", 6.0, "c", 2, 1, "p", 1, 8))  # of another subscription, whose beginning is lost
+    items.append(("b", 6.0, "c", 1, 1, "p", 1, 8))
+    result = metrics.retrieved(table(spark, LifetimeBegan, began), table(spark, ItemRetrieved, items))
+    assert found(result, retrieval.RETRIEVED) == [("a", "c", 3, 4, 1), ("a", "d", 1, 0, 0), ("b", "c", 1, 1, 0)]

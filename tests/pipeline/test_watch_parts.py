@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyarrow import parquet
 
+from penstock.cli import watch
 from penstock.cli.watch import ctrl_c, drawn, notes
 from penstock.errors import InvalidRun
 from penstock.kernel.trace import Counted, Delivered, NodeStarted, Published, Record, Subscribed
 from penstock.kernel.trace_batch import TraceBatch, encode_batch, packed
 from penstock.pipeline.read import find_runs, look_at
 from penstock.pipeline.watch import folder as watch_folder
+from penstock.pipeline.watch import view
 from penstock.pipeline.watch import writers as watch_writers
 from penstock.pipeline.watch.folder import WatchFolder
 from penstock.pipeline.watch.writers import LONG_AGO, SILENT_AFTER, Writers
@@ -251,6 +255,28 @@ def test_an_update_says_what_its_numbers_leave_out() -> None:
     found = {**loud, **numbers, **tables}
     assert len(drawn(found).renderables) == 1 + len(notes(loud)) + 1
     json.dumps(found)
+
+
+def test_what_has_not_changed_is_not_said_again_and_the_last_records_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, waits, seen = 0.0, list[float](), [1, 1, 1, 2]
+    updates = iter(seen)
+
+    def wait(seconds: float, asked: threading.Event) -> bool:
+        nonlocal now
+        now += seconds
+        waits.append(seconds)
+        return True
+
+    folder = SimpleNamespace(state=SimpleNamespace(batch=1))
+    fake: Any = SimpleNamespace(check=lambda: None, measure=lambda: None, wait=wait, folder=folder)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(view, "view", lambda folder, measured: {"update": next(updates)})
+    monkeypatch.setattr(watch, "drawn", lambda found: f"update {found['update']}")
+    watch._show(fake, 5.0, 12.0, threading.Event(), as_json=False, once=False)
+    assert waits == [5.0, 5.0, 2.0, watch.LAST_RECORDS]
+    assert capsys.readouterr().out.split("\n") == ["update 1", "", "update 2", ""]
 
 
 def test_ctrl_c_asks_to_end_and_the_second_time_interrupts() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import threading
 from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
@@ -29,11 +31,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line."
 
 
 def run_client(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end; Ctrl-C ends it cleanly, with exit code 130."""
+    """Run a command's work to its end; Ctrl-C and SIGTERM end it cleanly, with exit code 130."""
     from penstock.live.event_loop import run
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        return run(work)
+        return run(_until_terminated(work))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(INTERRUPTED) from None
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """SIGTERM cancels it, as Ctrl-C does: reports are said all the same."""
+    task = asyncio.current_task()
+    if task is not None and threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work

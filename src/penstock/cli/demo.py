@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,6 +74,7 @@ def demo_command(
             "pipeline": measured.as_dict(),
             "twins": [pair.as_json() for pair in numbers.twins],
             "narrow": [pair.as_json() for pair in numbers.narrow],
+            "retrieved": [asdict(one) for one in numbers.retrieved],
             "report": str(report),
         }
         if landing is not None:
@@ -139,12 +141,14 @@ def show_numbers(numbers: RunNumbers) -> None:
         clients_table,
         drops_table,
         narrow_table,
+        retrieved_table,
         slowed_table,
         streams_table,
         thinned_table,
         twins_tables,
     )
     from penstock.lab.pages.run_comparisons import capacity_explained, losses_compared
+    from penstock.lab.pages.run_misses import misses_explained
     from penstock.lab.pages.run_page import due_explained, lost_explained
     from penstock.lab.pages.run_streams import streams_explained
 
@@ -157,6 +161,10 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(lost_explained(numbers), style="bright_black", highlight=False)
     console.print(clients_table(numbers.clients))
     console.print(due_explained(numbers.scenario), style="bright_black")
+    for told in misses_explained(numbers):
+        console.print(told, style="bright_black", highlight=False)
+    if numbers.retrieved:
+        console.print(retrieved_table(numbers.retrieved))
     if numbers.streams:
         console.print(streams_table(numbers.streams))
         console.print(streams_explained(numbers), style="bright_black", highlight=False)
@@ -174,7 +182,10 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(thinned_table(numbers.thinned))
     if numbers.narrow:
         console.print(narrow_table(numbers.narrow))
-        explained = "delay: from publish(); after sending: from where it left the publisher; on average"
+        explained = (
+            "not sent: by the publisher's control; withheld: by full links, and both ends were told; delay: from"
+            " publish(); after sending: from where it left the publisher; on average"
+        )
         console.print(explained, style="bright_black")
         console.print(capacity_explained(numbers.narrow), style="bright_black", highlight=False)
         console.print(losses_compared(numbers.narrow))
@@ -182,6 +193,8 @@ def show_numbers(numbers: RunNumbers) -> None:
         console.print(slowed_table(numbers.slowed))
     for warning in numbers.warnings:
         console.print(f"warning: {warning}", markup=False)
+    for told in numbers.planned:
+        console.print(f"planned: {told}", markup=False, highlight=False)
     for check in numbers.checks:
         told = f"{check['level']}: {check['check']}, {check['count']:,} times; {check['example']}"
         console.print(told, markup=False)

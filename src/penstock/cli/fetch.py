@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def fetch_command(
     where: Annotated[str, typer.Argument(metavar="WHERE", help="What you want, as in SQL's WHERE; TRUE for all.")],
-    max_items: Annotated[int | None, typer.Option("--max", help="At most so many (10).", min=1)] = None,
+    max_items: Annotated[str | None, typer.Option("--max", metavar="NUMBER", help="At most so many (10).")] = None,
     all_items: Annotated[bool, typer.Option("--all", help="All there are.")] = False,
     freshness: Annotated[str, typer.Option(help="How old they may be: 30s, 15m, 24h, 7d.")] = "24h",
     within: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.05, max=60.0)] = 1.0,
@@ -39,7 +39,10 @@ def fetch_command(
     if not freshness.strip(" 0.smhdw"):
         problem = "nothing is that fresh; for what comes later use 'penstock sub'"
         raise typer.BadParameter(problem, param_hint="--freshness")
-    wanted = None if all_items else max_items or DEFAULT_MAX
+    if max_items is not None and not (max_items.isdecimal() and int(max_items) >= 1):
+        problem = f"'{max_items}' is no number from 1 on; write one, leave it out for {DEFAULT_MAX}, or say --all"
+        raise typer.BadParameter(problem, param_hint="--max")
+    wanted = None if all_items else int(max_items or DEFAULT_MAX)
     received = run_client(_fetch(where, wanted, freshness, within, form, name, url))
     if not received:
         typer.echo(f"nothing that matches was found within {within:g} s", err=True)

@@ -40,6 +40,9 @@ def list_command(as_json: AsJson = False) -> None:
     """
     from penstock.lab.engine.registry import experiments
 
+    if not as_json:
+        typer.echo(f"{'experiment':42} {'figure or section of the paper':38} what it shows")
+        typer.echo("000 to 004 are the papers, as docs/papers.md lists them", err=True)
     for experiment in experiments().values():
         if as_json:
             found = {"experiment": experiment.name, "title": experiment.title, "source": experiment.source}

@@ -66,7 +66,7 @@ def tell_not_applied(left_out: Sequence[str]) -> None:
     """Say on stderr what of the file real time does not do."""
     if left_out:
         typer.echo(
-            f"in real time the file's {', '.join(left_out)} are not applied; rates, queues, delays and loss are",
+            f"real time: rates, queues, delays and loss of links are as in the file. Not played: {', '.join(left_out)}",
             err=True,
         )
 

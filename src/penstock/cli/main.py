@@ -23,6 +23,7 @@ from penstock.cli import trace as trace_commands
 from penstock.cli import workload as workload_commands
 from penstock.cli.bench import bench_command
 from penstock.cli.broker import broker_command
+from penstock.cli.close_options import CloseCommand
 from penstock.cli.demo import demo_command
 from penstock.cli.fetch import fetch_command
 from penstock.cli.live import live_command
@@ -85,9 +86,9 @@ app.add_typer(stream_commands.app, name="stream")
 app.add_typer(trace_commands.app, name="trace")
 app.command("up")(up_command)
 app.command("broker")(broker_command)
-app.command("pub")(_with_options(pub_command, publication_options))
-app.command("sub")(_with_options(sub_command, subscription_options))
-app.command("fetch")(fetch_command)
+app.command("pub", cls=CloseCommand)(_with_options(pub_command, publication_options))
+app.command("sub", cls=CloseCommand)(_with_options(sub_command, subscription_options))
+app.command("fetch", cls=CloseCommand)(fetch_command)
 app.command("report")(report_command)
 app.command("bench")(bench_command)
 app.command("live")(live_command)

@@ -32,6 +32,9 @@ def with_service_options(command: Callable[..., None], kind: type[Struct]) -> Ca
         try:
             services.options(chosen, kind)
         except InvalidOption as error:
+            if {"recover", "max"} <= set(chosen):
+                problem = "--max asks caches, --recover asks publishers; choose one"
+                raise typer.BadParameter(problem, param_hint="--recover and --max") from None
             hint = flags.get(error.option)
             raise typer.BadParameter(error.problem, param_hint=hint) from None
         command(**given, options=chosen)

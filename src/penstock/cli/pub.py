@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from shlex import quote
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.-]*=.+")
 
 Message = tuple[dict[str, "Value"], bytes]
+BURST = 0.7  # seconds after which nothing waits for its share any more
+FIRST_WORD = 1.0  # seconds for the first notice of something withheld
 UNDER_WAY_MAX = 200  # messages that wait for the disk of a stream
 
 
@@ -114,9 +116,9 @@ def pub_command(
     settings = _Transport(linger, congestion) if transport or congestion else None
     done = _Done()
     try:
-        run_client(_publish(url, name, messages, rate, settings, options, when_full.name, done))
+        run_client(_publish(url, name, messages, rate, settings, options, when_full.name, done, report))
     finally:  # whoever has had enough wants to know it too
-        if done.broker:
+        if done.published or done.complete:  # or else the error alone says it
             _tell(done, report, as_json)
 
 
@@ -140,11 +142,12 @@ class _Done:
     receipt: Receipt | None = None  # of the last message that was stored in a stream
     flows: list[FlowReport | WithheldFlow] = field(default_factory=list)  # who slows us down
     slowed: Sequence[StreamSlowdown] = ()  # pubends that take our messages slowly
+    complete: bool = False  # whether the last word of what was withheld has come
 
 
 def _tell(done: _Done, report: bool, as_json: bool) -> None:
     if report:
-        _report(done.flows, done.slowed, as_json)
+        _report(done, as_json)
     stored = {} if done.receipt is None else asdict(done.receipt)
     if as_json:
         typer.echo(json.dumps({"published": done.published, "broker": done.broker, **stored}))
@@ -153,19 +156,21 @@ def _tell(done: _Done, report: bool, as_json: bool) -> None:
     typer.echo(f"published {done.published} message{'s' * (done.published != 1)} at {done.broker}{where}", err=True)
 
 
-def _report(flows: list[FlowReport | WithheldFlow], slowed: Sequence[StreamSlowdown], as_json: bool) -> None:
+def _report(done: _Done, as_json: bool) -> None:
+    flows, slowed = done.flows, done.slowed
     if as_json:
         found = {
             "flows": [asdict(flow) for flow in flows if not isinstance(flow, Struct)],
             "withheld": [structs.asdict(flow) for flow in flows if isinstance(flow, Struct)],
             "streams": [structs.asdict(one) for one in slowed],
+            "complete": done.complete,
         }
         typer.echo(json.dumps(found), err=True)
         return
     for one in slowed:
         typer.echo(f"{one.pubend} takes {rate_text(one.rate)} messages/s of all publishers: {one.reason}", err=True)
     for flow in flows:
-        typer.echo(flow.reason, err=True)
+        typer.echo(flow.reason + ("" if done.complete else ", so far"), err=True)
     if not flows and not slowed:
         typer.echo("nobody slows us down", err=True)
 
@@ -179,6 +184,7 @@ async def _publish(
     options: dict[str, Any],
     when_full: str,
     done: _Done,
+    report: bool,
 ) -> None:
     """Publish everything; `done` has how many, where, and who slowed us down in the end."""
     import asyncio
@@ -202,8 +208,31 @@ async def _publish(
             done.flows = network.flows()
             if settings is not None and settings.linger:
                 await asyncio.sleep(settings.linger)
+            if report:
+                await last_word(lambda: network.withheld)
+            done.complete = True
         finally:
             done.broker, done.flows = str(network.address), network.flows() or done.flows
+
+
+async def last_word(withheld: Callable[[], int]) -> None:
+    """Wait for the last notice of what was withheld: the first comes at once, more come every PUBLISHER_EVERY.
+
+    What waits for its share when publishing ends is withheld in the burst that a home lets wait, so news that comes
+    after that is the last.
+    """
+    import asyncio
+
+    from penstock.rates.telling import PUBLISHER_EVERY
+
+    began = time.monotonic()
+    known = withheld()
+    while (passed := time.monotonic() - began) < (PUBLISHER_EVERY + FIRST_WORD if withheld() else FIRST_WORD):
+        await asyncio.sleep(0.05)
+        if withheld() != known:
+            known = withheld()
+            if passed > BURST:
+                return
 
 
 async def _store(stream: Stream, messages: AsyncIterator[Message], options: dict[str, Any], done: _Done) -> None:

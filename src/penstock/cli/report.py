@@ -13,6 +13,7 @@ with an empty line between them.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import asdict
 from types import TracebackType
@@ -29,8 +30,14 @@ if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
 
+WIDTH_MAX = 1_000
 FLOW_SHOWN_MAX = 40  # characters; --json has all of them
-STREAMS, PRICING, RATES = "streams", "pricing", "rates"  # services that have tables of their own
+STREAMS, PRICING, RATES, RETRIEVAL = (
+    "streams",
+    "pricing",
+    "rates",
+    "retrieval",
+)  # services that have tables of their own
 REPORTS = "reports"  # of which nothing is said while nobody is silent
 BITS_SHOWN_MAX = 20  # of a flow that is known by its bits alone, which nobody reads
 RIGHT = (
@@ -52,8 +59,14 @@ RIGHT = (
     "sent",
     "bytes",
     "received",
-    "subscriptions",
+    "subs",
     "packets",
+    "resent",
+    "each publisher",
+    "publishers",
+    "load",
+    "capacity",
+    "backlog",
     "missing",
     "takes at most",
     "waiting",
@@ -90,15 +103,13 @@ def report_command(
 async def _report(url: str | None, watch: float | None, listen: float, as_json: bool) -> None:
     import asyncio
 
-    from rich.console import Console
-
     from penstock.live.client.network import connect
     from penstock.transport.config import TransportConfig
 
     # All that we need of the transport is an inbox.
     transport = TransportConfig(publisher_answers=False, answers=False) if listen else None
     async with connect(url, transport=transport, connect_within=CONNECT_WITHIN) as network:
-        with Display(Console(), redraws=watch is not None and not as_json) as display:
+        with Display(console(), redraws=watch is not None and not as_json) as display:
             while True:
                 found = await network.broker_report()
                 # We are a client ourselves, and nobody asked about us.
@@ -115,6 +126,14 @@ async def _report(url: str | None, watch: float | None, listen: float, as_json: 
                 await network.wait_connected()
 
 
+def console() -> Console:
+    """Where tables go; what is no terminal has no width, and is read by programs or kept."""
+    from rich.console import Console
+
+    shown = Console()
+    return shown if shown.is_terminal or "COLUMNS" in os.environ else Console(width=WIDTH_MAX)
+
+
 def table(title: str, *headings: str) -> Table:
     """An empty table in the way of all commands."""
     from rich.box import SIMPLE_HEAD
@@ -122,7 +141,8 @@ def table(title: str, *headings: str) -> Table:
 
     made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in RIGHT else "left", overflow="fold")
+        number = heading in RIGHT  # what cannot be shortened; names fold where there is no room
+        made.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number)
     return made
 
 
@@ -178,7 +198,7 @@ def _drawn(found: dict[str, Any]) -> Group:
     if trace and trace["problem"]:
         parts.append(Text.from_markup(f"[red]its trace has stopped[/]: {plain(trace['problem'])}"))
     if found["links"]:
-        links = table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing", "repaired")
+        links = table("links", "to", "kind", "", "queue", "sent", "bytes", "received", "missing", "resent")
         for link in found["links"]:
             state = "[green]up[/]" if link["up"] else "[red]down[/]"
             missing = str(link["missing_datagrams"] or "")
@@ -186,7 +206,7 @@ def _drawn(found: dict[str, Any]) -> Group:
             links.add_row(plain(link["peer"]), link["kind"], state, *_counts(link), missing, repaired)
         parts.append(links)
     if found["clients"]:
-        clients = table("clients", "client", "from", "subscriptions", "queue", "sent", "bytes", "received")
+        clients = table("clients", "client", "from", "subs", "queue", "sent", "bytes", "received")
         for client in found["clients"]:
             subscriptions = str(client["subscriptions"])
             clients.add_row(plain(client["client"]), plain(str(client["address"])), subscriptions, *_counts(client))
@@ -207,6 +227,9 @@ def _drawn(found: dict[str, Any]) -> Group:
             continue
         if service == RATES:
             parts += drawn_rates(status)
+            continue
+        if service == RETRIEVAL:
+            parts += drawn_cache(status)
             continue
         if service == REPORTS and not any(status.values()):
             continue
@@ -256,7 +279,7 @@ def drawn_rates(status: dict[str, Any]) -> list[RenderableType]:
         rows = table("who slows whom: full links", "publisher", "link", "takes at most", "not to", "messages", "since")
         for one in status["withheld"]:
             link = plain(" - ".join(one["link"]))
-            rate = f"{one['rate'] / 1e3:,.1f} kB/s" if one["rate"] else "all again"
+            rate = f"{one['rate'] / 1e3:,.1f} kB/s" if one["rate"] else "no limit now"
             counts = (f"{one['messages']:,}", f"{one['seconds']:.0f} s")
             rows.add_row(plain(one["publisher"]), link, rate, plain(one["destination"]), *counts)
         parts.append(rows)
@@ -264,11 +287,39 @@ def drawn_rates(status: dict[str, Any]) -> list[RenderableType]:
         if status["slow_readers"]:
             rows = table("who slows whom: slow readers", "reader", "subscription", "takes at most", "messages")
             for one in status["slow_readers"]:
-                rate = f"{rate_text(one['rate'])}/s" if one["rate"] else "all again"
+                rate = f"{rate_text(one['rate'])}/s" if one["rate"] else "no limit now"
                 rows.add_row(plain(one["client"]), str(one["subscription"]), rate, f"{one['messages']:,}")
             parts.append(rows)
         parts.append(f"{status['withheld_from_readers']:,} deliveries were withheld from clients that read slowly")
     return parts
+
+
+# What of a cache's status is said where it is not 0, in this order.
+CACHE_WORDS = {
+    "pending": "not sent anywhere yet",
+    "overflowing": "left over by those who asked",
+    "disseminated": "sent to others",
+    "evicted": "evicted",
+    "interests": "interests that wait",
+    "own_interests": "of them of our clients",
+    "refused": "interests refused, no room",
+    "unreceipted": "packets without a receipt",
+    "resent": "sent again",
+}
+
+
+def drawn_cache(status: dict[str, Any]) -> list[RenderableType]:
+    """What is cached for late readers; nothing where nothing was cached and nobody asked."""
+    said = [f"{status[name]:,} {words}" for name, words in CACHE_WORDS.items() if status.get(name)]
+    said += [f"{value:,} {plain(name)}" for name, value in status.get("counts", {}).items() if value]
+    if not said and not status["cached"]:
+        return []
+    where = "on disk" if status["stored"] else "in memory"
+    held, beside = status["cached"] - status["waiting"], status["waiting"]
+    head = f"retrieval: cached {held:,} of {status['cache_size']:,} messages, {where}"
+    if beside:
+        head += f", and {beside:,} that wait in line to be cached"
+    return [f"{head}; {', '.join(said)}" if said else head]
 
 
 def drawn_prices(status: dict[str, Any]) -> list[RenderableType]:
@@ -375,5 +426,5 @@ def plain(text: str, length_max: int = 256) -> str:
 
 
 def _counts(port: dict[str, Any]) -> tuple[str, str, str, str]:
-    queue = f"{port['queued']} of {port['queue_max']}"
+    queue = f"{port['queued']}/{port['queue_max']}"
     return queue, f"{port['sent_packets']:,}", f"{port['sent_bytes']:,}", f"{port['received_packets']:,}"

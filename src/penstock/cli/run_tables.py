@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.lab.pages.numbers import count, duration, some
 from penstock.lab.pages.run_comparisons import THINNED_HEADINGS, slowed_rows, thinned_rows
+from penstock.lab.pages.run_retrieved import RETRIEVED_HEADINGS, RetrievedNumbers, retrieved_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,12 +66,20 @@ def clients_table(clients: Sequence[ClientNumbers]) -> Table:
             client.name,
             client.broker,
             some(client.offered),
-            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
+            *((count(client.due), count(client.delivered)) if client.listens else ("", "")),
             count(client.missed) if client.due else "",
             duration(client.from_publish.median),
             duration(client.from_publish.p99),
             sparkline(client.delivered_per_second, 9) if client.delivered else "",
         )
+    return table
+
+
+def retrieved_table(retrieved: Sequence[RetrievedNumbers]) -> Table:
+    """What late readers got."""
+    table = grid("what late readers got", RETRIEVED_HEADINGS[:1], RETRIEVED_HEADINGS[1:])
+    for row in retrieved_rows(retrieved):
+        table.add_row(*row)
     return table
 
 
@@ -119,7 +128,7 @@ def twins_tables(pairs: Sequence[PairNumbers]) -> list[Table]:
 
 def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
     """With and without congestion control."""
-    counted = ("offered", "withheld", "delivered", "missed", "delay", "after\nsending")  # as the page calls it
+    counted = ("not sent", "withheld", "dropped", "delivered", "delay", "after\nsending")  # as the page calls them
     title = "two equally narrow ways, with and without congestion control"
     table = grid(title, ("publisher", "client", ""), counted)
     for pair in pairs:
@@ -127,7 +136,7 @@ def narrow_table(pairs: Sequence[PairNumbers]) -> Table:
             pair.publisher,
             pair.client,
             _with(pair),
-            *map(count, (pair.offered, pair.withheld, pair.delivered, pair.missed)),
+            *map(count, (pair.withheld, pair.thinned, pair.dropped, pair.delivered)),
             *map(duration, (pair.from_publish.mean, pair.after_sending.mean)),
         )
     return table

@@ -34,9 +34,12 @@ from penstock.kernel.rate_estimator import rate_text
 
 if TYPE_CHECKING:
     from penstock.content.message import Message
-    from penstock.live.client.subscription import Report
+    from penstock.live.client.subscription import Report, Subscription
+    from penstock.rates.told import WithheldFlow
 
     Form = Callable[[Message], bytes]
+
+LOOK_EVERY = 0.5  # seconds
 
 
 def sub_command(
@@ -119,6 +122,7 @@ async def _subscribe(
         if messages.unconfirmed:
             missing = ", ".join(messages.unconfirmed)
             typer.echo(f"not known everywhere yet: no confirmation from {missing}", err=True)
+        watch = asyncio.create_task(_tell_withheld(messages))
         try:
             while count is None or received < count:
                 async with asyncio.timeout(wait):
@@ -132,6 +136,7 @@ async def _subscribe(
         except TimeoutError:
             pass
         finally:
+            watch.cancel()
             await messages.close()  # what the broker has dropped is known afterwards
             report = messages.report()
             missed = missed_text(report)
@@ -140,6 +145,24 @@ async def _subscribe(
             if tell is not None:
                 tell(report, fastest.count)
     return received
+
+
+async def _tell_withheld(messages: Subscription) -> None:
+    """Say on stderr, once for each link, that it withholds messages from us, as the publisher is told."""
+    said = set[tuple[str, ...]]()
+    while True:
+        await asyncio.sleep(LOOK_EVERY)
+        for flow in messages.report().withheld_by:
+            if flow.link not in said:
+                said.add(flow.link)
+                typer.echo(withheld_notice(flow), err=True)
+
+
+def withheld_notice(flow: WithheldFlow) -> str:
+    """What `_tell_withheld` says."""
+    if flow.slow_reader:
+        return "messages are withheld from us: we read slowly"
+    return f"messages may be withheld from us: the link {' - '.join(flow.link)} is full"
 
 
 class Fastest:
@@ -261,14 +284,29 @@ def report_rows(report: Report, fastest: int) -> list[tuple[str, str]]:
         ]
         if report.allowed_rate is not None and report.allowed_rate <= fastest:
             rows.append(("messages that it and we can take", f"{rate_text(report.allowed_rate)}/s"))
+    rows += [(withheld_words(flow), f"{flow.messages:,}") for flow in report.withheld_by]
     for service, found in report.services.items():
         rows += [(f"{service}: {name}", str(value)) for name, value in found.items()]
     return rows
+
+
+def withheld_words(flow: WithheldFlow) -> str:
+    """Whom something was withheld from. Of a broker it is known how many messages, and not which of its clients'."""
+    if flow.slow_reader:
+        return "of those withheld in time, told so far"
+    return f"withheld from {flow.to} by the link {' - '.join(flow.link)}, told so far"
 
 
 def _share(probability: float | None) -> str:
     return "unknown" if probability is None else f"{probability:.2%}"
 
 
+def report_data(report: Report) -> dict[str, Any]:
+    """As plain data, for --json."""
+    from msgspec import structs
+
+    return {**asdict(report), "withheld_by": [structs.asdict(flow) for flow in report.withheld_by]}
+
+
 def _report_json(report: Report, fastest: int) -> None:
-    typer.echo(json.dumps({**asdict(report), "fastest_second": fastest}), err=True)
+    typer.echo(json.dumps({**report_data(report), "fastest_second": fastest}), err=True)

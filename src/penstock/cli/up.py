@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +14,13 @@ import typer
 
 from penstock.cli.clients import AsJson
 from penstock.cli.data_folder import DataFolder, StoreUrl, data_place
+from penstock.errors import NotPossibleHere
 
 if TYPE_CHECKING:
     from penstock.kernel.trace import Trace
     from penstock.live.broker.applied import SettingApplied
     from penstock.live.broker.supervisor import Brokers
+    from penstock.live.wire.addresses import Address
     from penstock.scenario.runs import RunOutcome
     from penstock.scenario.spec import Scenario
 
@@ -52,6 +57,7 @@ def up_command(
     alone = Scenario(name="one broker", broker=(BrokerSpec(name="broker"),))
     scenario = alone if file is None else read_scenario(file)
     addresses = assign_addresses(scenario, host=host, base_port=base_port or None)
+    check_ports(addresses, scenario)
     applied = settings_applied(scenario)
     place = data_place(scenario, data, store)
     brokers = Brokers(scenario, addresses, trace=trace, data=place, restart=restart, verbose=verbose)
@@ -59,6 +65,33 @@ def up_command(
         run(_keep_up(brokers, applied, as_json))
     else:
         _keep_up_traced(scenario, brokers, applied, trace, as_json)
+
+
+def check_ports(addresses: Mapping[str, Address], scenario: Scenario) -> None:
+    """Before anything is made or stored: nobody listens yet where the brokers will. Raises NotPossibleHere."""
+    taken = {name: address for name, address in addresses.items() if _in_use(address)}
+    if not taken:
+        return
+    name, address = next(iter(taken.items()))
+    given = any(broker.listen for broker in scenario.broker if broker.name == name)
+    mend = "change `listen` in the file" if given else "start this one elsewhere with --base-port, such as 7520"
+    if len(taken) == len(addresses):
+        raise NotPossibleHere(f"this network is up already, or another one at {address}", f"stop it, or {mend}")
+    raise NotPossibleHere(f"the port of broker '{name}', {address}, is in use", f"stop what listens there, or {mend}")
+
+
+def _in_use(address: Address) -> bool:
+    """Whether somebody listens there; another mistake in the address is said by the broker."""
+    if not address.port:
+        return False
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((address.host, address.port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _show_applied(applied: list[SettingApplied]) -> None:

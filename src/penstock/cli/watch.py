@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.watch.query import TraceWatch
 
+LAST_RECORDS = 2.5  # seconds: nodes send theirs every second, and Spark takes them every second
+
 
 def watch_command(
     url: Annotated[str, typer.Argument(help="A broker, such as penstock://127.0.0.1:7420, or several.")],
@@ -107,6 +109,7 @@ def _show(watch: TraceWatch, every: float, lasts: float, asked: threading.Event,
     from penstock.pipeline.watch.view import view
 
     end = time.monotonic() + lasts
+    shown: dict[str, Any] | None = None
     with Display(Console(), redraws=not (as_json or once), draw=drawn) as display:
         while True:
             watch.check()
@@ -114,8 +117,9 @@ def _show(watch: TraceWatch, every: float, lasts: float, asked: threading.Event,
                 found = view(watch.folder, watch.measure())
                 if as_json:
                     typer.echo(json.dumps(found))
-                else:
+                elif found != shown:  # what has not changed is not said again
                     display.show(found)
+                shown = found
             elif once:
                 typer.echo("the stream `_trace` has no records", err=True)
             left = end - time.monotonic()
@@ -124,6 +128,8 @@ def _show(watch: TraceWatch, every: float, lasts: float, asked: threading.Event,
             if not watch.wait(min(every, left), asked):
                 watch.check()
                 return
+            if asked.is_set() or time.monotonic() >= end:
+                watch.wait(LAST_RECORDS, threading.Event())  # what was recorded until now is on its way
 
 
 def drawn(found: dict[str, Any]) -> Group:

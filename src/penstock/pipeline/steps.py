@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from penstock.pipeline import checks, models
 from penstock.pipeline.execution import compute
 from penstock.pipeline.extent import UNWANTED
-from penstock.pipeline.metrics import delay, fairness, flow, losses, nodes, order, per_second, recovery, streams
+from penstock.pipeline.metrics import (
+    delay,
+    fairness,
+    flow,
+    losses,
+    nodes,
+    order,
+    per_second,
+    recovery,
+    retrieval,
+    streams,
+)
 from penstock.pipeline.truth import truth_metric
 
 if TYPE_CHECKING:
@@ -47,6 +58,7 @@ STEPS = (
     order.ORDER_METRIC,
     recovery.RECOVERY_METRIC,
     recovery.REPAIRS_METRIC,
+    retrieval.RETRIEVED_METRIC,
     nodes.LIVES_METRIC,
     nodes.NEIGHBOURS_METRIC,
     nodes.COUNTS_METRIC,

@@ -21,7 +21,7 @@ FIRST_MESSAGES = 20.0  # per second
 STEP = 0.1
 HALVED_IN = 5.0
 GROWTH = 2.0
-WAITING_MAX = 2_000
+WAITING_MAX = 8_000  # as many as come in the 0.9 s in which the rate grows to 10,000 per second
 WAITING_BYTES_MAX = 4 << 20
 Item = TypeVar("Item")
 

@@ -223,6 +223,7 @@ class RetrievalBroker:
         counts = [len(table.get(0, ())) for table in (cache.pending, cache.overflowing, cache.disseminated)]
         return RetrievalStatus(
             cached=len(cache) + len(self._waiting),
+            waiting=len(self._waiting),
             cache_size=cache.size,
             pending=counts[0] + len(self._waiting),
             overflowing=counts[1],

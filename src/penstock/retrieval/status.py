@@ -8,7 +8,8 @@ from msgspec import Struct
 class RetrievalStatus(Struct, frozen=True):
     """A broker's cache and interests."""
 
-    cached: int
+    cached: int  # with those in line
+    waiting: int  # of them in line to be cached
     cache_size: int
     pending: int  # publications that never left
     overflowing: int

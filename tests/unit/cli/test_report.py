@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.report import Display
+from penstock.cli.report import WIDTH_MAX, Display, console
 
 UP = "\x1b[1A"  # moves the cursor of a terminal one line up
 
@@ -76,6 +76,39 @@ def test_streams_that_are_slowed_down_are_shown_with_their_limit_and_its_reason(
     assert "orders/0 12.5/s 40 s 80 6.4 s 3 s ago broker '[edge]' cannot keep up" in said
     assert "; 1 client; input refused 0 times" in said
     assert "1 durable subscription of its clients" in said
+
+
+def test_a_cache_is_a_sentence_of_what_is_not_0() -> None:
+    none = dict.fromkeys(("pending", "overflowing", "disseminated", "interests", "own_interests", "refused"), 0)
+    status = {**none, "cached": 779, "waiting": 279, "cache_size": 500, "evicted": 3, "unreceipted": 0, "resent": 0}
+    file = StringIO()
+    with Display(Console(file=file, width=200), redraws=False) as display:
+        display.show(a_report(1.0) | {"services": {"retrieval": {**status, "stored": False, "counts": {"items": 7}}}})
+        empty = status | {"cached": 0, "waiting": 0, "evicted": 0}
+        display.show(a_report(1.0) | {"services": {"retrieval": {**empty, "stored": False, "counts": {}}}})
+    said = " ".join(file.getvalue().split())
+    line = "retrieval: cached 500 of 500 messages, in memory, and 279 that wait in line to be cached"
+    assert said.count(f"{line}; 3 evicted, 7 items") == said.count("retrieval:") == 1
+
+
+def test_numbers_are_never_wrapped_at_80_columns() -> None:
+    ports = {"queued": 0, "queue_max": 1000, "sent_packets": 12_345_678, "sent_bytes": 9_876_543_210}
+    ports |= {"received_packets": 12_345_678}
+    link = {"peer": "harbour", "kind": "datagram", "up": True, "missing_datagrams": 1234, "repaired_datagrams": 56}
+    client = {"client": "client-813e1ffafc", "address": "127.0.0.1:54321", "subscriptions": 12}
+    file = StringIO()
+    with Display(Console(file=file, width=80), redraws=False) as display:
+        display.show(a_report(1.0) | {"links": [{**link, **ports}], "clients": [{**client, **ports}]})
+    said = file.getvalue()
+    assert said.count("12,345,678") == 4
+    assert said.count("9,876,543,210") == said.count("0/1000") == 2
+    assert "1234" in said
+
+
+def test_what_is_no_terminal_has_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.stdout", StringIO())
+    assert console().width == WIDTH_MAX
 
 
 def test_prices_of_links_and_who_waits_for_money_are_shown() -> None:

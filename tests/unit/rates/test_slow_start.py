@@ -56,6 +56,14 @@ def test_when_more_waits_than_may_the_first_goes_out_early() -> None:
     assert len(start) == WAITING_MAX
 
 
+def test_a_burst_of_a_fast_client_does_not_leave_before_a_link_can_say_that_it_is_too_much() -> None:
+    """At 5,000 per second 2,000 wait after 0.4 s. If no more might, all would leave as it comes from then on."""
+    start: SlowStart[int] = SlowStart(100, 0.0)
+    left = [len(start.offer(number, 100, number / 5_000)) for number in range(3_000)]  # 0.6 s
+    assert sum(left[2_000:2_500]) < 100
+    assert sum(left) < 200
+
+
 def test_a_timer_finds_its_step_over() -> None:
     start: SlowStart[int] = SlowStart(100, 9.435816775536004)
     for number in range(50):

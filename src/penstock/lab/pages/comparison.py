@@ -19,17 +19,17 @@ LOWER_HEIGHT = 150
 Curves = Mapping[str, tuple[int, ...]]
 
 
-def order_compared(pairs: Sequence[PairNumbers], start: int) -> list[Figure]:
+def order_compared(pairs: Sequence[PairNumbers]) -> list[Figure]:
     """A figure for each pair: late and missed messages in each second."""
     curves = [{"late": pair.late_per_second, "missed": pair.missed_per_second} for pair in pairs]
     top = _top(curves)
     return [
-        _figure(pair, "the transport", style.over_time(named, "messages per second", top=top, start=start))
+        _figure(pair, "the transport", style.over_time(named, "messages per second", top=top))
         for pair, named in zip(pairs, curves, strict=True)
     ]
 
 
-def losses_figures(pairs: Sequence[PairNumbers], start: int) -> list[Figure]:
+def losses_figures(pairs: Sequence[PairNumbers]) -> list[Figure]:
     """A figure for each pair: published, delivered and missed, and the capacity of the narrowest link."""
     curves = [
         {
@@ -43,20 +43,20 @@ def losses_figures(pairs: Sequence[PairNumbers], start: int) -> list[Figure]:
     top = max([_top(curves), *(1.08 * capacity for capacity in capacities)])
     found = []
     for pair, named in zip(pairs, curves, strict=True):
-        spec = style.over_time(named, "messages per second", top=top, start=start)
+        spec = style.over_time(named, "messages per second", top=top)
         levels = {"capacity of the link": pair.narrowest.messages_per_s} if pair.narrowest else {}
         found.append(_figure(pair, "congestion control", style.with_levels(spec, levels, {})))
     return found
 
 
-def quota_figures(pairs: Sequence[PairNumbers], start: int) -> list[Figure]:
+def quota_figures(pairs: Sequence[PairNumbers]) -> list[Figure]:
     """A figure for each pair with a quota: the quota up to where publishing ends, and what was withheld."""
     found = []
     for pair in pairs:
         if pair.quotas:
-            spec = style.over_time({"withheld": pair.withheld_per_second}, "messages per second", start=start)
+            spec = style.over_time({"not sent": pair.withheld_per_second}, "messages per second")
             spec["height"] = LOWER_HEIGHT
-            caption = f"What {pair.publisher} was allowed to send to {pair.client}, and what it withheld"
+            caption = f"What {pair.publisher} was allowed to send to {pair.client}, and what it did not send"
             found.append(Figure(caption=caption, spec=style.with_levels(spec, {}, {"quota": _quota(pair)})))
     return found
 

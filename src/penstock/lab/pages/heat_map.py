@@ -19,21 +19,20 @@ LAST_TICK = 2  # seconds before the end: a label needs the width of three cells 
 
 def heat_map(numbers: RunNumbers) -> str:
     """The map with its legend: those who want anything, who got most first."""
-    rows = sorted((c for c in numbers.clients if c.wants), key=lambda client: (-client.delivered, client.name))
+    rows = sorted((c for c in numbers.clients if c.listens), key=lambda client: (-client.delivered, client.name))
     top = _round(max((max(client.delivered_per_second) for client in rows), default=0), up=True)
     parts = ["<span class=head>client</span><span class=head>time (s)</span><span class='head sum'>delivered</span>"]
-    parts += [_row(client, numbers.start, top) for client in rows]
-    parts.append(f"<span></span>{_ticks(numbers.start, numbers.seconds)}<span></span>")
-    return f'{_legend(top)}<div class=heat style="--columns:{numbers.seconds - numbers.start}">{"".join(parts)}</div>'
+    parts += [_row(client, top) for client in rows]
+    parts.append(f"<span></span>{_ticks(numbers.seconds)}<span></span>")
+    return f'{_legend(top)}<div class=heat style="--columns:{numbers.seconds}">{"".join(parts)}</div>'
 
 
-def _row(client: ClientNumbers, start: int, top: int) -> str:
+def _row(client: ClientNumbers, top: int) -> str:
     cells = "".join(
         _cell(second, delivered, missed, top)
         for second, (delivered, missed) in enumerate(
             zip(client.delivered_per_second, client.missed_per_second, strict=True)
         )
-        if second >= start
     )
     total = f"<span class=sum>{count(client.delivered)}</span>"
     return f"<span>{escape(client.name)}</span><span class=row>{cells}</span>{total}"
@@ -49,13 +48,13 @@ def _level(rate: float, top: int) -> str:
     return f"{100 * sqrt(rate / top):.0f}%"
 
 
-def _ticks(start: int, seconds: int) -> str:
+def _ticks(seconds: int) -> str:
     step = TICKS
-    while (seconds - start) / step > TICKS_MAX:
+    while seconds / step > TICKS_MAX:
         step *= 2
     labels = "".join(
-        f'<span style="grid-column:{second - start + 1} / span {min(step, seconds - second)}">{second}</span>'
-        for second in range(-(-start // step) * step, seconds - LAST_TICK, step)
+        f'<span style="grid-column:{second + 1} / span {min(step, seconds - second)}">{second}</span>'
+        for second in range(0, seconds - LAST_TICK, step)
     )
     return f"<span class=ticks>{labels}</span>"
 

@@ -15,8 +15,8 @@ from penstock.lab.pages.numbers import bit_rate, count, duration, size
 from penstock.lab.pages.run_numbers import PairNumbers, SlowedNumbers, ThinnedNumbers
 
 
-def transport_part(pairs: Sequence[PairNumbers], start: int) -> list[str]:
-    """What order and recovery do, and what they cost; charts begin with the second `start`."""
+def transport_part(pairs: Sequence[PairNumbers]) -> list[str]:
+    """What order and recovery do, and what they cost."""
     if not pairs:
         return []
     names = " and ".join(f"<b>{escape(name)}</b>" for name in dict.fromkeys(pair.client for pair in pairs))
@@ -25,7 +25,7 @@ def transport_part(pairs: Sequence[PairNumbers], start: int) -> list[str]:
         f"<p>{names} want the same. One of them asks for order and recovery: what is missing is requested and"
         " sent again, and what comes too early is held until its turn, which takes time.</p>",
         twins_table(pairs),
-        *figures_html(order_compared(pairs, start)),
+        *figures_html(order_compared(pairs)),
     ]
 
 
@@ -38,7 +38,7 @@ def rates_part(thinned: Sequence[ThinnedNumbers]) -> list[str]:
     return ["<h2>What full links withheld</h2>", f"<p>{escape(THINNED)}</p>", thinned_table(thinned), left]
 
 
-def congestion_part(pairs: Sequence[PairNumbers], slowed: Sequence[SlowedNumbers], start: int) -> list[str]:
+def congestion_part(pairs: Sequence[PairNumbers], slowed: Sequence[SlowedNumbers]) -> list[str]:
     """What congestion control does; who slows whom is said even where there is nothing to compare."""
     limits = [f"<h3>Who slows whom</h3><p>{escape(SLOWED)}</p>", slowed_table(slowed)] if slowed else []
     if not pairs:
@@ -46,12 +46,13 @@ def congestion_part(pairs: Sequence[PairNumbers], slowed: Sequence[SlowedNumbers
     return [
         "<h2>With and without congestion control</h2>",
         "<p>Equally much is published over equally narrow ways. With congestion control the publisher learns from its"
-        " reader what the way can carry, and withholds the rest; without, the rest is lost on the way."
+        " reader what the way can carry, and does not send the rest. What is still too much for a full link is withheld"
+        " there, and both ends are told."
         f" {escape(capacity_explained(pairs))}</p>",
         f"<p>{escape(losses_compared(pairs))}</p>",
         narrow_table(pairs),
-        *figures_html(losses_figures(pairs, start)),
-        *figures_html(quota_figures(pairs, start)),
+        *figures_html(losses_figures(pairs)),
+        *figures_html(quota_figures(pairs)),
         *limits,
     ]
 
@@ -74,23 +75,23 @@ def losses_compared(pairs: Sequence[PairNumbers]) -> str:
     """What became of all that was offered, without and with control."""
     sides = {careful: [pair for pair in pairs if pair.careful is careful] for careful in (False, True)}
     offered = {careful: sum(pair.offered for pair in side) for careful, side in sides.items()}
-    lost = {careful: sum(pair.missed for pair in side) for careful, side in sides.items()}
     told = []
     for careful, side in sides.items():
         who = "with control" if careful else "without control"
         of = "" if offered[True] == offered[False] else f", of {count(offered[careful])} offered,"
         arrived = f"{count(sum(pair.delivered for pair in side))} arrived"
-        withheld = sum(pair.withheld for pair in side)
-        ended = f"{count(lost[careful])} were lost on the way"
-        if withheld:
-            told.append(f"{who}{of} {arrived}, {count(withheld)} were not sent (the publisher was told), {ended}")
-        else:
-            told.append(f"{who}{of} {arrived} and {ended}")
+        means = [pair.from_publish.mean for pair in side if pair.from_publish.mean is not None]
+        took = f" after {duration(max(means))} on average" if means else ""
+        parts = (
+            (sum(pair.withheld for pair in side), "were not sent (the publisher was told)"),
+            (sum(pair.thinned for pair in side), "were withheld at the link (both ends were told)"),
+            (sum(pair.dropped for pair in side), "were dropped on the way"),
+        )
+        rest = ", ".join(f"{count(number)} {words}" for number, words in parts if number)
+        told.append(f"{who}{of} {arrived}{took}{', ' if rest else ''}{rest or ' and nothing was dropped'}")
     text = "; ".join(told)
     text = f"Of {count(offered[True])} offered: {text}" if offered[True] == offered[False] else text.capitalize()
-    factor = lost[False] / max(1, lost[True])
-    fewer = f" (about {factor:.0f} times fewer lost in this run)" if lost[True] and factor >= 1.5 else ""
-    return f"{text}{fewer}."
+    return f"{text}."
 
 
 def capacity_explained(pairs: Sequence[PairNumbers]) -> str:
@@ -170,17 +171,18 @@ def twins_table(pairs: Sequence[PairNumbers]) -> str:
 
 def narrow_table(pairs: Sequence[PairNumbers]) -> str:
     """The twins of congestion control."""
-    counted = ("missed", "delivered", "withheld", "offered", "published")
+    counted = ("offered", "not sent", "published", "withheld at links", "dropped", "delivered", "missed")
     headings = ("publisher", "client", "control", *counted, "mean delay", "after sending")
     rows = [
         (
             escape(pair.publisher),
             escape(pair.client),
             "with" if pair.careful else "without",
-            *map(count, (pair.missed, pair.delivered, pair.withheld, pair.offered, pair.published)),
+            *map(count, (pair.offered, pair.withheld, pair.published, pair.thinned, pair.dropped)),
+            *map(count, (pair.delivered, pair.missed)),
             duration(pair.from_publish.mean),
             duration(pair.after_sending.mean),
         )
         for pair in pairs
     ]
-    return table(headings, rows, numbers=range(3, 10), styles="name name -")
+    return table(headings, rows, numbers=range(3, 12), styles="name name -")

@@ -8,6 +8,7 @@ with each other nor with the tables under `metrics/`. Here tables are only looke
                 seconds of its beginning or end may or may not come, and is no miss if it does not
     delivered   all deliveries, also of what was not due
     delays      from publish(), as the application sees it, and after sending: from where the message left its publisher
+    times       from the beginning of traffic, so that they are those of the network file; processes begin before it
 """
 
 from __future__ import annotations
@@ -21,21 +22,14 @@ from typing import Any, NamedTuple
 
 from penstock.content.envelope import CONTROL_MARK
 from penstock.kernel.packet import Packet
+from penstock.lab.pages.run_planned import without_planned
+from penstock.lab.pages.run_results import Delays, Row, RunTables
+from penstock.lab.pages.run_retrieved import RetrievedNumbers, listens, retrieved_numbers
 from penstock.lab.pages.twins import Pair, bottleneck, narrow_ways, twins
-from penstock.pipeline.results import read_result
 from penstock.scenario.spec import Scenario
 from penstock.services import services
 
-Row = dict[str, Any]
 Direction = tuple[str, str]  # from, to
-
-
-class Delays(NamedTuple):
-    """Of the deliveries of a client, or of a pair, in seconds; None where nothing was delivered."""
-
-    mean: float | None
-    median: float | None
-    p99: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +39,7 @@ class ClientNumbers:
     name: str
     broker: str
     wants: tuple[str, ...]
+    listens: bool  # to what comes as it comes; streams and what is retrieved have tables of their own
     publishes: bool
     published: int
     withheld: int
@@ -134,7 +129,8 @@ class PairNumbers:
     client: str
     careful: bool
     offered: int
-    withheld: int
+    withheld: int  # by the publisher itself: they were not sent
+    thinned: int  # by full links
     published: int
     due: int
     delivered: int
@@ -153,11 +149,18 @@ class PairNumbers:
     narrowest: Narrowest | None
     quotas: tuple[tuple[str, float, float], ...]  # flow, time, messages/s; 0: free again
 
+    @property
+    def dropped(self) -> int:
+        """What ended on the way, and nobody was told of."""
+        return max(0, self.offered - self.withheld - self.thinned - self.delivered)
+
     def as_json(self) -> dict[str, Any]:
         """Its numbers without the curves."""
-        names = ("publisher", "client", "offered", "withheld", "published", "due", "delivered", "missed", "late")
+        names = ("publisher", "client", "offered", "withheld", "thinned", "published", "due", "delivered", "missed")
         return {
             **{name: getattr(self, name) for name in names},
+            "dropped": self.dropped,
+            "late": self.late,
             "with": self.careful,
             "recovered": self.recovered,
             "mean_delay": self.from_publish.mean,
@@ -184,8 +187,7 @@ class RunNumbers:
     """Everything that is shown of a run."""
 
     scenario: Scenario
-    start: int  # the second of the first publication
-    seconds: int  # from the beginning of the run to the last thing that happened in it
+    seconds: int  # from the beginning of traffic to the last thing that happened in the run
     published: int
     withheld: int
     delivered: int
@@ -201,7 +203,9 @@ class RunNumbers:
     slowed: list[SlowedNumbers]
     thinned: list[ThinnedNumbers]  # most first
     streams: list[StreamNumbers]
+    retrieved: list[RetrievedNumbers]
     checks: list[Row]
+    planned: list[str]  # what would be a warning, had the file not asked for it
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -217,10 +221,10 @@ class RunNumbers:
 
 def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = ()) -> RunNumbers:
     """The numbers of a run in whose folder the pipeline has been; raises InvalidRun where it has not."""
-    tables = _Tables(folder)
+    tables = RunTables(folder, scenario)
+    checks, planned = without_planned(tables.rows("checks"), scenario)
     return RunNumbers(
         scenario=scenario,
-        start=min((row["second"] for row in tables.rows("rates") if row["published"]), default=0),
         seconds=tables.seconds,
         published=tables.total("published_per_second", "published"),
         withheld=tables.total("withheld", "withheld"),
@@ -237,54 +241,20 @@ def read_numbers(folder: Path, scenario: Scenario, *, warnings: Iterable[str] = 
         slowed=_slowed(tables),
         thinned=_thinned(tables, scenario),
         streams=_streams(tables),
-        checks=tables.rows("checks"),
+        retrieved=[retrieved_numbers(row) for row in tables.rows("retrieved")],
+        checks=checks,
+        planned=planned,
         warnings=list(warnings),
     )
 
 
-class _Tables:
-    """The results of one run, each read once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[str, list[Row]] = {}
-        self.seconds = 1 + max((row["second"] for row in self.rows("rates")), default=0)
-
-    def rows(self, name: str, **wanted: str) -> list[Row]:
-        """The rows of a result with these values."""
-        if name not in self._read:
-            self._read[name] = read_result(self._folder, name)
-        return [row for row in self._read[name] if all(row[key] == value for key, value in wanted.items())]
-
-    def total(self, name: str, column: str, **wanted: str) -> int:
-        """The sum of a column."""
-        return sum(row[column] for row in self.rows(name, **wanted))
-
-    def curve(self, name: str, column: str, **wanted: str) -> tuple[int, ...]:
-        """A value for each second of the run, 0 where there is no row."""
-        found = Counter[int]()
-        for row in self.rows(name, **wanted):
-            found[row["second"]] += row[column]
-        return tuple(found[second] for second in range(self.seconds))
-
-    def publishing_ends(self, publisher: str) -> float:
-        """The end of the last second in which it published, or would have."""
-        rows = self.rows("published_per_second", publisher=publisher)
-        rows += self.rows("withheld_per_second", publisher=publisher)
-        return 1.0 + max((row["second"] for row in rows), default=-1)
-
-    def delays(self, name: str, since: str, **wanted: str) -> Delays:
-        """Mean, median and 99th percentile, from publish() or from where messages left."""
-        rows = self.rows(name, since=since, **wanted)
-        return Delays(rows[0]["mean"], rows[0]["p50"], rows[0]["p99"]) if rows else Delays(None, None, None)
-
-
-def _client(tables: _Tables, scenario: Scenario, name: str) -> ClientNumbers:
+def _client(tables: RunTables, scenario: Scenario, name: str) -> ClientNumbers:
     spec = next(client for client in scenario.client if client.name == name)
     return ClientNumbers(
         name=name,
         broker=spec.broker,
         wants=tuple(subscription.where for subscription in spec.subscribe),
+        listens=any(listens(subscription) for subscription in spec.subscribe),
         publishes=bool(spec.publish),
         published=tables.total("published_per_second", "published", publisher=name),
         withheld=tables.total("withheld", "withheld", publisher=name),
@@ -299,7 +269,7 @@ def _client(tables: _Tables, scenario: Scenario, name: str) -> ClientNumbers:
     )
 
 
-def _links(tables: _Tables, scenario: Scenario) -> list[LinkNumbers]:
+def _links(tables: RunTables, scenario: Scenario) -> list[LinkNumbers]:
     """Both directions of every link."""
     lost = Counter[Direction]()
     for drop in _drops(tables):
@@ -320,7 +290,7 @@ def _links(tables: _Tables, scenario: Scenario) -> list[LinkNumbers]:
     return found
 
 
-def _drops(tables: _Tables) -> list[DropNumbers]:
+def _drops(tables: RunTables) -> list[DropNumbers]:
     carrying = message_kinds()
     found: dict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in tables.rows("drops"):
@@ -341,23 +311,31 @@ def message_kinds() -> set[str]:
     return {kind.__name__ for kind in kinds if kind.carried is not Packet.carried}
 
 
-def _pairs(tables: _Tables, scenario: Scenario, pairs: Iterable[Pair]) -> list[PairNumbers]:
+def _pairs(tables: RunTables, scenario: Scenario, pairs: Iterable[Pair]) -> list[PairNumbers]:
     """Those without what is compared come first."""
     found = [_pair(tables, scenario, pair) for pair in pairs]
     return sorted(found, key=lambda pair: (pair.careful, pair.publisher, pair.client))
 
 
-def _pair(tables: _Tables, scenario: Scenario, pair: Pair) -> PairNumbers:
+def _pair(tables: RunTables, scenario: Scenario, pair: Pair) -> PairNumbers:
     both = {"publisher": pair.publisher, "client": pair.client}
     published = tables.total("published_per_second", "published", publisher=pair.publisher)
     withheld = tables.total("withheld", "withheld", publisher=pair.publisher)
     ordered = tables.rows("order", **both)
+    home = next(client.broker for client in scenario.client if client.name == pair.client)
+    place = next(number for number, broker in enumerate(scenario.broker) if broker.name == home)
+    at_link = sum(
+        row["messages"]
+        for row in tables.rows("thinned_by_link", publisher=pair.publisher)
+        if row["destination"] == place
+    )
     return PairNumbers(
         publisher=pair.publisher,
         client=pair.client,
         careful=pair.careful,
         offered=published + withheld,
         withheld=withheld,
+        thinned=at_link,
         published=published,
         due=tables.total("missed", "due", **both),
         delivered=tables.total("fifo_violations", "received", **both),
@@ -378,14 +356,14 @@ def _pair(tables: _Tables, scenario: Scenario, pair: Pair) -> PairNumbers:
     )
 
 
-def _quotas(tables: _Tables, publisher: str) -> list[Row]:
+def _quotas(tables: RunTables, publisher: str) -> list[Row]:
     """Each change of a quota while there was something to publish, in order; what comes after it limits nobody."""
     end = tables.publishing_ends(publisher)
-    rows = [row for row in tables.rows("flow_limits", publisher=publisher) if row["time"] < end]
-    return sorted(rows, key=lambda row: row["time"])
+    rows = [{**row, "time": row["time"] - tables.start} for row in tables.rows("flow_limits", publisher=publisher)]
+    return sorted((row for row in rows if row["time"] < end), key=lambda row: row["time"])
 
 
-def _thinned(tables: _Tables, scenario: Scenario) -> list[ThinnedNumbers]:
+def _thinned(tables: RunTables, scenario: Scenario) -> list[ThinnedNumbers]:
     """What fair rates withheld; a trace knows brokers by their numbers, which are their places in the file."""
     names = dict(enumerate(broker.name for broker in scenario.broker))
     found = [
@@ -395,8 +373,8 @@ def _thinned(tables: _Tables, scenario: Scenario) -> list[ThinnedNumbers]:
             to=names.get(row["destination"], str(row["destination"])),
             messages=row["messages"],
             size_bytes=row["size_bytes"],
-            since=row["first"],
-            until=row["last"],
+            since=row["first"] - tables.start,
+            until=row["last"] - tables.start,
         )
         for row in tables.rows("thinned_by_link")
     ]
@@ -407,15 +385,15 @@ def _thinned(tables: _Tables, scenario: Scenario) -> list[ThinnedNumbers]:
             to=row["client"],
             messages=row["messages"],
             size_bytes=None,
-            since=row["first"],
-            until=row["last"],
+            since=row["first"] - tables.start,
+            until=row["last"] - tables.start,
         )
         for row in tables.rows("readers_thinned")
     ]
     return sorted(found, key=lambda one: (-one.messages, one.publisher, one.link, one.to))
 
 
-def _slowed(tables: _Tables) -> list[SlowedNumbers]:
+def _slowed(tables: RunTables) -> list[SlowedNumbers]:
     """For each flow those who limited it, in the order in which they began to."""
     found = []
     for publisher in dict.fromkeys(row["publisher"] for row in tables.rows("flow_limits")):
@@ -443,7 +421,7 @@ def _slowed(tables: _Tables) -> list[SlowedNumbers]:
     return found
 
 
-def _streams(tables: _Tables) -> list[StreamNumbers]:
+def _streams(tables: RunTables) -> list[StreamNumbers]:
     """Each durable name, over all pubends of its stream."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in tables.rows("streams"):
@@ -465,7 +443,7 @@ def _largest(seconds: Iterable[float | None]) -> float | None:
     return max((one for one in seconds if one is not None), default=None)
 
 
-def _narrowest(tables: _Tables, scenario: Scenario, pair: Pair) -> Narrowest | None:
+def _narrowest(tables: RunTables, scenario: Scenario, pair: Pair) -> Narrowest | None:
     """The narrowest link between the two, and how many of the pair's messages it can carry in a second."""
     found = bottleneck(scenario, pair)
     if found is None:

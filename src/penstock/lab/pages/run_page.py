@@ -18,7 +18,9 @@ from penstock.lab.pages.look import HEAT_CSS, MAP_CSS
 from penstock.lab.pages.network_map import network_map
 from penstock.lab.pages.numbers import bit_rate, count, duration, share, size, some
 from penstock.lab.pages.run_comparisons import congestion_part, rates_part, transport_part
+from penstock.lab.pages.run_misses import misses_explained
 from penstock.lab.pages.run_numbers import ClientNumbers, RunNumbers
+from penstock.lab.pages.run_retrieved import retrieved_part
 from penstock.lab.pages.run_streams import streams_part
 from penstock.scenario.spec import Scenario
 
@@ -58,16 +60,18 @@ def run_page(numbers: RunNumbers, command: str, *, simulated: bool = False, left
         "<p>Each card is a broker with its clients and what they want. The thicker a link, the more bytes it carried in"
         f" both directions. {lost_explained(numbers)}</p>",
         f"<figure>{network_map(numbers)}</figure>",
-        *transport_part(numbers.twins, numbers.start),
+        *transport_part(numbers.twins),
         *rates_part(numbers.thinned),
-        *congestion_part(numbers.narrow, numbers.slowed, numbers.start),
+        *congestion_part(numbers.narrow, numbers.slowed),
         "<h2>Over time</h2>",
         f"<p>{BOTH_COUNTED}{faults}</p>",
         figure_html(_rates_figure(numbers)),
         f"<figure><figcaption>Deliveries to each client</figcaption>{heat_map(numbers)}</figure>",
         "<h2>Who got what, and how fast</h2>",
-        f"<p>{due_explained(scenario)} {DELAYS}</p>",
+        f"<p>{due_explained(scenario)} {DELAYS} All times on this page are from the beginning of traffic.</p>",
         clients_table(numbers.clients),
+        *(f"<p class=note>{escape(told)}</p>" for told in misses_explained(numbers)),
+        *retrieved_part(numbers.retrieved),
         *streams_part(numbers),
         "<h2>What the links carried</h2>",
         links_table(numbers),
@@ -109,8 +113,8 @@ def _left_out(settings: Sequence[str]) -> str:
     if not settings:
         return ""
     return (
-        f"<p class=note>This run was in real time, where the file's {escape(', '.join(settings))} are not applied;"
-        " rates, queues, delays and loss of its links are.</p>"
+        "<p class=note>Real time: rates, queues, delays and loss of links are as in the file."
+        f" Not played: {escape(', '.join(settings))}.</p>"
     )
 
 
@@ -120,7 +124,7 @@ def _tiles(numbers: RunNumbers) -> str:
     style_of = "fails" if failed else "holds"
     warned = len(numbers.checks) - len(failed) + len(numbers.warnings)
     tiles = [
-        ("published", count(numbers.published), f"{count(numbers.withheld)} more were withheld"),
+        ("published", count(numbers.published), f"{count(numbers.withheld)} more were not sent"),
         ("withheld by links", count(sum(one.messages for one in numbers.thinned)), _by_links(numbers)),
         ("delivered", count(numbers.delivered), f"{count(numbers.due - numbers.missed)} of {count(numbers.due)} due"),
         ("missed", count(numbers.missed), f"{share(numbers.missed, numbers.due) or '0 %'} of {count(numbers.due)} due"),
@@ -143,7 +147,7 @@ def _by_links(numbers: RunNumbers) -> str:
 
 
 def _rates_figure(numbers: RunNumbers) -> Figure:
-    spec = style.over_time(numbers.rates, "messages per second", start=numbers.start)
+    spec = style.over_time(numbers.rates, "messages per second")
     return Figure(caption="Publications, deliveries, and deliveries that were due and never came", spec=spec)
 
 
@@ -161,7 +165,7 @@ def _faults(scenario: Scenario) -> str:
 
 def clients_table(clients: Sequence[ClientNumbers]) -> str:
     """Who got what."""
-    counted = ("missed", "late", "due", "delivered", "offered", "withheld")
+    counted = ("missed", "late", "due", "delivered", "offered", "not sent")
     headings = ("client", "at", *counted, "median", "99 %", "median", "99 %", "wants")
     above = (
         "<tr class=group><th colspan=8></th><th colspan=2 class=number>from publish()</th>"
@@ -172,7 +176,7 @@ def clients_table(clients: Sequence[ClientNumbers]) -> str:
             escape(client.name),
             escape(client.broker),
             *((count(client.missed), count(client.late)) if client.due else ("", "")),
-            *((count(client.due), count(client.delivered)) if client.wants else ("", "")),
+            *((count(client.due), count(client.delivered)) if client.listens else ("", "")),
             some(client.offered),
             some(client.withheld),
             duration(client.from_publish.median),
@@ -230,6 +234,7 @@ def drops_table(numbers: RunNumbers, failed: set[str]) -> str:
 
 def _checks(numbers: RunNumbers) -> str:
     warnings = "".join(f"<p><span class=warn>warning</span> {escape(warning)}</p>" for warning in numbers.warnings)
+    warnings += "".join(f"<p>Planned: {escape(told)}.</p>" for told in numbers.planned)
     if not numbers.checks:
         return f"{warnings}<p class=holds>All checks of the pipeline hold.</p>"
     words = {"fail": "fails", "warn": "warn"}

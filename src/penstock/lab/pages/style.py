@@ -54,6 +54,7 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "delivered": (BLUE, "circle"),
     "missed": (RED, "cross"),
     "withheld": (PURPLE, "diamond"),
+    "not sent": (PURPLE, "diamond"),
     "late": (ORANGE, "square"),
     "capacity of the link": (GREEN, "triangle-up"),
     "quota": (ORANGE, "square"),
@@ -292,20 +293,14 @@ def with_levels(
     }
 
 
-def over_time(
-    curves: Mapping[str, Iterable[float]], y_title: str, *, top: float | None = None, start: int = 0
-) -> dict[str, Any]:
-    """Named rates, one value per second; drawn from the second `start` on."""
+def over_time(curves: Mapping[str, Iterable[float]], y_title: str, *, top: float | None = None) -> dict[str, Any]:
+    """Named rates, one value per second."""
     rows = [
         {"second": second, "rate": float(rate), "series": name}
         for name, rates in curves.items()
         for second, rate in enumerate(rates)
-        if second >= start
     ]
-    spec = lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title, top=top)
-    if start:
-        spec["encoding"]["x"]["scale"] = {"nice": False, "zero": False}
-    return spec
+    return lines(rows, x="second", y="rate", series=list(curves), x_title="time (s)", y_title=y_title, top=top)
 
 
 def bars(

@@ -35,6 +35,7 @@ from penstock.pipeline.metrics.recovery import (
     repair_totals,
     rounds,
 )
+from penstock.pipeline.metrics.retrieval import retrieved
 
 __all__ = [
     "answers",
@@ -68,6 +69,7 @@ __all__ = [
     "recoveries",
     "recovery_totals",
     "repair_totals",
+    "retrieved",
     "rounds",
     "thinned",
     "twin_delays",
