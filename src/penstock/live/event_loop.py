@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -29,7 +30,8 @@ async def _deaf_at_the_end(main: Coroutine[Any, Any, T]) -> T:
     try:
         return await main
     finally:
-        for number in SIGNALS:
+        in_main = threading.current_thread() is threading.main_thread()  # no other has any, and uvloop says so loudly
+        for number in SIGNALS if in_main else ():
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
