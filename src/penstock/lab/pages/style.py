@@ -176,6 +176,7 @@ SCHEMES: Mapping[str, tuple[str, str]] = {  # name in figures -> colour, marker
     "transport": (ORANGE, "square"),
     "streams": (GREEN, "diamond"),
     "pricing": (BLUE, "circle"),
+    "network rates": (SKY, "diamond"),
     "near": (BLUE, "circle"),
     "far": (ORANGE, "square"),
     "with chance": (BLUE, "circle"),
