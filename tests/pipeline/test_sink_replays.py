@@ -109,6 +109,17 @@ def test_with_a_column_for_ids_another_partitioning_stores_nothing_twice(
     assert entries(copies) == 80
 
 
+def test_with_such_a_column_a_part_that_had_not_begun_finds_what_the_others_have_stored(
+    brokers: BlockingEmbeddedNetwork, copies: penstock.BlockingStream
+) -> None:
+    """The first try had one part, of more rows than ids are known, and the second has two."""
+    write(brokers, copies.name, Task("query", 0, 0), range(ROWS), idColumn="n")
+    for part in range(2):
+        half = range(part * ROWS // 2, (part + 1) * ROWS // 2)
+        write(brokers, copies.name, Task("query", 0, part), half, idColumn="n")
+    assert entries(copies) == ROWS
+
+
 def test_if_nobody_can_know_what_is_stored_nothing_is_written(
     brokers: BlockingEmbeddedNetwork, copies: penstock.BlockingStream
 ) -> None:

@@ -57,8 +57,10 @@ class SlowReader:
         if self.bucket.overdraw(now) if starved else self.held is None and self.bucket.take(now):
             self.without.pop(publisher, None)
             return True
-        if publisher in self.without or len(self.without) < PUBLISHERS_MAX:
-            self.without[publisher] = since
+        self.without.pop(publisher, None)
+        self.without[publisher] = since  # at the end: who asked last
+        if len(self.without) > PUBLISHERS_MAX:
+            del self.without[next(iter(self.without))]
         return False
 
 

@@ -1,6 +1,7 @@
 """Queues of publications that wait to be matched or sent: first come first served, or by score (004 section 3.3.6).
 
-Brokers have one for each neighbour (`link_recovery`), the experiments also one before matching.
+Brokers have one for each neighbour (`link_recovery`, which takes nothing more when it is full); the experiments have
+another one before matching.
 
 The score of a publication is how many interests downstream wait for it, over the time that the most urgent of them has
 left (4). An answer has one interest. It is computed again at every hop, and by when the queue is looked at only what

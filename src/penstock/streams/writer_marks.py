@@ -82,7 +82,8 @@ class WriterMarks:
     def needed_after(self) -> Tick | None:
         """Some writer may still have to read what is behind this tick; None: there is none."""
         marks = [writer.after if writer.stored is None else writer.stored.after for writer in self._writers.values()]
-        return min(marks, default=None)
+        # What is behind a mark and was trimmed once cannot be read back, so the mark holds nothing any more.
+        return min((mark for mark in marks if mark >= self._core.gone), default=None)
 
     def begin(self, begun: BatchBegun, answer: Answer, now: float) -> list[Effect]:
         """Say where this batch began, which may be now."""
@@ -121,8 +122,9 @@ class WriterMarks:
 
         def written(result: StorageResult, now: float) -> list[Effect]:
             told, writer.writing = writer.writing, []
-            if self._writers.get(name) is not writer:
-                return []  # the pubend was opened anew meanwhile
+            if self._writers.get(name) is not writer:  # the pubend was opened anew meanwhile, or it is over
+                problem = f"'{name}' was forgotten while this batch was beginning; try again"
+                return [effect for answer, _ in told + writer.waiting for effect in answer({}, problem, now)]
             if isinstance(result, StorageFailed):
                 return self._failed(name, writer, result, told + writer.waiting, now)
             writer.stored = mark

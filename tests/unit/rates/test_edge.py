@@ -10,7 +10,7 @@ from penstock.content.message import Identity, Message
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Delivered, Dropped, Record
 from penstock.rates.config import RatesClientConfig, RatesConfig
-from penstock.rates.edge import ReaderKey, SlowReaders
+from penstock.rates.edge import PUBLISHERS_MAX, ReaderKey, SlowReaders
 from penstock.rates.records import ReaderThinned
 from penstock.scenario.spec import BrokerSpec, ClientSpec, Scenario, SubscriptionSpec
 from penstock.scenario.workload import PublisherSpec
@@ -183,3 +183,17 @@ def test_who_reads_slowly_now_and_then_shuts_nobody_out_either(tells: bool) -> N
 
 def _from(publisher: str) -> Message:
     return Message(Identity(publisher, 1, 1), {}, b"", 9)
+
+
+def test_strangers_that_are_seen_once_do_not_make_hunger_forgotten() -> None:
+    edge = SlowReaders(1e9)
+    edge.tell(READER, 1.0, False, 0.0)
+    for number in range(2 * PUBLISHERS_MAX):
+        edge.admits(READER, _from(f"stranger {number}"), Lane.BEST_EFFORT, 0.001 * number)
+    got = 0
+    for tick in range(20 * 60):
+        now = 1.0 + tick / 20
+        edge.admits(READER, _from("busy"), Lane.BEST_EFFORT, now)
+        if tick % 20 == 1:
+            got += edge.admits(READER, _from("seldom"), Lane.BEST_EFFORT, now)[0]
+    assert got >= 10

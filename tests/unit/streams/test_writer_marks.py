@@ -88,6 +88,28 @@ def test_what_is_behind_a_mark_is_kept_until_it_is_over_or_too_old() -> None:
     assert bench.log() == []
 
 
+def test_a_mark_behind_which_something_was_trimmed_holds_nothing_any_more() -> None:
+    """Its query is dead: what is published later goes by `history`, as if there were no mark."""
+    bench = PubendBench(StreamsConfig(history=10.0, retain=1_000.0, ids_window=4.0, lease=2.0))
+    begun(bench, 0)
+    stored(bench, 1)
+    bench.advance(5_000.0)
+    stored(bench, 3)
+    bench.advance(100.0)
+    assert bench.log() == []
+
+
+def test_who_begins_while_the_writer_is_forgotten_hears_of_it() -> None:
+    bench = PubendBench()
+    bench.hold = True
+    request = bench.command("begin", begun={"writer": "query", "batch": 0, "part": 0})
+    bench.command("begin", begun={"writer": "query", "over": True})
+    bench.hold = False
+    bench.answer(10)
+    (answer,) = [one for one in bench.all_sent(CommandAnswer) if one.request == request]
+    assert "try again" in answer.problem
+
+
 def test_there_are_only_so_many_writers_and_those_long_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_marks, "WRITERS_MAX", 2)
     bench = PubendBench(StreamsConfig(retain=100.0, history=10.0))

@@ -10,11 +10,12 @@ import pytest
 
 from foreign_bus import Bus
 from penstock.content.envelope import DATA, kind_of, wrap
-from penstock.content.message import Identity, make_message
+from penstock.content.message import Identity, Message, make_message
 from penstock.kernel.trace import InputRefused
 from penstock.transport.config import TransportConfig
 from penstock.transport.ledgers.number_window import SPAN, NumberWindow
 from penstock.transport.ledgers.record import SketchRecord
+from penstock.transport.ledgers.unbelieved import Unbelieved
 
 COUNT, RATE = 300, 10.0
 FORGED = 999
@@ -173,3 +174,54 @@ def test_a_window_is_cut_to_what_there_is():
     assert (window.top, window.received_above(4), window.unknown_between(1, 100)) == (9, 2, [7, 8, 9])
     window.receive(12)
     assert window.unknown_between(1, 100) == [7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("before", "overtake"), [(20, 2), (30, 3), (9, 1)])
+def test_a_shorter_way_overtakes_many_and_nothing_comes_twice(before: int, overtake: int, ordered: bool):
+    """No forger, no loss: some take a way of 10 ms, after many that took one of 100 ms, and then all is quiet."""
+    bus = Bus(seed=1)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 1000", ordered=ordered, recover=True)
+    slow_until = 1.0 + (before - 0.5) * 0.001
+    bus.delay_of = lambda sender, to: 0.1 if 1.0 <= bus.now < slow_until and sender == "p" else 0.01
+    bus.publish("p", {"n": 0}, at=0.5)
+    for n in range(before + overtake):
+        bus.publish("p", {"n": n + 1}, at=1.0 + n * 0.001)
+    bus.run(60.0)
+    assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(before + overtake + 1))
+
+
+@pytest.mark.parametrize(("count", "gap"), [(8, 20.0), (3, 70.0), (6, 1.0)])
+def test_an_original_that_comes_after_its_repair_is_a_copy(count: int, gap: float):
+    """Everything comes as repairs, because a ledger told of it first; then the originals come after all."""
+    bus = Bus(seed=1)
+    bus.add("p", TransportConfig(), publishes=True)
+    bus.add("a", TransportConfig())
+    bus.subscribe("a", 1, "n < 1000", ordered=False, recover=True)
+    kept = []
+
+    def loses(sender: str, to: str, message: Message) -> bool:
+        if kind_of(message) != DATA or to != "a":
+            return False
+        kept.append(message)
+        return True
+
+    bus.loses = loses
+    for n in range(count):
+        bus.publish("p", {"n": n}, at=1.0 + n * gap)
+    bus.run(71.0 + count * gap)
+    for message in kept:
+        bus.hand("a", (1,), message)
+    assert sorted(message.attributes["n"] for message in bus.got("a", 1)) == list(range(count))
+
+
+def test_what_leapt_ahead_is_remembered_in_few_bytes():
+    unbelieved = Unbelieved(TransportConfig())
+    large = make_message(Identity("p", 1, 7), {"n": 7}, bytes(100_000))
+    unbelieved.leapt(7, 1.0, large)
+    assert unbelieved.leap is not None
+    assert isinstance(unbelieved.leap[2], bytes)
+    unbelieved.delivered(7, unbelieved.leap[2])
+    assert unbelieved.knows(7, large)

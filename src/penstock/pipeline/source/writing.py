@@ -92,8 +92,11 @@ class Task:
     partition: int
 
     def stored_before(self, link: StreamLink, options: SinkOptions) -> StoredBefore | None:
-        """What earlier tries may have stored; None: this is the first."""
-        began, again = link.begin(self.query, self.batch, self.partition)
+        """What earlier tries may have stored; None: this is the first.
+
+        With ids of its own a row may be in any part, so all parts are one: who begins after another looks.
+        """
+        began, again = link.begin(self.query, self.batch, 0 if options.id_column else self.partition)
         if not again:
             return None
         prefix = f"{self.query[:8]}-" if options.id_column else f"{self.query[:8]}-{self.batch}-{self.partition}-"

@@ -66,8 +66,13 @@ class Refusal:
         return effects
 
     def believed(self, session: LedgerSession, head: DataHeader, now: float) -> bool:
-        """Whether so many agree with this header that what we believed was wrong."""
+        """Whether so many agree with this header that what we believed was wrong.
+
+        One that was itself accepted, below several others, is no witness against them: a shorter way overtakes.
+        """
         above = session.window.received_above(head.sequence) if _before(session, head) else 0
+        if above > 1 and session.window.has(head.sequence):
+            return False
         return session.unbelieved.refusals.believe(head, now, above=above)
 
     def late(self, session: LedgerSession, head: DataHeader, now: float) -> list[TransportEffect]:

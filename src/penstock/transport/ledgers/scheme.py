@@ -150,6 +150,9 @@ class LedgerScheme:
             session.observe((now - reference.arrival) - (head.departure - reference.departure))
         window = session.window
         late = number <= window.top
+        if session.unbelieved.apart and not window.has(number) and session.unbelieved.knows(number, message):
+            session.duplicates += 1
+            return effects
         if late:
             if window.has(number):
                 if session.another(number, head.departure):
@@ -164,10 +167,7 @@ class LedgerScheme:
                 self._detection.came_late(session, number, message.attributes)
             session.order.wait_no_more(number)
         elif number > window.top + 1:
-            if session.unbelieved.knows(number, message):
-                session.duplicates += 1
-                return effects
-            session.unbelieved.leap = (number, head.departure, message)
+            session.unbelieved.leapt(number, head.departure, message)
         window.receive(number)
         session.count_ahead = identity.count - number
         self._sessions.received_from(session, now)
@@ -280,6 +280,7 @@ class LedgerScheme:
             if not self._refusal.believed(session, head, now):
                 return effects + self._refuse(sender, f"a ledger: {problem}")
             effects += self._refusal.begin_anew(session, head, now)
+            session.reference_told = head.sequence
         session.told_last_number = ledger.last
         self._ledgers += 1
         session.group = ledger.group
@@ -288,7 +289,8 @@ class LedgerScheme:
         room = self._recovery.room(session.publisher)
         found = self._detection.read_ledger(session, content, now=now, room=room)
         if session.reference is None:
-            session.reference = ReferenceHeader(max(1, ledger.last), now, ledger.sent_at)
+            session.reference = ReferenceHeader(head.sequence, now, ledger.sent_at)
+            session.reference_told = head.sequence
         effects += self._recovery.found(session, found)
         self._arm(session)
         return effects

@@ -102,6 +102,7 @@ class LedgerSession:
         self.reference: ReferenceHeader | None = None
         self.unbelieved = Unbelieved(config)
         self.told_last_number = 0  # by ledgers
+        self.reference_told = 0  # the number of the reference, if a ledger made it: its departure is the ledger's
         self.missed: dict[int, Missed] = {}
         self._agenda: list[tuple[float, int]] = []
         self._suspects: list[Missed] = []  # that congestion control may soon know of
@@ -155,8 +156,8 @@ class LedgerSession:
     def _came_apart(self) -> None:
         """The message that leapt may come a second time."""
         if self.unbelieved.leap is not None:
-            number, _, message = self.unbelieved.leap
-            self.unbelieved.delivered(number, message)
+            number, _, leapt = self.unbelieved.leap
+            self.unbelieved.delivered(number, leapt)
 
     def _make_latch(self) -> Latch | None:
         return make_latch(self._config, self._config.hops or 2) if self._config.violation_probability else None
@@ -166,7 +167,7 @@ class LedgerSession:
         reference, leap = self.reference, self.unbelieved.leap
         if leap is not None and leap[0] == number:
             return leap[1] != departure
-        known = reference is not None and reference.sequence == number != self.told_last_number
+        known = reference is not None and reference.sequence == number != self.reference_told
         return known and reference is not None and reference.departure != departure
 
     def told_last(self, number: int, now: float) -> None:

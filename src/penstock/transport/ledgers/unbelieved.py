@@ -8,7 +8,8 @@ Refused headers that agree stand in a row (`header_sanity`). The numbers of the 
 the next header that is accepted agrees with it.
 
 State: the row; digests by number; the last message that came ahead of others, which may be what is wrong. Bounds:
-APART_MAX numbers with PER_NUMBER_MAX digests each; ROW_MAX numbers of the row. No messages, no timers.
+APART_MAX numbers with PER_NUMBER_MAX digests each; ROW_MAX numbers of the row; of a leaping message that is larger than
+LEAP_BYTES_MAX the digest alone. No messages, no timers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.header_sanity import RefusedHeaders
 
 APART_MAX, PER_NUMBER_MAX, ROW_MAX = 64, 4, 64
+LEAP_BYTES_MAX = 4_096  # a digest costs more than to keep a small message until the next leap
 
 
 class Unbelieved:
@@ -30,7 +32,7 @@ class Unbelieved:
     def __init__(self, config: TransportConfig) -> None:
         self.refusals = RefusedHeaders(config)
         self.row: list[int] = []  # numbers of the messages refused in a row, the last ones
-        self.leap: tuple[int, float, Message] | None = None  # number, departure
+        self.leap: tuple[int, float, Message | bytes] | None = None  # number, departure, and itself or its digest
         self._digests: dict[int, tuple[bytes, ...]] = {}
 
     def clear(self) -> None:
@@ -43,15 +45,26 @@ class Unbelieved:
         self.row.append(number)
         del self.row[:-ROW_MAX]
 
+    def leapt(self, number: int, departure: float, message: Message) -> None:
+        """It came ahead of others."""
+        small = message.size_bytes <= LEAP_BYTES_MAX
+        self.leap = (number, departure, message if small else _digest(message))
+
+    @property
+    def apart(self) -> bool:
+        """Whether any was."""
+        return bool(self._digests)
+
     def knows(self, number: int, message: Message) -> bool:
         """Whether this message was delivered under this number."""
         known = self._digests.get(number)
         return known is not None and _digest(message) in known
 
-    def delivered(self, number: int, message: Message) -> None:
-        """It was."""
+    def delivered(self, number: int, message: Message | bytes) -> None:
+        """It was; a message, or its digest."""
         known = self._digests.pop(number, ())
-        self._digests[number] = (*known, _digest(message))[-PER_NUMBER_MAX:]
+        digest = message if isinstance(message, bytes) else _digest(message)
+        self._digests[number] = (*known, digest)[-PER_NUMBER_MAX:]
         if len(self._digests) > APART_MAX:
             del self._digests[next(iter(self._digests))]
 
