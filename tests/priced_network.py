@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.content.message import Attributes, Identity, make_message
 from penstock.kernel.link import LinkInfo, LinkKind
-from penstock.kernel.machine import Accepted, Done
+from penstock.kernel.machine import Accepted, Done, Reported
 from penstock.kernel.trace import Dropped
 from penstock.overlay.assembly import Life, broker_node
 from penstock.overlay.link_reports import ReportsConfig
@@ -16,6 +16,7 @@ from penstock.pricing.client_service import PricedClient
 from penstock.pricing.config import PricedClass, PricingConfig
 from penstock.pricing.packets import Bought, PricedPublication
 from penstock.pricing.records import MessageBought
+from penstock.pricing.status import PriceReport
 from penstock.scenario.node_config import broker_config
 from penstock.scenario.spec import LaneSpec, Scenario
 from penstock.services import services
@@ -23,6 +24,7 @@ from penstock.testing import ClientMachine, Flight, Pump, attach
 
 FREIGHT = PricedClass(where="topic = 'freight'")
 INTERVAL = 0.1
+PRICES_TICKET = 9_001
 
 
 class PricedNetwork:
@@ -112,10 +114,19 @@ class PricedNetwork:
     def answers(self, client: str) -> dict[int, Any]:
         """What became of its messages, by count."""
         done = [effect for owner, effect in self.pump.done if owner == client and isinstance(effect, Done)]
-        return {one.ticket - 1_000: one.outcome for one in done if one.ticket > 1_000}
+        return {one.ticket - 1_000: one.outcome for one in done if 1_000 < one.ticket < PRICES_TICKET}
 
     def accepted(self, client: str) -> list[int]:
         return [count for count, outcome in self.answers(client).items() if isinstance(outcome, Accepted)]
+
+    def prices(self, client: str) -> list[PriceReport]:
+        """What its broker says of its flows, when it is asked now."""
+        self.pump.apply(client, self.sending(client).ask_prices(PRICES_TICKET))
+        self.pump.run()
+        *_, outcome = [done.outcome for _, done in self.pump.done if done.ticket == PRICES_TICKET]
+        assert isinstance(outcome, Reported)
+        flows: list[PriceReport] = outcome.report["flows"]
+        return flows
 
     def drops(self, broker: str) -> list[str]:
         return [one.cause for one in self.pump.records_of(broker, Dropped)]  # type: ignore[attr-defined]

@@ -342,14 +342,14 @@ class PricedBroker:
         return savings if price > savings and self._doubts.any_of(way.hops, now) else price
 
     def _cost(self, way: TreeWay, now: float) -> float:
-        """What the links of a way cost: others' as they were told last, our own as they are."""
-        if not self._config.own_links_now:
-            return self._ways.cost(way, now)
-        return self._ways.cost_now(way, now, self._cost_of_own)
+        """What the links of a way cost: others' as they were told last, our own as they are if that is more."""
+        return self._ways.cost(way, now, self._cost_of_own)
 
     def _cost_of_own(self, link: Link) -> float:
         config, waiting = self._config, self._node.lane_packets(link, Lane.PRICED)
-        return config.link_fee + link_cost(config.cost, waiting, config.soft_limit, config.savings) if waiting else 0.0
+        if not waiting or not config.own_links_now:
+            return 0.0
+        return config.link_fee + link_cost(config.cost, waiting, config.soft_limit, config.savings)
 
     def _until_next_try(self, way: TreeWay, cost: float, now: float) -> float:
         """At most so long."""
@@ -427,7 +427,7 @@ class PricedBroker:
         first = flow.held[0] if flow.held else None
         destinations = first.destinations if first is not None else flow.destinations
         way = self._ways.to(destinations)
-        dearest = self._ways.dearest(way, now)
+        dearest = self._ways.dearest(way, now, self._cost_of_own)
         price = self._price(flow.benefit, len(destinations), account, self._cost(way, now), now)
         return PriceReport(
             receivers=tuple(map(self._name, destinations[:RECEIVERS_TOLD_MAX])),

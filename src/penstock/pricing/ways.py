@@ -94,18 +94,17 @@ class PricedWays:
         info = self._links.get(link)
         return info is not None and info.kind is LinkKind.RELIABLE
 
-    def cost(self, way: TreeWay, now: float) -> float:
-        """What all links of a way cost together."""
+    def cost(self, way: TreeWay, now: float, own: Callable[[Link], float]) -> float:
+        """What all links of a way cost together; `own` says what one of this broker costs now, if that is more."""
         value = self._reports.value
-        return sum([value(hop, now) for hop in way.hops])
+        more = [own(link) - value((self._routing.broker, first), now) for link, first in way.firsts]
+        return sum([value(hop, now) for hop in way.hops]) + sum([one for one in more if one > 0.0])
 
-    def cost_now(self, way: TreeWay, now: float, own: Callable[[Link], float]) -> float:
-        """The same, where `own` says what a link of this broker costs at this moment, if that is more."""
-        more = [own(link) - self._reports.value((self._routing.broker, first), now) for link, first in way.firsts]
-        return self.cost(way, now) + sum([one for one in more if one > 0.0])
-
-    def dearest(self, way: TreeWay, now: float) -> tuple[Hop, float] | None:
+    def dearest(
+        self, way: TreeWay, now: float, own: Callable[[Link], float] = lambda link: 0.0
+    ) -> tuple[Hop, float] | None:
         """The link that costs most, if any costs anything."""
         costs = [(self._reports.value(hop, now), hop) for hop in way.hops]
+        costs += [(own(link), (self._routing.broker, first)) for link, first in way.firsts]
         price, hop = max(costs, default=(0.0, (0, 0)))
         return (hop, price) if price > 0.0 else None

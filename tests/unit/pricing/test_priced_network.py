@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock.content.message import Identity, make_message
-from penstock.kernel.machine import Refused, Reported, Unknown
+from penstock.kernel.machine import Refused, Unknown
 from penstock.kernel.packet import Lane
 from penstock.kernel.trace import Dropped, InputRefused, LimitReached
 from penstock.overlay.egress import OURSELVES, PARKED
@@ -107,6 +107,19 @@ def test_a_dear_way_blocks_and_a_cheap_one_of_the_same_publisher_goes_on():
     network.room("b1", "b2", 1 << 30)
     network.pump.advance(20.0)
     assert sorted(network.bought()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_makes_a_price_high_has_a_name_before_links_have_told_their_prices():
+    """A broker's own link costs what it costs at this moment, in the price and in what is said of it."""
+    network = a_line(savings=1000.0, first_balance=1000.0)
+    network.room("b0", "b1", 0)
+    for _ in range(20):
+        network.publish("sender")
+    network.pump.run()
+    (flow,) = network.prices("sender")
+    assert flow.price > 2.0
+    assert flow.dearest_link == ("0", "1")
+    assert flow.dearest_price == pytest.approx(flow.price - 1.0)
 
 
 def test_what_finds_no_room_is_not_bought_and_nothing_is_dropped():
@@ -414,11 +427,7 @@ def test_prices_are_told_to_whoever_asks_and_nonsense_of_a_broker_is_refused():
     network.publish("sender")
     network.pump.run()
     sending = network.sending("sender")
-    network.pump.apply("sender", sending.ask_prices(9_001))
-    network.pump.run()
-    (outcome,) = [done.outcome for _, done in network.pump.done if done.ticket == 9_001]
-    assert isinstance(outcome, Reported)
-    (flow,) = outcome.report["flows"]
+    (flow,) = network.prices("sender")
     assert isinstance(flow, PriceReport)
     assert (flow.receivers, flow.waiting, flow.balance, flow.price) == (("2",), 1, 0.0, 1.0)
     network.pump.apply("sender", sending.ask_prices(9_002))
