@@ -29,9 +29,9 @@ COPIES = Path(__file__).with_name("copy_orders.py")
 SEED = 9  # of a random trace that has rows for every table, also for the models of a pair
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    with standalone_cluster(tmp_path) as address:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as address:
         yield address
 
 

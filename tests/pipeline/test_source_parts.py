@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -13,6 +14,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.datasource import (
     DataSourceStreamReader,
@@ -46,7 +48,7 @@ import penstock
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Identity, make_message
 from penstock.errors import InvalidOption, PenstockError
-from penstock.pipeline.source import connection
+from penstock.pipeline.source import connection, worker
 from penstock.pipeline.source.columns import HEADERS, Columns, check_schema, default_schema
 from penstock.pipeline.source.data_source import PenstockSource
 from penstock.pipeline.source.offsets import DataLoss
@@ -541,6 +543,27 @@ def test_a_durable_query_holds_what_it_has_not_done_with(orders: Orders) -> None
         orders.table(durable="spark")
 
 
+@pytest.mark.parametrize(
+    ("ddl", "given", "words"),
+    [
+        ("n bigint", {"servers": "penstock://127.0.0.1:1", "giveUpAfter": "0.3s"}, "no broker answers at 127.0.0.1:1"),
+        ("n bigint", {"stream": "ordres"}, "there is no stream 'ordres'"),
+        ("n bigint", {"where": "n < "}, "where: the text ends too early"),
+        ("n bigint", {"startingOffsets": '{"0": 9900000000000000, "1": -1}'}, "of pubend 0, beyond the end"),
+        ("n date", {}, "column 'n': is date; attributes are boolean"),
+    ],
+)
+def test_a_query_that_cannot_begin_says_so_when_it_is_asked_where(
+    orders: Orders, ddl: str, given: dict[str, str], words: str
+) -> None:
+    """In one line; what Spark makes of that is tested with Spark (`test_source_errors`)."""
+    reader = PenstockSource({**orders.options(), **given}).streamReader(parse_ddl(ddl))
+    with pytest.raises(PenstockError, match=words) as told:
+        reader.initialOffset()
+    assert "\n" not in str(told.value)
+    reader.stop()
+
+
 def test_a_checkpoint_of_something_else_is_refused(orders: Orders) -> None:
     orders.publish(1)
     reader, careless = orders.following(), orders.following(failOnDataLoss="false", startingOffsets="earliest")
@@ -699,3 +722,19 @@ def test_what_cannot_be_written_is_said_before_any_task(ddl: str, given: dict[st
         check_written_schema(parse_ddl(ddl), sink_options(NEEDED | given))
     with pytest.raises(InvalidOption, match="append"):
         PenstockSource(NEEDED).writer(parse_ddl("n int"), overwrite=True)
+
+
+def test_what_a_worker_has_imported_is_set_apart_once_and_only_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's workers collect all garbage after each task."""
+    monkeypatch.setattr(worker, "_settled", False)
+    worker.settle_worker()
+    assert gc.get_freeze_count() == 0, "this is no worker of Spark's"
+    monkeypatch.setattr(TaskContext, "get", object)
+    try:
+        worker.settle_worker()
+        assert gc.get_freeze_count() > 10_000
+        gc.unfreeze()
+        worker.settle_worker()
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()

@@ -17,7 +17,7 @@ Every other name of the schema is an attribute, as boolean, a kind of integer, f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import msgspec
@@ -69,8 +69,6 @@ FITTING: dict[type[DataType], tuple[frozenset[type], Callable[[Any], Any]]] = {
 }
 NOTHING = type(None)
 _KEY_AND_ID = attrgetter("key", "publication_id")
-_BODY = attrgetter("message.body")
-_ATTRIBUTES = attrgetter("message.attributes")
 
 
 def default_schema(headers: bool) -> StructType:
@@ -112,6 +110,8 @@ class Columns:
         """All messages of a slice of pubend `number`."""
         rows = len(ticks) // 8
         found = self._decoder.decode(as_array(rows, entries))
+        messages = [entry.message for entry in found]
+        attributes = [message.attributes for message in messages]
         columns = []
         for field, target in zip(self._fields, self._arrow, strict=True):
             match field.name:
@@ -119,7 +119,7 @@ class Columns:
                     keys = [key if key and key != own else None for key, own in map(_KEY_AND_ID, found)]
                     column = pa.array(keys, target.type)
                 case "value":
-                    column = pa.array(list(map(_BODY, found)), target.type)
+                    column = pa.array([message.body for message in messages], target.type)
                 case "stream":
                     column = pa.repeat(pa.scalar(self._stream or None, target.type), rows)
                 case "partition":
@@ -129,9 +129,9 @@ class Columns:
                 case "headers":
                     column = _headers(found, target.type)
                 case "attributes":
-                    column = self._map(map(_ATTRIBUTES, found), target.type)
+                    column = self._map(attributes, target.type)
                 case name:
-                    values = list(map(self._getters[name], found))
+                    values = list(map(self._getters[name], attributes))
                     column = self._typed(name, field.dataType, target.type, values, number, ticks)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
@@ -164,10 +164,8 @@ class Columns:
         return msgspec.msgpack.Decoder(list[msgspec.defstruct("Entry", fields, array_like=True, gc=False)])  # type: ignore[misc]
 
     def _getter(self, name: str, *, as_dict: bool) -> Callable[[Any], Any]:
-        """What takes one attribute out of an entry."""
-        if as_dict:
-            return lambda entry: entry.message.attributes.get(name)
-        return attrgetter(f"message.attributes.{self._places[name]}")
+        """What takes one attribute out of a message's."""
+        return methodcaller("get", name) if as_dict else attrgetter(self._places[name])
 
     def _typed(self, name: str, kind: DataType, target: Any, values: list[Any], number: int, ticks: bytes) -> pa.Array:
         fitting, made = FITTING[type(kind)]

@@ -45,6 +45,7 @@ from penstock.pipeline.source.offsets import (
 from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import EARLIEST, EARLIEST_TICK, LATEST, LATEST_TICK, Boundary, SourceOptions
 from penstock.pipeline.source.pushdown import joined, where_of
+from penstock.pipeline.source.worker import settle_worker
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +80,17 @@ class StreamRange:
         columns = Columns(self._schema, options.stream, misfit_is_error=options.misfit_is_error)
         with stream_link(options.servers, options.stream, options.give_up_after, patient=True) as link:
             pubend = f"{options.stream}/{part.number}"
-            known = part.first
+            known, has_rows = part.first, False
             for found in link.log.slices(pubend, epoch=part.epoch, first=part.first, last=part.last, where=where):
                 if found.gone >= known:
                     lost = f"{pubend} keeps nothing up to tick {found.gone}, and tick {known} was to be read"
                     lose(options, f"{lost}: it was trimmed meanwhile")
                 known = found.upto + 1
                 if found.ticks:
+                    has_rows = True
                     yield columns.batch(part.number, found.ticks, found.entries)
+        if has_rows:
+            settle_worker()
 
     def planned(self, link: StreamLink, parts: Parts, least: int) -> list[InputPartition]:
         """Partitions of about as many messages each, at least one for each pubend that has something, and `least`."""

@@ -41,6 +41,7 @@ from penstock.pipeline.source.connection import StreamLink, stream_link
 from penstock.pipeline.source.one_line import one_line_errors
 from penstock.pipeline.source.options import SinkOptions
 from penstock.pipeline.source.stored_before import StoredBefore
+from penstock.pipeline.source.worker import settle_worker
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -164,6 +165,8 @@ def written(options: SinkOptions, task: Task, batches: Iterator[RecordBatch]) ->
             if told := "; ".join(f"{by.pubend}: {by.reason}" for by in link.log.report().slowed):
                 slowed = told
                 slowed_seconds += time.monotonic() - since
+    if rows:
+        settle_worker()
     return Written(rows, time.monotonic() - began, slowed_seconds, slowed)
 
 
