@@ -3,24 +3,30 @@
 `PENSTOCK_COMPILE=1 pip install .` needs a C compiler and fetches mypy by itself (with --no-build-isolation: uses the
 mypy and msgspec that are installed). `tools/compile.py` makes a compiled copy beside the sources instead.
 
-What may be compiled: a module whose classes are its own. msgspec's Structs must stay in plain modules, because mypyc
-ignores the options in their class lines (`frozen=True` would be lost without a word), and so must classes that others
-derive from outside (scenario.checkers). Two more variables serve tests: PENSTOCK_COMPILE_MODULES, fewer modules, and
-PENSTOCK_COMPILE_LEVEL, the optimisation of the C compiler.
+What is compiled: every module of HOT that may be. That is one whose classes are its own: msgspec's Structs must stay in
+plain modules, because mypyc ignores the options in their class lines (`frozen=True` would be lost without a word), and
+so must classes that others derive from outside, and generic dataclasses. Two more variables serve tests:
+PENSTOCK_COMPILE_MODULES, fewer modules, and PENSTOCK_COMPILE_LEVEL, the optimisation of the C compiler.
 """
 
+import ast
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from setuptools import setup
 
-HOT_MODULES = [
+SOURCES = Path(__file__).resolve().parent / "src" / "penstock"
+HOT = [
     "content/matching/encoded_index.py",
     "content/matching/exact_index.py",
     "content/matching/vocabulary.py",
     "kernel/driver.py",
+    "kernel/number_ranges.py",
+    "kernel/paced_queue.py",
     "kernel/queue.py",
+    "kernel/rate_estimator.py",
     "kernel/timers.py",
     "lab/fast/exhaustive_network.py",
     "lab/fast/fast_network.py",
@@ -33,6 +39,7 @@ HOT_MODULES = [
     "overlay/routing.py",
     "overlay/topology.py",
     "overlay/verbs.py",
+    "pricing",
     "retrieval/asking.py",
     "retrieval/boxes.py",
     "retrieval/cache.py",
@@ -42,12 +49,39 @@ HOT_MODULES = [
     "retrieval/probing.py",
     "retrieval/recipients.py",
     "retrieval/selection.py",
-    "sim/application.py",
-    "sim/engine.py",
-    "sim/host.py",
-    "sim/pipes.py",
-    "sim/run.py",
+    "sim",
+    "streams",
 ]
+PLAIN = {"sim/tcp/connection.py": "mypyc does not take its numbers that are an int here and a float there"}
+OPEN_BASES = {"Enum", "Generic", "IntEnum", "NamedTuple", "Protocol"}
+
+
+def hot_modules() -> list[str]:
+    """Those of HOT that may be compiled, as paths below the package."""
+    trees = {path.relative_to(SOURCES).as_posix(): ast.parse(path.read_text()) for path in SOURCES.rglob("*.py")}
+    classes = {
+        name: [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] for name, tree in trees.items()
+    }
+    hot = {name for name in trees for place in HOT if name == place or name.startswith(f"{place}/")}
+    hot -= {name for name in hot if name.endswith("__init__.py") or name in PLAIN}
+    while True:  # a class and those that derive from it are compiled together or not at all
+        own = {one.name for name in hot for one in classes[name]}
+        elsewhere = {one.name for name in set(trees) - hot for one in classes[name]}
+        derived = {base for name in set(trees) - hot for one in classes[name] for base in _bases(one)}
+        plain = {name for name in hot if any(_stays_plain(one, own - elsewhere, derived) for one in classes[name])}
+        if not plain:
+            return sorted(hot)
+        hot -= plain
+
+
+def _stays_plain(one: ast.ClassDef, own: set[str], derived: set[str]) -> bool:
+    bases = _bases(one)
+    generic_dataclass = "Generic" in bases and any("dataclass" in ast.unparse(mark) for mark in one.decorator_list)
+    return bool(one.keywords) or generic_dataclass or not bases <= OPEN_BASES | own or one.name in derived
+
+
+def _bases(one: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).split("[")[0].split(".")[-1] for base in one.bases}
 
 
 def compiled() -> dict[str, Any]:
@@ -56,7 +90,7 @@ def compiled() -> dict[str, Any]:
     if not {"egg_info", "dist_info"} & set(sys.argv):  # pip asks first what it must fetch, and builds later
         from mypyc.build import mypycify
 
-        modules = os.environ.get("PENSTOCK_COMPILE_MODULES", "").split() or HOT_MODULES
+        modules = os.environ.get("PENSTOCK_COMPILE_MODULES", "").split() or hot_modules()
         # The types are checked elsewhere, strictly; here only what the compiler needs to know counts.
         settings = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
         options["ext_modules"] = mypycify(
@@ -67,4 +101,5 @@ def compiled() -> dict[str, Any]:
     return options
 
 
-setup(**compiled() if os.environ.get("PENSTOCK_COMPILE") == "1" else {})
+if __name__ == "__main__":
+    setup(**compiled() if os.environ.get("PENSTOCK_COMPILE") == "1" else {})

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -48,12 +49,19 @@ for module in sys.argv[2:]:
 """
 
 
+def loaded(file: Path) -> ModuleType:
+    """A program beside the package, as a module."""
+    spec = spec_from_file_location(f"{file.stem}_tool", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def hot_modules() -> list[str]:
-    """The list in setup.py, read without running it."""
-    for statement in ast.parse((ROOT / "setup.py").read_text()).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "HOT_MODULES":
-            return list(ast.literal_eval(statement.value))
-    raise AssertionError("setup.py has no HOT_MODULES")
+    """Those that setup.py would compile."""
+    return list(loaded(ROOT / "setup.py").hot_modules())
 
 
 def run_town(package: Path, hash_seed: int) -> list[str]:
@@ -81,12 +89,12 @@ def test_digest_is_the_same_under_another_hash_seed() -> None:
     assert run_town(ROOT / "src", hash_seed=1)[0] == run_town(ROOT / "src", hash_seed=2)[0]
 
 
-@pytest.mark.parametrize("module", hot_modules())
-def test_hot_modules_hold_no_class_that_compiling_would_change(module: str) -> None:
+def test_hot_modules_hold_no_class_that_compiling_would_change() -> None:
     """mypyc ignores options in a class line, such as msgspec's frozen=True; such classes live in plain modules."""
-    for node in ast.walk(ast.parse((ROOT / "src" / "penstock" / module).read_text())):
-        if isinstance(node, ast.ClassDef):
-            assert not node.keywords, f"{module}: class {node.name} has options, and mypyc would ignore them"
+    for module in hot_modules():
+        for node in ast.walk(ast.parse((ROOT / "src" / "penstock" / module).read_text())):
+            if isinstance(node, ast.ClassDef):
+                assert not node.keywords, f"{module}: class {node.name} has options, and mypyc would ignore them"
 
 
 def test_no_plain_class_derives_from_a_compiled_one() -> None:
@@ -113,11 +121,7 @@ def test_modules_compiled_here_are_hot() -> None:
 
 def test_a_copy_of_other_sources_is_not_current(tmp_path: Path) -> None:
     """`make lab-paper` compiles again only if something changed; a folder without compiled modules never is current."""
-    spec = spec_from_file_location("compile_tool", ROOT / "tools" / "compile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    compile_tool = module_from_spec(spec)
-    spec.loader.exec_module(compile_tool)
+    compile_tool = loaded(ROOT / "tools" / "compile.py")
     assert not compile_tool.is_current(tmp_path)
     shutil.copytree(ROOT / "src" / "penstock", tmp_path / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
     assert not compile_tool.is_current(tmp_path)
