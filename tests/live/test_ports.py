@@ -168,7 +168,7 @@ def test_control_messages_of_services_come_through_where_data_is_dropped(kind: s
             home = here._link
             assert home is not None
             feedback = a_message(1, {"urgent": True}, publisher=here.name)
-            home.host.apply(home.node.route(home.node.machine(Client).carry(feedback, Lane.SERVICE_CONTROL)))
+            home.host.apply(home.node.route([home.node.machine(Client).carry(feedback, Lane.SERVICE_CONTROL)]))
             await anext(urgent)
             assert data.report().received + dropped(a, cause="queue full") < 100  # data still waits
             assert urgent.report().lost_at_broker == 0

@@ -258,7 +258,7 @@ def test_forged_headers_are_refused_and_counted_and_good_messages_come_as_before
             await until(lambda: dropped(broker, cause="not its name") == len(forgeries))  # the broker stops a stranger
             own = good._link.node.machine(Client)  # so they come from a client of that name that has gone mad
             for message in forgeries:
-                good._link.host.apply(good._link.node.route(own.carry(message, Lane.BEST_EFFORT)))
+                good._link.host.apply(good._link.node.route([own.carry(message, Lane.BEST_EFFORT)]))
             await until(lambda: messages.report().refused >= len(forgeries) - 1)
             for n in range(20, 40):
                 await good.publish({"n": n})

@@ -75,11 +75,10 @@ def kind_of(message: Message) -> str | None:
 def opened(message: Message) -> tuple[bytes, Message]:
     """The header, and the message without flag and header; raises InvalidMessage if it is no envelope."""
     body = message.body
-    begins = 2 + int.from_bytes(body[:2], "big")  # the body inside
+    begins = 2 + (body[0] << 8 | body[1] if len(body) >= 2 else 0)  # the body inside
     attributes = message.attributes.copy()
     kind = attributes.pop(FLAG, None)
     if kind is None or len(body) < begins:
         raise InvalidMessage(f"an envelope whose header of {begins - 2} bytes is not all there ({len(body)} bytes)")
-    less = _FLAG_BYTES + (len(kind) if isinstance(kind, str) else 0) + begins
-    size = message.size_bytes - less
+    size = message.size_bytes - _FLAG_BYTES - begins - (len(kind) if kind.__class__ is str else 0)
     return body[2:begins], Message(message.identity, attributes, body[begins:], size if size > 0 else 0)

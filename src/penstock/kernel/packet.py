@@ -102,12 +102,12 @@ def measured(message: Message, limits: MessageLimits) -> Message:
     publisher = identity.publisher
     if not (0 <= identity.count <= INTEGER_MAX and 0 <= identity.incarnation <= INTEGER_MAX):
         raise InvalidPacket("incarnation or count is no count")
-    if not 0 < len(publisher) <= CLIENT_NAME_BYTES_MAX or (
-        not publisher.isascii() and len(publisher.encode()) > CLIENT_NAME_BYTES_MAX
-    ):
+    if not 0 < len(publisher) <= CLIENT_NAME_BYTES_MAX:
         raise InvalidPacket("publisher name is empty or too long")
     if plain_size(identity, message.attributes, message.body, limits, True) == message.size_bytes != 0:
         return message
+    if not publisher.isascii() and len(publisher.encode()) > CLIENT_NAME_BYTES_MAX:
+        raise InvalidPacket("publisher name is empty or too long")
     try:
         return make_message(identity, message.attributes, message.body, limits=limits, reserved=True)
     except InvalidMessage as error:

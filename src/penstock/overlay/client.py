@@ -156,12 +156,12 @@ class Client:
         """The link to our broker."""
         return self._home
 
-    def carry(self, message: Message, lane: Lane) -> list[Effect]:
+    def carry(self, message: Message, lane: Lane) -> Effect:
         """Send a message of a service; while the link is down it is dropped."""
         packet = Publish(message, lane)
         if self._home is None:
-            return [dropped("egress", "not connected", "", lane, packet)]
-        return [Send((self._home,), packet, lane)]
+            return dropped("egress", "not connected", "", lane, packet)
+        return Send((self._home,), packet, lane)
 
     def listen(self, number: int, where: str, owner: int) -> list[Effect]:
         """Subscribe under a number of a service."""
@@ -186,10 +186,14 @@ class Client:
         held, owners = self._where, self._owners
         for packet in packets:
             if isinstance(packet, Delivery):
-                if not owners and FLAG not in packet.message.attributes:  # by far the most, where no service has any
-                    for number in packet.subscriptions:
+                numbers, message = packet.subscriptions, packet.message
+                rank = owners.get(numbers[0], -1) if len(numbers) == 1 else -1
+                if rank >= 0 and self._opens[rank]:  # by far the most, where a service has any
+                    effects += self._services[rank].delivered(numbers, message, now=now)
+                elif not owners and FLAG not in message.attributes:  # and where none has
+                    for number in numbers:
                         if number in held:
-                            effects.append(Deliver(number, packet.message))
+                            effects.append(Deliver(number, message))
                 else:
                     effects += self._delivered(packet, now)
             elif isinstance(packet, Answer):
@@ -202,10 +206,6 @@ class Client:
     def _delivered(self, packet: Delivery, now: float) -> list[Effect]:
         """For the application what nobody owns, then for each service what is its own."""
         message = packet.message
-        if len(packet.subscriptions) == 1:  # by far the most
-            rank = self._owners.get(packet.subscriptions[0], -1)
-            if rank >= 0 and self._opens[rank]:
-                return self._services[rank].delivered(packet.subscriptions, message, now=now)
         plain: list[int] = []
         owned: dict[int, list[int]] = {}
         for number in packet.subscriptions:

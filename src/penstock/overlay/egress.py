@@ -116,10 +116,11 @@ class Egress:
         if self._unknown:
             effects = self._understood(effects, passed)
         for effect in effects:
-            if type(effect) is SendFor:
-                passed += self._send_for(effect)
-            elif type(effect) is not Send:
-                passed.append(effect)
+            if type(effect) is not Send:
+                if type(effect) is SendFor:
+                    passed += self._send_for(effect)
+                else:
+                    passed.append(effect)
             elif len(effect.to) == 1:
                 waiting = up.get(effect.to[0])
                 if waiting is not None and waiting.room_bytes > 0 and not waiting.credit:

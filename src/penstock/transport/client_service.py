@@ -13,12 +13,12 @@ not before KNOWN_AFTER seconds after a new connection, for the same reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 
 from penstock.content.envelope import FLAG
 from penstock.content.language.parser import parse_predicate
 from penstock.content.message import Message
-from penstock.errors import InvalidMessage, InvalidPredicate
+from penstock.errors import InvalidPredicate
 from penstock.kernel.link import Link
 from penstock.kernel.machine import Deliver, Done, Effect, Refused, Send
 from penstock.kernel.number_ranges import read_ranges
@@ -27,7 +27,6 @@ from penstock.kernel.reader_pace import ReaderPace
 from penstock.kernel.service import Context, Reading
 from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import Key
-from penstock.kernel.trace import InputRefused
 from penstock.overlay.client import NOT_CONNECTED, Client
 from penstock.rates.client_service import RatesClient
 from penstock.rates.packets import Note
@@ -65,7 +64,6 @@ class TransportClient:
         )
         config = self.transport.config
         self._waits = config.congestion and config.when_full == "wait"  # asked for every message
-        self._name = context.name
         self._client = context.below(Client)
         self._rank = context.rank
         self._lane = context.lane
@@ -101,15 +99,7 @@ class TransportClient:
         """Send these, now or when their flows have tokens."""
         if not self._client.connected:
             return self._client.publish(messages, tickets=tickets, now=now, lane=self._lane)
-        effects: list[TransportEffect] = []
-        publish = self.transport.publish
-        for message, ticket, since in zip_longest(messages, tickets, began):
-            try:
-                effects += publish(message, ticket, now=now, began=since)
-            except InvalidMessage as error:
-                refusal = InputRefused(self._name, str(error)) if ticket is None else Done(ticket, Refused(str(error)))
-                effects.append(refusal)
-        return self.carried_out(effects)
+        return self.carried_out(self.transport.publish_all(messages, tickets=tickets, now=now, began=began))
 
     def withdraw(self, ticket: Ticket, *, now: float) -> list[Effect]:
         """A message that waits for tokens does not leave."""
@@ -241,7 +231,7 @@ class TransportClient:
             if isinstance(effect, BearerPublish):
                 message = effect.message
                 ahead = message.attributes.get(FLAG) in AHEAD_OF_DATA
-                done += carry(message, Lane.SERVICE_CONTROL if ahead else lane)
+                done.append(carry(message, Lane.SERVICE_CONTROL if ahead else lane))
             elif isinstance(effect, BearerSubscribe):
                 done += self._client.listen(effect.number, effect.where, self._rank)
             elif isinstance(effect, BearerUnsubscribe):

@@ -22,7 +22,7 @@ from penstock.kernel.timers import Key as TimerKey
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import InputRefused, LimitReached
 from penstock.transport.agreement import Agreement
-from penstock.transport.bearer import BearerSubscribe, BearerUnsubscribe, TransportEffect
+from penstock.transport.bearer import BearerPublish, BearerSubscribe, BearerUnsubscribe, TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.ordering.reorder_buffer import OrderingStep, Verdict
 from penstock.transport.own_subscriptions import OwnSubscriptions
@@ -62,18 +62,16 @@ class PapersOutgoing:
         """The bits by which the message is compared with flows."""
         return self._record.encoding(message)
 
-    def leave(
-        self, message: Message, *, now: float, control: Control | None, limited: bool
-    ) -> tuple[Message, list[TransportEffect]]:
-        """The message with its header, and what follows it; raises InvalidMessage."""
+    def leave(self, message: Message, *, now: float, control: Control | None, limited: bool) -> list[TransportEffect]:
+        """The message leaves with its header, and what follows it; raises InvalidMessage."""
         wrapped, key = self._record.wrap(message, now=now, control=control)
         self._repairs.keep_published(key, message, now)
-        effects: list[TransportEffect] = []
+        effects: list[TransportEffect] = [BearerPublish(wrapped)]
         if not limited:  # a limited flow has no room for proactive repairs
             effects += self._proactive_repair.left(key, message, now)
         if self._record.heartbeat_due():
             effects += self._record.heartbeat(now=now)
-        return wrapped, effects
+        return effects
 
     def attribute_names(self) -> tuple[str, ...]:
         """None: bits tell of all attributes together."""
@@ -178,7 +176,7 @@ class PapersScheme:
         self._received_from(session, now)
         effects = begun
         if step.verdict is Verdict.NEW:
-            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered), late)
+            effects += self._subscriptions.hand_over(message, unordered, late)
             lost = [one.encoding for one in step.lost]
             effects += self._feedback_scheduler.arrived(session, header, message, ordered + unordered, lost, now=now)
             if subscriptions.recover_any:
@@ -203,7 +201,7 @@ class PapersScheme:
         return kind == control.REPAIR and control.TO not in inside.attributes
 
     def withheld(
-        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float, next_word: float = 0.0
     ) -> list[TransportEffect]:
         """The papers know of no such thing: what does not come is lost."""
         return []
@@ -255,7 +253,7 @@ class PapersScheme:
             return effects + self._refuse(inside, step.problem)
         if wanted and step.verdict is Verdict.NEW:
             effects.append(recovered_record(repair, asked, now))
-            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired=True), late)
+            effects += self._subscriptions.hand_over(message, unordered, late, True)
             effects += self._repairs.keep(key, message, repair.departure, now)
         return effects + self._after(session, step, now)
 
@@ -381,7 +379,7 @@ class PapersScheme:
         self._dropped_late += step.late_dropped
         self._lost += len(step.lost)
         for let_go in step.released:
-            effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
+            effects += self._subscriptions.let_go(let_go.item, let_go.late, let_go.assigned, let_go.held)
         for lost in step.lost:
             key = control.Key(session.publisher, session.incarnation, lost.sequence)
             effects.append(LossDetected(key.publisher, key.incarnation, key.sequence))
@@ -392,7 +390,7 @@ class PapersScheme:
                 session.reorder_buffer.dismiss(lost.sequence)
         if step.lost and self.config.late == "hold":  # some may be held for a repair that nobody will send
             for let_go in session.reorder_buffer.expired(now=now).released:
-                effects += self._subscriptions.hand_over(let_go.item, let_go.late, let_go.assigned, let_go.held)
+                effects += self._subscriptions.let_go(let_go.item, let_go.late, let_go.assigned, let_go.held)
         deadline = session.reorder_buffer.deadline()
         if deadline != session.armed_for:
             session.armed_for = deadline

@@ -32,10 +32,8 @@ class Outgoing(Protocol):
     def encoding(self, message: Message) -> int:
         """The bits by which the message is compared with flows."""
 
-    def leave(
-        self, message: Message, *, now: float, control: Control | None, limited: bool
-    ) -> tuple[Message, list[TransportEffect]]:
-        """The message with its number and header, and what else is to be sent after it; raises InvalidMessage.
+    def leave(self, message: Message, *, now: float, control: Control | None, limited: bool) -> list[TransportEffect]:
+        """The message leaves with its number and header, and what else is to be sent after it; raises InvalidMessage.
 
         `limited`: it belongs to a flow that somebody limits.
         """
@@ -73,7 +71,7 @@ class Scheme(Protocol):
         """A control message has come; None if it is none of this scheme. Raises InvalidHeader."""
 
     def withheld(
-        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float, next_word: float = 0.0
     ) -> list[TransportEffect]:
         """These of a publisher's messages, by the counts of their identities, were withheld from us: no losses.
 

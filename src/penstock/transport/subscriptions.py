@@ -16,6 +16,7 @@ from penstock.content import bloom
 from penstock.content.message import Attributes, Message
 from penstock.content.predicate import Predicate
 from penstock.kernel.machine import Deliver
+from penstock.transport.bearer import TransportEffect
 
 MEMO_MAX = 1_000  # sets of subscriptions
 
@@ -121,21 +122,30 @@ class TransportSubscriptions:
             number for number, subscription in self._subscriptions.items() if subscription.predicate.matches(attributes)
         ]
 
-    def hand_over(self, delivery: HeldDelivery, late: bool, assigned: float = 0.0, held: float = 0.0) -> list[Deliver]:
-        """To the application, counted."""
-        effects = []
-        message, repaired = delivery.message, delivery.repaired
+    def hand_over(
+        self, message: Message, numbers: tuple[int, ...], late: bool, repaired: bool = False
+    ) -> list[TransportEffect]:
+        """To the application as soon as it came, counted."""
+        effects: list[TransportEffect] = []
+        for number in numbers:
+            subscription = self._subscriptions[number]
+            subscription.delivered += 1
+            if late or repaired:
+                subscription.late += late
+                subscription.recovered += repaired
+            effects.append(Deliver(number, message))
+        return effects
+
+    def let_go(self, delivery: HeldDelivery, late: bool, assigned: float, held: float) -> list[TransportEffect]:
+        """To the application what waited for others, perhaps for no time at all."""
+        effects: list[TransportEffect] = []
         for number in delivery.numbers:
             subscription = self._subscriptions.get(number)
             # The application may have unsubscribed while it was held, and may even have used the number again.
-            if subscription is not None and (not held or subscription.predicate.matches(message.attributes)):
-                subscription.delivered += 1
-                if late or repaired or assigned or held:
-                    subscription.late += late
-                    subscription.recovered += repaired
-                    subscription.assigned += assigned
-                    subscription.held += held
-                effects.append(Deliver(number, message))
+            if subscription is not None and (not held or subscription.predicate.matches(delivery.message.attributes)):
+                subscription.assigned += assigned
+                subscription.held += held
+                effects += self.hand_over(delivery.message, (number,), late, delivery.repaired)
         return effects
 
     def _sum_up(self) -> None:

@@ -84,6 +84,7 @@ class Transport:
         # Number a message and send it, now or when its flow has tokens; the ticket is answered when it has left. Raises
         # InvalidMessage, having changed nothing, if a header has no room.
         self.publish = self._send_path.publish
+        self.publish_all = self._send_path.publish_all  # the same of many, which never raises
         self.withdraw = self._send_path.withdraw  # by its ticket, what waits for tokens: it does not leave
         self.left_behind = self._send_path.left_behind  # messages that wait for tokens, and nobody for them
         self.flows = self._send_path.flows  # that subscribers limit, and who slows whom
@@ -241,7 +242,7 @@ class Transport:
         return [*self._send_path.feedback_received(feedback, now=now), *self.flow_query.limited()]
 
     def withheld(
-        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float, next_word: float = 0.0
     ) -> list[TransportEffect]:
         """Messages were withheld from us, by a full link or because we read slowly: they are not lost."""
         return self.scheme.withheld(publisher, incarnation, counts, next_word=next_word, now=now)

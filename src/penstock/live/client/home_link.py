@@ -86,6 +86,7 @@ class HomeLink:
         self._secret = os.urandom(SECRET_BYTES)  # by which a broker knows us again under our name
         self._connection: Connection | None = None  # that we dialled last
         self._outbox: list[Message] = []  # published in this turn of the loop
+        self._along = False  # what is in the outbox neither waits nor depends on its content, nor do others then
         self._began: list[float] = []  # and when each publish() began; only with a trace
         self._loop = asyncio.get_running_loop()
         self._up = asyncio.Event()
@@ -214,14 +215,26 @@ class HomeLink:
     # What is published.
 
     def may_wait(self, message: Message) -> bool:
-        """Whether this message, published without options, may have to wait before it leaves."""
+        """Whether this message, published without options, may have to wait before it leaves.
+
+        Where that does not depend on its content, it goes along with those that are in the outbox.
+        """
+        if self._outbox and self._along:
+            return False
         content = self.verbs.claims_content()
         carrier = self.verbs.carrier(None, message) if content else self._carrier
-        return carrier is not None and carrier.may_wait()
+        waits = carrier is not None and carrier.may_wait()
+        self._along = not (content or waits)
+        return waits
 
     def must_wait(self) -> bool:
-        """Whether whoever publishes is to wait: the socket is full, or the broker holds us."""
-        return self.outbox_bytes > OUTBOX_BYTES or self.node.egress.waits_for_room(HOME) or self.node.is_held(HOME)
+        """Whether whoever publishes is to wait: the socket is full, or the broker holds us.
+
+        That is found out for the first message of a turn; the outbox has room for others.
+        """
+        if self.outbox_bytes:
+            return self.outbox_bytes > OUTBOX_BYTES
+        return self.node.egress.waits_for_room(HOME) or self.node.is_held(HOME)
 
     def put(self, message: Message, began: Sequence[float]) -> None:
         """Gather a message for the end of this turn; `began` says when it was published, or nothing."""

@@ -37,6 +37,7 @@ from penstock.transport.ledgers.sketch import (
     NUMBER,
     STRING,
     Code,
+    Codes,
     Column,
     Columns,
     common_columns,
@@ -95,22 +96,26 @@ _decode_unpacked = msgspec.msgpack.Decoder(_Unpacked).decode
 class LedgerContent:
     """The sketches of a ledger that came."""
 
-    def __init__(self, ledger: Ledger, columns: Columns, departures: list[float], packed: _Unpacked | None) -> None:
+    def __init__(
+        self, ledger: Ledger, columns: Columns, departures: list[float], told: Sequence[tuple[_Table, Codes]]
+    ) -> None:
         self.ledger = ledger
         self.columns = columns
         self.departures = departures
-        self._told = () if packed is None else packed.columns
+        self._told = told  # tables, and what is told of each message
         self._codes: dict[int, list[Code]] = {}
 
     def __len__(self) -> int:
         return len(self.departures)
 
     def __getitem__(self, column: int) -> list[Code]:
-        """The codes of a column, read when they are asked for: most filters name few."""
+        """The codes of a column, looked up when they are asked for: most filters name few, and most miss nothing."""
         codes = self._codes.get(column)
         if codes is None:
-            told = column < len(self._told)
-            codes = _read_column(*self._told[column], len(self)) if told else [MISSING] * len(self)
+            codes = [MISSING] * len(self)
+            if column < len(self._told):
+                table, told = self._told[column]
+                codes = list(map(table.__getitem__, told)) if table else told.tolist()
             self._codes[column] = codes
         return codes
 
@@ -124,22 +129,25 @@ def make_ledger(
     last: int,
     sent_at: float,
     left_at: float | None = None,  # departure of the last message, for a ledger of none
+    alike: bool = False,  # all are known to have the same attributes in the same order, of the same types
     group: int = 0,
     final: bool = False,
     used: Callable[[str], bool] = lambda _: True,  # whether somebody's filters name this column
 ) -> bytes:
     """The bytes of a ledger of these messages."""
     attributes = [message.attributes for message, _ in messages]
-    columns, columns_values, complete = common_columns(attributes, COLUMNS_MAX, used)
+    columns, columns_values, complete = common_columns(attributes, COLUMNS_MAX, used, alike=alike)
     written = []
     room = TEXTS_ASKED
     for (name, kind), values in zip(columns, columns_values, strict=False):  # those left out have none
+        once = kind == STRING or (kind == BOOLEAN and alike)  # else 1 could be True
+        each = list(dict.fromkeys(values)) if once else values  # most strings come often
         text = False
         if kind == STRING:
-            characters = _characters(values)
+            characters = sum([len(value) for value in each if isinstance(value, str)])
             text = characters <= TEXTS_FREE + TEXT_FREE * len(values) or (name in texts and characters <= room)
             room -= characters if text else 0
-        written.append(_write_column(kind, values, text=text))
+        written.append(_write_column(kind, values, each, text=text, alike=alike))
     packed = deflated = b""
     if messages:
         packed = _encode(_Unpacked(*_steps([departure for _, departure in messages]), tuple(written)))
@@ -174,34 +182,35 @@ def _steps(departures: list[float]) -> tuple[int, PackedNumbers]:
     return unit, pack_numbers(np.clip(np.diff(places, prepend=0), 0, 0xFFFFFFFF))
 
 
-def _characters(values: Sequence[Value | None]) -> int:
-    """What the texts of a column cost."""
-    return sum(len(value) for value in dict.fromkeys(values) if isinstance(value, str))
+def _write_column(
+    kind: str, values: Sequence[Value | None], each: Sequence[Value | None], *, text: bool, alike: bool
+) -> tuple[tuple[Code, ...], PackedNumbers]:
+    """The table, if the column has one, and for each message its code or the place of that in the table.
 
-
-def _write_column(kind: str, values: Sequence[Value | None], *, text: bool) -> tuple[tuple[Code, ...], PackedNumbers]:
-    each = list(dict.fromkeys(values)) if kind == STRING else values  # each string once: most come often
-    numbers = ledger_codes(kind, each)
+    `each` has each of the values once, or is the values.
+    """
+    numbers = ledger_codes(kind, each, alike=alike)
     codes: list[Code] = numbers.tolist()
     if text:
         short = [isinstance(value, str) and len(value) <= TEXT_MAX for value in each]
         codes = [str(value) if fits else code for value, fits, code in zip(each, short, codes, strict=True)]
-    table = {code: at for at, code in enumerate(dict.fromkeys(codes))}
+    table = dict.fromkeys(codes)
     tabled = text or len(table) <= len(values) * _TABLE_SHARE
-    told = np.array([table[code] for code in codes]) if tabled else numbers
-    if kind == STRING:
-        told_of = dict(zip(each, told.tolist(), strict=True))
-        told = np.array([told_of[value] for value in values])
-    return tuple(table) if tabled else (), pack_numbers(told)
+    if tabled:
+        place_of = dict(zip(table, range(len(table)), strict=True))
+        numbers = np.array(list(map(place_of.__getitem__, codes)))
+    if each is not values:
+        told_of = dict(zip(each, numbers.tolist(), strict=True))
+        numbers = np.array(list(map(told_of.__getitem__, values)))
+    return tuple(table) if tabled else (), pack_numbers(numbers)
 
 
-def _read_column(table: tuple[Code, ...], packed: PackedNumbers, count: int) -> list[Code]:
-    places: list[int] = unpack_numbers(packed, count).tolist()
-    if not table:
-        return list(places)
-    if max(places) >= len(table):
+def _read_column(table: tuple[Code, ...], packed: PackedNumbers, count: int) -> Codes:
+    """For each message its code, or the place of that in the table."""
+    told = unpack_numbers(packed, count)
+    if table and told.max() >= len(table):
         raise InvalidHeader("a code that is not in its table")
-    return [table[place] for place in places]
+    return told
 
 
 def decode_ledger(data: bytes) -> LedgerContent:
@@ -211,7 +220,7 @@ def decode_ledger(data: bytes) -> LedgerContent:
         count = ledger.last - ledger.first + 1
         _check(ledger, count)
         if not count:
-            return LedgerContent(ledger, (), [], None)
+            return LedgerContent(ledger, (), [], ())
         packed = _decode_unpacked(_inflated(ledger))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, zlib_error) as error:
         raise InvalidHeader(f"no valid ledger: {error}") from None
@@ -222,10 +231,8 @@ def decode_ledger(data: bytes) -> LedgerContent:
         columns.append(left_out_column(ledger.left_out[at : at + 2]))
     steps = unpack_numbers(packed.steps, count)
     departures = (ledger.began_at + np.cumsum(steps) * (packed.unit * 1e-3)).tolist()
-    content = LedgerContent(ledger, tuple(columns), departures, packed)
-    for column in range(len(packed.columns)):
-        content[column]  # so that a bad one is refused as a whole
-    return content
+    told = [(table, _read_column(table, numbers, count)) for table, numbers in packed.columns]  # a bad one is refused
+    return LedgerContent(ledger, tuple(columns), departures, told)
 
 
 def _inflated(ledger: Ledger) -> bytes:

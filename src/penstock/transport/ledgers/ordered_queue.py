@@ -30,14 +30,13 @@ class HeldMessage(Generic[Item]):
 class OrderedQueue(Generic[Item]):
     """The order of one publisher's messages."""
 
-    __slots__ = ("_queue", "_queue_max", "_waited_for", "early", "highest")
+    __slots__ = ("_queue", "_queue_max", "_waited_for", "highest")
 
     def __init__(self, queue_max: int) -> None:
         self._queue: list[HeldMessage[Item]] = []
         self._queue_max = queue_max
         self._waited_for: dict[int, float] = {}
         self.highest = 0  # that left
-        self.early = 0
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -75,7 +74,6 @@ class OrderedQueue(Generic[Item]):
         first = min(waited_for) if waited_for else inf
         count = 0
         while count < len(queue) and (queue[count].number < first or len(queue) - count > self._queue_max):
-            self.early += queue[count].number > first
             count += 1
         if not count:
             return []

@@ -9,7 +9,6 @@ from penstock.errors import InvalidHeader
 from penstock.transport.ledgers.sketch import Codes
 
 WIDTH_MAX = 32
-_PLACES = np.arange(WIDTH_MAX, dtype=np.uint64)
 
 
 class PackedNumbers(Struct, frozen=True, array_like=True):
@@ -24,9 +23,8 @@ def pack_numbers(values: Codes) -> PackedNumbers:
     """A row of at least one number, none below 0 or above 2^32 - 1."""
     least = int(values.min())
     width = (int(values.max()) - least).bit_length()
-    numbers = (values - least).astype("<u4").view(np.uint8).reshape(-1, 4)
-    bits = np.unpackbits(numbers, axis=1, bitorder="little")[:, :width]
-    return PackedNumbers(least, width, np.packbits(bits).tobytes())
+    bits = np.unpackbits((values - least).astype("<u4").view(np.uint8), bitorder="little").reshape(-1, WIDTH_MAX)
+    return PackedNumbers(least, width, np.packbits(bits[:, :width]).tobytes())
 
 
 def unpack_numbers(packed: PackedNumbers, count: int) -> Codes:
@@ -34,6 +32,7 @@ def unpack_numbers(packed: PackedNumbers, count: int) -> Codes:
     width, least = packed.width, packed.least
     if not 0 <= width <= WIDTH_MAX or not 0 <= least < 1 << 32 or len(packed.bits) != (count * width + 7) // 8:
         raise InvalidHeader(f"{len(packed.bits)} bytes for {count} numbers of {width} bits")
-    bits = np.unpackbits(np.frombuffer(packed.bits, np.uint8), count=count * width).reshape(count, width)
-    values: Codes = (bits.astype(np.uint64) << _PLACES[:width]).sum(axis=1, dtype=np.uint64) + np.uint64(least)
+    bits = np.zeros((count, WIDTH_MAX), np.uint8)
+    bits[:, :width] = np.unpackbits(np.frombuffer(packed.bits, np.uint8), count=count * width).reshape(count, width)
+    values: Codes = np.packbits(bits, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint64) + np.uint64(least)
     return values

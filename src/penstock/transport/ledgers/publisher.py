@@ -44,7 +44,6 @@ SPANS_MIN_URGENT = 3  # the least while it is urgent
 FILLS_PER_SPAN = 4  # requests for fills after one ledger that cost as much as one span more for all
 TOLD_TIMES = 3  # the last number of a life: one of these may be lost, or two
 TEXTS_FOR = 600.0  # seconds that a column's texts stay in ledgers after somebody asked for them
-_NOTHING: list[TransportEffect] = []
 RATE_WINDOW = 2.0  # seconds over which the rate in the header is measured
 
 
@@ -78,6 +77,10 @@ class PublishedRing:
         """Whether those that are gone left before this time: the oldest that is still here did."""
         oldest = self._messages.get(self.oldest)
         return oldest is not None and oldest[1] < time
+
+    def from_to(self, first: int, last: int) -> list[tuple[Message, float]]:
+        """Those of these numbers, which are all here."""
+        return list(map(self._messages.__getitem__, range(first, last + 1)))
 
     def get(self, number: int) -> tuple[Message, float] | None:
         """The message of this number and its departure, if it is still here."""
@@ -132,10 +135,8 @@ class LedgerPublisher:
         """From now on this says whether a repair of a message may leave."""
         self.admit = admit
 
-    def leave(
-        self, message: Message, *, now: float, control: Control | None, limited: bool
-    ) -> tuple[Message, list[TransportEffect]]:
-        """The message with its number and header, and a ledger if one is due; raises InvalidMessage."""
+    def leave(self, message: Message, *, now: float, control: Control | None, limited: bool) -> list[TransportEffect]:
+        """The message leaves with its number and header, and a ledger if one is due; raises InvalidMessage."""
         records = self._records
         departure = self._departure
         if now > departure:
@@ -157,11 +158,10 @@ class LedgerPublisher:
             self._untold_since = now
         if self._armed_for - now > SILENCE_FIRST_MIN:
             self._arm(now + SILENCE_FIRST_MIN)
-        if untold >= self._untold_max:
-            return wrapped, self._tell(now)
-        if self.ring.oldest > self._told and self.ring.full:  # what leaves the ring untold cannot be told any more
-            return wrapped, self._tell(now)
-        return wrapped, _NOTHING
+        # What leaves the ring untold cannot be told any more.
+        if untold >= self._untold_max or (self.ring.oldest > self._told and self.ring.full):
+            return [BearerPublish(wrapped), *self._tell(now)]
+        return [BearerPublish(wrapped)]
 
     def asked(self, texts: tuple[str, ...], now: float, *, fills: bool, lost: int) -> None:
         """Somebody asked for something, `lost` numbers that nobody else asked for lately: for a while more is told.
@@ -245,13 +245,8 @@ class LedgerPublisher:
             first = self._told_from
         elif self._beats < self._spans and self._spans > 1:
             first = self._ends[1 - self._spans] + 1
-        messages = []
-        for number in range(max(first, self.number - MESSAGES_MAX + 1), self.number + 1):
-            kept = self.ring.get(number)
-            if kept is not None:
-                messages.append(kept)
-            else:
-                messages.clear()  # it was too large for the ring; who misses it is told when asking
+        # What was too large for the ring is told of nowhere; who misses it is told when asking.
+        messages = self.ring.from_to(max(first, self.number - MESSAGES_MAX + 1, self.ring.oldest), self.number)
         self._told = self.number
         self._told_times += 1
         if messages:
@@ -266,6 +261,7 @@ class LedgerPublisher:
             last=self.number,
             sent_at=max(now, self._departure),
             left_at=self._departure,
+            alike=self.number - len(messages) >= self._records.alike_from - 1,
             group=self.group,
             final=self._final,
             used=self.columns.used,

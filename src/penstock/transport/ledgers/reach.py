@@ -31,11 +31,11 @@ class Reach:
 
     def observe(self, difference: float) -> None:
         """A delay difference was measured."""
-        if self._samples < _FIRST:
+        if self._samples >= _FIRST:
+            self._mean += _WEIGHT * (abs(difference) - self._mean)
+        else:
             self._samples += 1
             self._mean += (abs(difference) - self._mean) / self._samples
-        else:
-            self._mean += _WEIGHT * (abs(difference) - self._mean)
 
     def wait(self, interval: float) -> float:
         """How long to hold a message that left `interval` seconds after a missed one."""

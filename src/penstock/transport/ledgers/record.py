@@ -19,6 +19,7 @@ one record, nothing older than AGE_MAX in it; SHAPES_MAX sets of columns. No mes
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from struct import Struct as Layout
 
 from msgspec import Struct
@@ -44,6 +45,7 @@ AGE_MAX = 60.0  # seconds: a departure in milliseconds is known modulo 65.5
 SHAPES_MAX = 64
 NUMBER_MAX = 1 << 62
 _FIXED = Layout("<BBQdQ")
+_pack_fixed, _unpack_fixed, _FIXED_BYTES = _FIXED.pack, _FIXED.unpack_from, _FIXED.size
 _ENTRIES = [Layout(f">{1 + columns}H") for columns in range(65)]
 
 
@@ -76,10 +78,10 @@ class DataHeader(Struct, gc=False):
 
 def decode_data_header(data: bytes) -> DataHeader:
     """The header in these bytes; raises InvalidHeader, and ForeignScheme if the publisher uses another."""
-    if len(data) < _FIXED.size or data[0] != VERSION:
+    if len(data) < _FIXED_BYTES or data[0] != VERSION:
         raise not_ours(data, "header")
-    _, flags, number, departure, mask = _FIXED.unpack_from(data)
-    start = _FIXED.size
+    _, flags, number, departure, mask = _unpack_fixed(data)
+    start = _FIXED_BYTES
     control = None
     if flags:
         further = flags >> FURTHER_SHIFT
@@ -98,12 +100,13 @@ def decode_data_header(data: bytes) -> DataHeader:
 class _Shape:
     """A set of columns, and the record in them."""
 
-    __slots__ = ("coders", "columns", "layout", "limit", "mask", "record", "up_to")
+    __slots__ = ("coders", "columns", "layout", "limit", "mask", "pack", "record", "up_to")
 
     def __init__(self, columns: Columns, mask: int, number: int) -> None:
         self.columns = columns
         self.coders = [(name, CODERS[kind]) for name, kind in columns]
         self.layout = _ENTRIES[len(columns)]
+        self.pack = self.layout.pack
         self.limit = min(ENTRIES_MAX, RECORD_BYTES_MAX // self.layout.size) * self.layout.size
         self.mask = mask
         self.record = b""
@@ -118,21 +121,31 @@ class SketchRecord:
         self._use = use or ColumnUse()
         self._use_version = self._use.version
         self._shapes: dict[tuple[object, ...], _Shape] = {}  # by the names of attributes, and their types
-        self._next = _Shape((), 0, 0)  # that of the header made last
-        self._recent: deque[tuple[int, float, Attributes]] = deque(maxlen=ENTRIES_MAX)
+        self._key: tuple[object, ...] = ()  # these, of the header made last, and its shape
+        self._next = _Shape((), 0, 0)
+        self.alike_from = 1  # the first message since when all have the same
+        self._recent: deque[tuple[float, Attributes]] = deque(maxlen=ENTRIES_MAX)  # the last, newest first
 
     def header(self, attributes: Attributes, departure: float, control: Control | None = None) -> bytes:
         """The header of the next message; nothing has changed until it has `left`."""
-        self._next = shape = self._shape(attributes)
-        if shape.up_to != self.number:
+        number, recent = self.number, self._recent
+        if self._use.version != self._use_version:
+            self._use_version = self._use.version
+            self._shapes.clear()
+            self._key = ()
+        key = (*attributes, *map(type, attributes.values()))
+        if key != self._key:
+            self._key, self.alike_from = key, number + 1
+            self._next = self._shapes.get(key) or self._new_shape(key, attributes)
+        shape = self._next
+        if shape.up_to != number:
             self._catch_up(shape)
-        recent = self._recent
         record = shape.record
-        if recent and departure - recent[-1][1] > AGE_MAX:
+        if recent and departure - recent[-1][0] > AGE_MAX:
             record = self._young(shape, departure)
         if control is None:
-            return _FIXED.pack(VERSION, 0, self.number + 1, departure, shape.mask) + record
-        fixed = _FIXED.pack(VERSION, control_flags(control), self.number + 1, departure, shape.mask)
+            return _pack_fixed(VERSION, 0, number + 1, departure, shape.mask) + record
+        fixed = _pack_fixed(VERSION, control_flags(control), number + 1, departure, shape.mask)
         return fixed + pack_control(control) + record
 
     def left(self, attributes: Attributes, departure: float) -> int:
@@ -140,25 +153,19 @@ class SketchRecord:
         self.number = number = self.number + 1
         shape = self._next
         codes = [code(attributes[name]) for name, code in shape.coders]
-        shape.record = (shape.layout.pack(int(departure * 1e3) & 0xFFFF, *codes) + shape.record)[: shape.limit]
+        shape.record = (shape.pack(int(departure * 1e3) & 0xFFFF, *codes) + shape.record)[: shape.limit]
         shape.up_to = number
-        self._recent.appendleft((number, departure, attributes))
+        self._recent.appendleft((departure, attributes))
         return number
 
-    def _shape(self, attributes: Attributes) -> _Shape:
-        key = (*attributes, *map(type, attributes.values()))
-        if self._use.version != self._use_version:
-            self._use_version = self._use.version
+    def _new_shape(self, key: tuple[object, ...], attributes: Attributes) -> _Shape:
+        if len(self._shapes) >= SHAPES_MAX:
             self._shapes.clear()
-        shape = self._shapes.get(key)
-        if shape is None:
-            if len(self._shapes) >= SHAPES_MAX:
-                self._shapes.clear()
-            shape = self._shapes[key] = self._make(columns_of(attributes))
+        shape = self._shapes[key] = self._make(columns_of(attributes))
         return shape
 
     def _make(self, present: Columns) -> _Shape:
-        """A shape for these attributes; in another order, or 1 for 1.0, they are still the same columns."""
+        """A shape for these columns; in another order, or 1 for 1.0, the attributes still have the same."""
         self._use.publishes([column.name for column in present])
         used = [self._use.used(column.name) for column in present]
         columns = tuple([column for column, one in zip(present, used, strict=True) if one])
@@ -171,9 +178,7 @@ class SketchRecord:
     def _catch_up(self, shape: _Shape) -> None:
         """Entries for the messages since this shape was used last."""
         entries: list[bytes] = []
-        for number, departure, attributes in self._recent:
-            if number <= shape.up_to:
-                break
+        for departure, attributes in islice(self._recent, self.number - shape.up_to):
             codes = record_codes(shape.columns, attributes)
             entries.append(shape.layout.pack(int(departure * 1e3) & 0xFFFF, *codes))
         known = shape.record if self.number - shape.up_to == len(entries) else b""  # else there is a gap between them
@@ -182,5 +187,5 @@ class SketchRecord:
 
     def _young(self, shape: _Shape, departure: float) -> bytes:
         """The part of the record whose departures can be told."""
-        young = sum(departure - left <= AGE_MAX for _, left, _ in self._recent)
+        young = sum(departure - left <= AGE_MAX for left, _ in self._recent)
         return shape.record[: young * shape.layout.size]

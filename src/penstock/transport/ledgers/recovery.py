@@ -141,7 +141,7 @@ class Recovery:
         return told_at + session.next_word + TOLD_EVERY
 
     def told_withheld(
-        self, session: LedgerSession, counts: Sequence[int], *, next_word: float = 0.0, now: float
+        self, session: LedgerSession, counts: Sequence[int], *, now: float, next_word: float = 0.0
     ) -> list[TransportEffect]:
         """These of a publisher's messages were withheld from us, by the counts of their identities."""
         session.thinned_at, session.next_word = now, min(NEXT_WORD_MAX, next_word)

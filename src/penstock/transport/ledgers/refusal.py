@@ -22,7 +22,7 @@ from penstock.transport.ledgers.record import DataHeader
 from penstock.transport.ledgers.recovery import Recovery
 from penstock.transport.ledgers.session import LedgerSession
 from penstock.transport.ordering.header_sanity import BACKWARDS_MAX
-from penstock.transport.subscriptions import HeldDelivery, TransportSubscriptions
+from penstock.transport.subscriptions import TransportSubscriptions
 
 
 class Refusal:
@@ -56,7 +56,7 @@ class Refusal:
         else:
             self.count += 1
             effects.append(InputRefused(session.publisher, problem or f"message {number} after {window.top}"))
-            effects += self._subscriptions.hand_over(HeldDelivery(message, wanted), True)
+            effects += self._subscriptions.hand_over(message, wanted, True)
             unbelieved.delivered(number, message)
             if number < window.base and window.before is not None:
                 window.before.receive(number)
@@ -108,7 +108,7 @@ class Refusal:
         """All that waits, in order."""
         effects: list[TransportEffect] = []
         for held in session.order.close():
-            effects += self._subscriptions.hand_over(held.item, False, 0.0, max(0.0, now - held.arrived_at))
+            effects += self._subscriptions.let_go(held.item, False, 0.0, max(0.0, now - held.arrived_at))
         return effects
 
 

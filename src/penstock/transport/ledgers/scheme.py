@@ -203,22 +203,20 @@ class LedgerScheme:
         repaired: bool = False,
     ) -> list[TransportEffect]:
         """To those who want no order at once, to the others in their turn."""
-        ordered, unordered = self._subscriptions.split(wanted)
+        subscriptions, order = self._subscriptions, session.order
+        ordered, unordered = subscriptions.split(wanted)
         session.delivered += 1
-        order = session.order
-        effects: list[TransportEffect] = []
-        if unordered:
-            effects += self._subscriptions.hand_over(HeldDelivery(message, unordered, repaired), late)
+        effects = subscriptions.hand_over(message, unordered, late, repaired) if unordered else []
         if ordered:
             if order.in_order(number):
-                effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), False)
-                return effects
+                handed = subscriptions.hand_over(message, ordered, False, repaired)
+                return effects + handed if effects else handed
             if order.late(number):
                 session.late += 1
                 if self._config.late == "drop" and not repaired:
                     self._dropped_late += 1
                 else:
-                    effects += self._subscriptions.hand_over(HeldDelivery(message, ordered, repaired), True)
+                    effects += subscriptions.hand_over(message, ordered, True, repaired)
             else:
                 order.put(number, HeldDelivery(message, ordered, repaired), now)
         if len(order):
@@ -231,14 +229,11 @@ class LedgerScheme:
             waited, assigned = now - held.arrived_at, held.until - held.arrived_at
             session.held += assigned > 0.0
             session.held_seconds += max(0.0, waited)
-            effects += self._subscriptions.hand_over(held.item, False, assigned, max(0.0, waited))
+            effects += self._subscriptions.let_go(held.item, False, assigned, max(0.0, waited))
         deadline = session.order.deadline()
         if deadline != session.order_armed:
             session.order_armed = deadline
-            if deadline is None:
-                self._timers.cancel(TransportTimer.ORDER, session.publisher, session.incarnation)
-            else:
-                self._timers.set(TransportTimer.ORDER, deadline, session.publisher, session.incarnation)
+            self._set(TransportTimer.ORDER, session, deadline)
         return effects
 
     # Control messages.
@@ -296,7 +291,7 @@ class LedgerScheme:
         return effects
 
     def withheld(
-        self, publisher: str, incarnation: int, counts: Sequence[int], *, next_word: float = 0.0, now: float
+        self, publisher: str, incarnation: int, counts: Sequence[int], *, now: float, next_word: float = 0.0
     ) -> list[TransportEffect]:
         """These were withheld from us, by the counts of their identities: they are not lost."""
         session = self._sessions.get((publisher, incarnation))
@@ -385,10 +380,13 @@ class LedgerScheme:
         at = session.next_due()
         if at != session.ask_armed:
             session.ask_armed = at
-            if at is None:
-                self._timers.cancel(TransportTimer.ASK, session.publisher, session.incarnation)
-            else:
-                self._timers.set(TransportTimer.ASK, at, session.publisher, session.incarnation)
+            self._set(TransportTimer.ASK, session, at)
+
+    def _set(self, timer: TransportTimer, session: LedgerSession, at: float | None) -> None:
+        if at is None:
+            self._timers.cancel(timer, session.publisher, session.incarnation)
+        else:
+            self._timers.set(timer, at, session.publisher, session.incarnation)
 
     def tick(self, *, now: float) -> list[TransportEffect]:
         """End sessions that are idle, and report how order fares."""
@@ -434,8 +432,8 @@ class LedgerScheme:
     def _end(self, session: LedgerSession, now: float) -> list[TransportEffect]:
         """Forget a publisher; what waits goes out, and what is missed is lost."""
         effects = [*self._recovery.end(session), *self._refusal.let_go(session, now), *session.order_report()]
-        for timer in (TransportTimer.ORDER, TransportTimer.ASK):
-            self._timers.cancel(timer, session.publisher, session.incarnation)
+        self._set(TransportTimer.ORDER, session, None)
+        self._set(TransportTimer.ASK, session, None)
         self._feedback.end(session)
         self._duplicates_before += session.duplicates
         self._unrevealed_before += session.window.forgotten + session.window.unknown.bit_count()

@@ -3,8 +3,11 @@
 A publisher's name comes from its connection, but which life it is in only the publisher says. So one name has LIVES_MAX
 sessions at most: whoever invents lives pushes out its own.
 
-State: sessions; lives by name; of those that ended, where they were. Bounds: `sessions_max` sessions, and as many that
-ended. No messages, no timers.
+Where a session was when it ended is remembered, so that a publisher that goes on is followed from there and nothing
+comes twice. The oldest of these is forgotten first, and then its publisher counts as new.
+
+State: sessions; lives by name; for each that ended the first number that it had not seen. Bounds: `sessions_max`
+sessions, and as many that ended. No messages, no timers.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from collections import OrderedDict
 
 from penstock.kernel.trace import LimitReached
 from penstock.transport.config import TransportConfig
-from penstock.transport.ledgers.ended_sessions import EndedSessions
 from penstock.transport.ledgers.lateness import Lateness
+from penstock.transport.ledgers.number_window import SPAN
 from penstock.transport.ledgers.round_trip import ReplyTimeout
 from penstock.transport.ledgers.session import LedgerSession
 
@@ -28,7 +31,7 @@ class SessionTable(OrderedDict[tuple[str, int], LedgerSession]):
     def __init__(self, config: TransportConfig) -> None:
         super().__init__()
         self._config = config
-        self._ended = EndedSessions(config.sessions_max)
+        self._ended: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._lives: dict[str, list[int]] = {}  # in the order of their beginnings
 
     def in_the_way(self, publisher: str) -> tuple[LedgerSession, LimitReached] | None:
@@ -46,7 +49,9 @@ class SessionTable(OrderedDict[tuple[str, int], LedgerSession]):
         """A session from this number on, or from where its last one ended."""
         first = max(1, first)
         new = (publisher, incarnation) not in self._ended
-        known = self._ended.take(publisher, incarnation, first)
+        known = self._ended.pop((publisher, incarnation), 1)  # so far all is delivered or reported
+        if known > first + SPAN:  # so far ahead, it was no number of this publisher's
+            known = 1
         base = max(first, known)
         session = LedgerSession(publisher, incarnation, self._config, base, trips, lateness, first=new)
         session.before = max(0, first - known)
@@ -66,7 +71,9 @@ class SessionTable(OrderedDict[tuple[str, int], LedgerSession]):
 
     def end(self, session: LedgerSession) -> None:
         """Forget it, but for where it was."""
-        self._ended.add(session)
+        self._ended[session.publisher, session.incarnation] = session.window.top + 1
+        if len(self._ended) > self._config.sessions_max:
+            self._ended.popitem(last=False)
         del self[session.publisher, session.incarnation]
         lives = self._lives[session.publisher]
         lives.remove(session.incarnation)

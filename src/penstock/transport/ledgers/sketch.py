@@ -152,29 +152,30 @@ def record_codes(columns: Columns, attributes: Attributes) -> list[int]:
     return codes
 
 
-def ledger_codes(kind: str, values: Sequence[Value | None]) -> Codes:
-    """The codes of one column of many messages, 24 bits each; None: no such attribute."""
-    types = dict.fromkeys(map(type, values))
+def ledger_codes(kind: str, values: Sequence[Value | None], *, alike: bool = False) -> Codes:
+    """The codes of one column of many messages, 24 bits each; None: no such attribute. `alike`: all are of one type."""
+    types = dict.fromkeys(map(type, values[:1] if alike else values))
+    whole = int in types
     if all(_CLASSES.get(one) == kind for one in types):
-        return _codes_of(kind, values)
+        return _codes_of(kind, values, whole)
     codes = np.zeros(len(values), np.uint32)
-    alike = [at for at, value in enumerate(values) if value is not None and _CLASSES[value.__class__] == kind]
-    if len(alike) < len(values):
+    told = [at for at, value in enumerate(values) if value is not None and _CLASSES[value.__class__] == kind]
+    if len(told) < len(values):
         for at, value in enumerate(values):
             codes[at] = MISSING if value is None else OTHER_CLASS
-    codes[alike] = _codes_of(kind, [values[at] for at in alike])
+    codes[told] = _codes_of(kind, [values[at] for at in told], whole)
     return codes
 
 
-def _codes_of(kind: str, values: Sequence[Value | None]) -> Codes:
+def _codes_of(kind: str, values: Sequence[Value | None], whole: bool) -> Codes:
+    """The same of values of one class; `whole`: some are whole numbers."""
     if kind == BOOLEAN:
         codes: Codes = np.array(values, np.uint32) + np.uint32(FALSE)
         return codes
     if kind == STRING:
-        known: dict[object, int] = {value: string_code(str(value), LEDGER_BITS) for value in dict.fromkeys(values)}
-        return np.array([known[value] for value in values], np.uint32)
+        return np.array([string_code(str(value), LEDGER_BITS) for value in values], np.uint32)
     floats = np.array(values, np.float64)
-    if int in map(type, values) and np.abs(floats).max() >= EXACT_INTEGER_MAX:
+    if whole and np.abs(floats).max() >= EXACT_INTEGER_MAX:
         return np.array([number_code(value, LEDGER_BITS) for value in values], np.uint32)  # type: ignore[arg-type]
     return number_codes(floats, LEDGER_BITS)
 
@@ -196,19 +197,27 @@ def number_codes(values: Codes, bits: int) -> Codes:
 
 
 def common_columns(
-    messages: Sequence[Attributes], columns_max: int, used: Callable[[str], bool] = lambda _: True
+    messages: Sequence[Attributes],
+    columns_max: int,
+    used: Callable[[str], bool] = lambda _: True,
+    *,
+    alike: bool = False,
 ) -> tuple[Columns, list[Sequence[Value | None]], bool]:
     """Columns for all of these messages, each of the class that most have; the values in them; and whether no attribute
     is without one.
 
-    Those that nobody uses come last, as columns that are left out, without values.
+    Those that nobody uses come last, as columns that are left out, without values. `alike`: all are known to have the
+    same attributes in the same order, of the same types, as most publishers'. Then columns are read in one go.
     """
     counts: Counter[str] = Counter()
-    alike = len(set(map(tuple, messages))) == 1  # as most publishers' are: then columns are read in one go
-    for names, count in [(messages[0], len(messages))] if alike else Counter(map(tuple, messages)).items():
-        for name in names:
-            counts[name] += count
-    rows = dict(zip(counts, zip(*[one.values() for one in messages], strict=True), strict=True)) if alike else {}
+    rows: dict[str, Sequence[Value | None]] = {}
+    if alike and messages:
+        rows = dict(zip(messages[0], zip(*[one.values() for one in messages], strict=True), strict=True))
+        counts.update(tuple(rows))
+    else:
+        for names, count in Counter(map(tuple, messages)).items():
+            for name in names:
+                counts[name] += count
     left_out = {name: not used(name) for name in counts}
     often = sorted(counts, key=lambda name: (left_out[name], -counts[name], name))[:columns_max]
     often.sort(key=lambda name: (left_out[name], name))
@@ -218,8 +227,8 @@ def common_columns(
         if left_out[name]:
             columns.append(Column(name, LEFT_OUT))
             continue
-        column = rows[name] if alike else [one.get(name) for one in messages]
-        columns.append(Column(name, _common_class(column)))
+        column = rows[name] if rows else [one.get(name) for one in messages]
+        columns.append(Column(name, _CLASSES[column[0].__class__] if rows else _common_class(column)))
         values.append(column)
     return tuple(columns), values, len(often) == len(counts)
 

@@ -27,13 +27,13 @@ LEAP_BYTES_MAX = 4_096  # a digest costs more than to keep a small message until
 class Unbelieved:
     """Messages of one session that were delivered apart from its numbers."""
 
-    __slots__ = ("_digests", "leap", "refusals", "row")
+    __slots__ = ("apart", "leap", "refusals", "row")
 
     def __init__(self, config: TransportConfig) -> None:
         self.refusals = RefusedHeaders(config)
         self.row: list[int] = []  # numbers of the messages refused in a row, the last ones
         self.leap: tuple[int, float, Message | bytes] | None = None  # number, departure, and itself or its digest
-        self._digests: dict[int, tuple[bytes, ...]] = {}
+        self.apart: dict[int, tuple[bytes, ...]] = {}  # digests of those delivered apart, by their numbers
 
     def clear(self) -> None:
         """The row has ended."""
@@ -50,23 +50,18 @@ class Unbelieved:
         small = message.size_bytes <= LEAP_BYTES_MAX
         self.leap = (number, departure, message if small else _digest(message))
 
-    @property
-    def apart(self) -> bool:
-        """Whether any was."""
-        return bool(self._digests)
-
     def knows(self, number: int, message: Message) -> bool:
         """Whether this message was delivered under this number."""
-        known = self._digests.get(number)
+        known = self.apart.get(number)
         return known is not None and _digest(message) in known
 
     def delivered(self, number: int, message: Message | bytes) -> None:
         """It was; a message, or its digest."""
-        known = self._digests.pop(number, ())
+        known = self.apart.pop(number, ())
         digest = message if isinstance(message, bytes) else _digest(message)
-        self._digests[number] = (*known, digest)[-PER_NUMBER_MAX:]
-        if len(self._digests) > APART_MAX:
-            del self._digests[next(iter(self._digests))]
+        self.apart[number] = (*known, digest)[-PER_NUMBER_MAX:]
+        if len(self.apart) > APART_MAX:
+            del self.apart[next(iter(self.apart))]
 
 
 def _digest(message: Message) -> bytes:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import inf
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from penstock.kernel.storage import Ticket
 from penstock.kernel.timers import ServiceTimers
 from penstock.kernel.trace import Counted, InputRefused, TraceSwitch, published_records
 from penstock.rates.slow_start import SlowStart
-from penstock.transport.bearer import BearerPublish, TransportEffect
+from penstock.transport.bearer import TransportEffect
 from penstock.transport.config import TransportConfig
 from penstock.transport.receiver.rate_controller import receiver_hash
 from penstock.transport.records import MessageWithheld
@@ -79,7 +80,7 @@ class SendPath:
         traced: TraceSwitch | bool = True,  # whether anybody keeps the records
     ) -> None:
         self._config = config
-        self._traced = traced
+        self._traced = traced if isinstance(traced, TraceSwitch) else TraceSwitch(traced)
         self._outgoing = outgoing
         self._distances = distances
         self._timers = timers
@@ -126,6 +127,18 @@ class SendPath:
         if len(leaving) == 1 and leaving[0] is coming:
             return self._pass(*coming, now)
         return self._let_out(leaving, now)
+
+    def publish_all(
+        self, messages: Sequence[Message], *, tickets: Sequence[Ticket], now: float, began: Sequence[float]
+    ) -> list[TransportEffect]:
+        """Send these, one after the other; what has no room for a header is refused by its ticket, or in the trace."""
+        effects: list[TransportEffect] = []
+        for message, ticket, since in zip_longest(messages, tickets, began):
+            try:
+                effects += self.publish(message, ticket, now=now, began=since)
+            except InvalidMessage as error:
+                effects += self._refused(ticket, str(error))
+        return effects
 
     def begun(self, *, now: float) -> list[TransportEffect]:
         """What came too fast may leave."""
@@ -269,19 +282,18 @@ class SendPath:
         self._sent += 1
         if flows:
             named = sorted(flows, key=lambda flow: flow.quota)[: 1 + FURTHER_MAX]
-            wrapped, after = self._outgoing.leave(message, now=now, control=_control(named), limited=True)
+            effects = self._outgoing.leave(message, now=now, control=_control(named), limited=True)
             for flow in named:
                 flow.count = _next_place(flow)
         else:
-            wrapped, after = self._outgoing.leave(message, now=now, control=None, limited=False)
+            effects = self._outgoing.leave(message, now=now, control=None, limited=False)
         if self._limits:
             self._rate_limiter.recent.append(message)
-        effects: list[TransportEffect] = [BearerPublish(wrapped)]
-        if after:
-            effects += after
         if ticket is not None:
             effects.append(Done(ticket, Accepted()))
-        return [*published_records(self._traced, message, now - began), *effects] if self._traced else effects
+        if self._traced.on:
+            return [*published_records(self._traced, message, now - began), *effects]
+        return effects
 
     def _refused(self, ticket: Ticket | None, problem: str) -> list[TransportEffect]:
         """It turned out too late that it cannot leave: whoever waits for it is told, or else the trace."""
