@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.progress import progress_bar
-from penstock.errors import CheckFailed, wrong_choice
+from penstock.errors import PenstockError, wrong_choice
 
 if TYPE_CHECKING:
     from penstock.lab.engine.experiment import Experiment, Result
@@ -94,28 +94,33 @@ def run_command(
     if scale == "paper":
         _show_estimate(chosen, wanted, runs, product)
     results: list[Result] = []
-    failure: CheckFailed | None = None
+    failures: list[PenstockError] = []
 
     def done(result: Result) -> None:
         results.append(result)
         _keep(result, keep)
 
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
-        try:
-            run_experiments(
-                chosen,
-                scale=scale,
-                seeds=wanted,
-                runs_root=runs,
-                spark=lambda: spark_session(master=master),
-                processes=os.cpu_count() or 1,
-                progress=lambda what, share: advance(share, what),
-                live=live,
-                product=product,
-                done=done,
-            )
-        except CheckFailed as error:  # of some; what the others gave is shown first
-            failure = error
+        for family in _by_family(chosen):  # what one has measured is kept before the next begins
+            try:
+                run_experiments(
+                    family,
+                    scale=scale,
+                    seeds=wanted,
+                    runs_root=runs,
+                    spark=lambda: spark_session(master=master),
+                    processes=os.cpu_count() or 1,
+                    progress=lambda what, share: advance(share, what),
+                    live=live,
+                    product=product,
+                    done=done,
+                )
+            except PenstockError as error:  # of some; what the others gave is shown first
+                failures.append(error)
+    for other in failures[1:]:
+        typer.echo(str(other), err=True)
+    if failures and not results:
+        raise failures[0]
     index = write_reports(results, runs / "report")
     for result in results:
         if as_json:
@@ -123,8 +128,8 @@ def run_command(
         else:
             _show(result)
     typer.echo(f"{java_in_use()}; report: {index}", err=True)
-    if failure is not None:
-        raise failure
+    if failures:
+        raise failures[0]
     if not all(result.holds() for result in results):
         raise typer.Exit(1)
 
@@ -195,6 +200,53 @@ def summary_command(
     said = {"page": str(page), "experiments": len(kept), "changed": changed}
     words = f"{page}: {len(kept)} experiments, {'made again' if changed else 'as it was'}"
     typer.echo(json.dumps(said) if as_json else words)
+
+
+@app.command("current")
+def current_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of experiments; without any, all that are kept.")
+    ] = None,
+    every_run: Annotated[
+        bool, typer.Option("--every-run", help="All runs of the first seed, not the shortest.")
+    ] = False,
+    results: Annotated[Path, typer.Option(help="Where results are kept.")] = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Ask whether kept results are of the code as it is: make a run of each again. Exit code 1 if any has moved.
+
+    What has moved is marked in the kept results, and in the next summary.
+
+    Example: penstock lab current recovery-delay-cdf
+    """
+    from penstock.lab.engine.kept_results import judged_results, write_result
+    from penstock.lab.engine.registry import experiments, find
+    from penstock.lab.engine.still_current import Repeats, marked
+
+    kept = judged_results(results, experiments())
+    chosen = [find(name).name for name in names or kept]
+    repeats, moved = Repeats(every_run), False
+    with progress_bar("") as advance:
+        for number, name in enumerate(chosen):
+            advance(number / len(chosen), name)
+            if name not in kept:
+                raise typer.BadParameter(f"no result is kept of {name}", param_hint="names")
+            checked = repeats.check(find(name), kept[name])
+            write_result(results, marked(kept[name], checked))
+            moved |= checked.verdict == "moved"
+            said = f"{name:42} {checked.verdict:10} {', '.join(checked.runs)}".rstrip()
+            typer.echo(json.dumps(checked._asdict()) if as_json else said)
+    if moved:
+        raise typer.Exit(1)
+
+
+def _by_family(chosen: Sequence[Experiment]) -> list[list[Experiment]]:
+    """These, by the families that share runs."""
+    from penstock.lab.engine.registry import experiments_by_family
+
+    names = {one.name for one in chosen}
+    found = [[one for one in those if one.name in names] for those in experiments_by_family().values()]
+    return [some for some in found if some]
 
 
 def _keep(result: Result, folder: Path | None) -> None:

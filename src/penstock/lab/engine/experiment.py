@@ -172,6 +172,7 @@ class Result:
     product: bool = False  # with the product's own settings in the place of the paper's
     no_product: str = ""  # why there can be no such run
     took: Mapping[str, float] = field(default_factory=dict)  # processor seconds of each run, `name_of_run`
+    digests: Mapping[str, str] = field(default_factory=dict)  # of each run and task of the first seed
     measuring: float = 0.0  # seconds that Spark and `measure` took for a seed
     seconds_for_work: float = 0.0  # that its tasks took for one unit of their `work`; 0 if it has none
 
@@ -191,6 +192,7 @@ class Result:
             "code": code_hash(),
             "environment": environment(),
             "took": {name: round(seconds, 1) for name, seconds in sorted(self.took.items())},
+            "digests": dict(sorted(self.digests.items())),
             "measuring": round(self.measuring, 1),
             "seconds_for_work": self.seconds_for_work,
             "run": list(self.runs),

@@ -58,6 +58,9 @@ class KeptResult(Struct, frozen=True, kw_only=True):
     code: str = UNKNOWN
     environment: str = UNKNOWN
     took: dict[str, float] = {}  # processor seconds of each run, `name_of_run`; older: by the name
+    digests: dict[str, str] = {}  # of each run of the first seed, `name_of_run`, and of its tasks, by their texts
+    product_digests: dict[str, str] = {}
+    moved: str = ""  # which run comes out otherwise by now, and by which code, as `penstock lab current` found
     measuring: float = 0.0  # seconds that Spark and `measure` took for a seed
     seconds_for_work: float = 0.0  # that its tasks took for one unit of their `work`; 0 if it has none
     no_product: str = ""  # why it says nothing of the product's settings
@@ -146,11 +149,12 @@ def judge_again(folder: Path, experiments: Mapping[str, Experiment]) -> dict[str
     before, found = read_results(folder), judged_results(folder, experiments)
     for name, result in found.items():
         if result != before[name]:
-            _write(folder, result)
+            write_result(folder, result)
     return found
 
 
-def _write(folder: Path, result: KeptResult) -> None:
+def write_result(folder: Path, result: KeptResult) -> None:
+    """Write its file."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{result.experiment}.json"
     file.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
@@ -166,16 +170,16 @@ def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
         if before is None:
             return [f"{new.experiment} has no result with the paper's settings yet; run it without --product first"]
         column = {one.name: one.value for one in new.criteria}
-        timed = replace(before, took={**before.took, **new.took})
+        timed = replace(before, took={**before.took, **new.took}, product_digests=new.digests)
         new = _with_product(timed, column, new.seeds, new.date, new.code)
     elif before is not None and len(new.seeds) < len(before.seeds):
         kept, seeds = f"{len(before.seeds)} seeds of {before.date}", len(new.seeds)
         return [f"{new.experiment} is kept with {kept}, and this has {seeds}; take as many, or take {file} away first"]
     elif before is not None:  # the product's column stays until it is run again
         column = {one.name: one.product for one in before.criteria}
-        new = replace(new, took={**before.took, **new.took})
+        new = replace(new, took={**before.took, **new.took}, product_digests=before.product_digests)
         new = _with_product(new, column, before.product_seeds, before.product_date, before.product_code)
-    _write(folder, new)
+    write_result(folder, new)
     return []
 
 

@@ -1,8 +1,8 @@
 """Which kept results are of code before a change that moves their numbers.
 
-The hash of the code in a kept result covers every package that decides in a run, so it changes with nearly every
-commit, and most of these move nothing in most experiments. So whoever makes a change that moves numbers writes it
-here, with the codes of the results that were kept before; the summary marks them until they are run again.
+`penstock lab current` finds out for results that have digests of their runs (`still_current.py`). Older results have
+none: whoever made a change that moved their numbers wrote it here, with the codes of the results that were kept before.
+The summary marks both until they are run again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ CHANGES = (
 def changes_since(result: KeptResult) -> list[Change]:
     """What changed since this result was kept, and moves it."""
     codes = {False: result.code, True: result.product_code}
-    return [
+    found = [
         one for one in CHANGES if result.experiment.startswith(one.names) and codes[one.product].startswith(one.before)
     ]
+    if result.moved:
+        found.append(Change((result.experiment,), (), f"runs came out otherwise ({result.moved})"))
+    return found

@@ -18,9 +18,9 @@ from penstock.errors import CheckFailed, NotPossibleHere, PenstockError
 from penstock.lab.engine.experiment import Criterion, Experiment, Figure, Finding, Plan, Result, Scale, Views
 from penstock.lab.engine.run_maker import Key, Progress, key_of, make_runs, name_of_run
 from penstock.lab.engine.simulated_runs import PROCESSOR_SECONDS
-from penstock.lab.engine.tasks import CountedTask, seconds_for_work, task_numbers
+from penstock.lab.engine.tasks import CountedTask, numbers_digest, seconds_for_work, task_numbers
 from penstock.lab.setups.product import changes_with_product, with_product_defaults
-from penstock.scenario.runs import open_run
+from penstock.scenario.runs import RunOutcome, open_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def run_experiments(
         failed=broken,
     )
     for one in chosen:
-        texts = [task.text() for seed in seeds for task in counted[one.name, seed].values()]
+        texts = [text for seed in seeds for text in _texts(counted[one.name, seed])]
         reasons = [f"{text}: {broken[text]}" for text in texts if text in broken]
         if reasons:
             failed[one.name] = PenstockError("; ".join(reasons))
@@ -88,7 +88,9 @@ def run_experiments(
         why = no_product(experiment, scale)
         tasks = [task for seed in seeds for task in counted[experiment.name, seed].values()]
         spent = seconds_for_work(tasks, runs_root)
-        found = replace(found, product=product, no_product=why, seconds_for_work=spent)
+        digests = {text: numbers_digest(numbers[text]) for text in _texts(counted[experiment.name, seeds[0]])}
+        digests |= found.digests
+        found = replace(found, product=product, no_product=why, seconds_for_work=spent, digests=digests)
         results.append(replace(found, command=f"{found.command}{option}"))
         done(results[-1])
     views.close()
@@ -142,6 +144,10 @@ def no_product(experiment: Experiment, scale: Scale) -> str:
     return "" if any(changes_with_product(plan.scenario) for plan in plans) else NOT_REPLACED
 
 
+def _texts(tasks: Mapping[str, CountedTask]) -> list[str]:
+    return [task.text() for task in tasks.values()]
+
+
 def _tasks(experiment: Experiment, scale: Scale, seed: int, live: bool) -> Mapping[str, CountedTask]:
     return experiment.tasks(scale, seed) if experiment.tasks is not None and not live else {}
 
@@ -181,6 +187,7 @@ def _judge(
     figures: tuple[Figure, ...] = ()
     names: list[str] = []
     took: dict[str, list[float]] = {}  # of each run, one for each seed
+    digests: dict[str, str] = {}
     began = perf_counter()
     for seed in seeds:
         these = Views(
@@ -194,7 +201,10 @@ def _judge(
         figures = figures or tuple(experiment.draw(these))
         for name, view in these.items():
             names.append("/".join(view.folder.parts[-2:]))
-            took.setdefault(name_of_run(plans[seed][name]), []).append(_seconds(view.folder))
+            made, run = _outcome(view.folder), name_of_run(plans[seed][name])
+            took.setdefault(run, []).append(float(made.summary.get(PROCESSOR_SECONDS, 0.0)))  # 0: it does not say
+            if seed == seeds[0]:
+                digests[run] = made.digest
     findings = [_found(criterion, measured.get(criterion.name, []), scale) for criterion in criteria]
     seed_option = f" --seeds {len(seeds)}" + (f" --first-seed {seeds[0]}" if seeds[0] != 1 else "")
     return Result(
@@ -207,6 +217,7 @@ def _judge(
         figures=figures,
         command=f"penstock lab run {experiment.name} --scale {scale}{seed_option}",
         took={name: fmean(seconds) for name, seconds in took.items()},
+        digests=digests,
         measuring=(perf_counter() - began) / len(seeds),
     )
 
@@ -222,7 +233,7 @@ def _found(criterion: Criterion, values: Sequence[float], scale: Scale) -> Findi
     )
 
 
-def _seconds(folder: Path) -> float:
-    """How long the run in this folder kept a processor busy; 0 if it does not say."""
+def _outcome(folder: Path) -> RunOutcome:
     outcome = open_run(folder).info.outcome
-    return float(outcome.summary.get(PROCESSOR_SECONDS, 0.0)) if outcome is not None else 0.0
+    assert outcome is not None, "views are of complete runs"
+    return outcome

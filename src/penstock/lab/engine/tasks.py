@@ -105,6 +105,12 @@ def make_numbers(runs_root: Path, task: CountedTask) -> None:
     draft.replace(file)
 
 
+def numbers_digest(numbers: Numbers) -> str:
+    """Whether two tasks gave the same, whatever time they took."""
+    given = {name: value for name, value in sorted(numbers.items()) if name != SECONDS}
+    return blake2b(msgspec.json.encode(given), digest_size=8).hexdigest()
+
+
 def seconds_for_work(tasks: Sequence[CountedTask], runs_root: Path) -> float:
     """How long tasks that were made took, for one unit of their work; 0 if none says."""
     files = [(task, numbers_file(runs_root, task.text())) for task in tasks]

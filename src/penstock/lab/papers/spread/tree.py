@@ -83,7 +83,7 @@ def measure_buffers(views: Views) -> Mapping[str, float]:
     return {
         **{f"{link_name(link)}, largest buffer": value for link, value in most.items()},
         "largest of all": max(most.values()),
-        "A-B over the largest of B-D and D-E": most[AB] / max(most[BD], most[DE], 1e-9),
+        "A-B over the largest of B-D and D-E": most[AB] / max(most[BD], most[DE], 1.0),  # 1: never over nothing
         "B-D, mean buffer": float(counts.means(BD, start).mean()),
     }
 
