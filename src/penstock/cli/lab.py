@@ -17,6 +17,7 @@ from penstock.errors import PenstockError, wrong_choice
 
 if TYPE_CHECKING:
     from penstock.lab.engine.experiment import Experiment, Result
+    from penstock.lab.engine.still_current import Repeats
 
 app = typer.Typer(
     help="Run the papers' experiments and report on them.",
@@ -72,13 +73,15 @@ def run_command(
 ) -> None:
     """Run experiments: simulations, the pipeline on Spark, verdicts, and a report. Exit code 1 if a criterion fails.
 
-    What has run is kept and found again, so a lab that was interrupted goes on where it was.
+    What has run is kept and found again, so a lab that was interrupted goes on where it was. Seeds that a kept result
+    does not have join it, if its shortest run, made again, comes out as it was.
 
     Example: penstock lab run delay-cdf-hypoexponential-fit --scale paper --seeds 5
     """
     from penstock.lab.engine.experiment import SCALES
     from penstock.lab.engine.registry import experiments, find
     from penstock.lab.engine.runner import no_product, run_experiments
+    from penstock.lab.engine.still_current import Repeats
     from penstock.lab.pages.experiment_page import write_reports
     from penstock.pipeline.session import java_in_use, spark_session
 
@@ -95,10 +98,11 @@ def run_command(
         _show_estimate(chosen, wanted, runs, product)
     results: list[Result] = []
     failures: list[PenstockError] = []
+    repeats = Repeats()
 
     def done(result: Result) -> None:
         results.append(result)
-        _keep(result, keep)
+        _keep(result, keep, repeats)
 
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
         for family in _by_family(chosen):  # what one has measured is kept before the next begins
@@ -249,11 +253,15 @@ def _by_family(chosen: Sequence[Experiment]) -> list[list[Experiment]]:
     return [some for some in found if some]
 
 
-def _keep(result: Result, folder: Path | None) -> None:
-    from penstock.lab.engine.kept_results import keep_lines
+def _keep(result: Result, folder: Path | None, repeats: Repeats) -> None:
+    from penstock.lab.engine.kept_results import KeptResult, keep_lines
+    from penstock.lab.engine.more_seeds import joined
+
+    def join(kept: KeptResult, new: KeptResult) -> KeptResult | None:
+        return joined(kept, new, result.experiment, repeats)
 
     if folder is not None:
-        for why in keep_lines([json.dumps(result.as_json())], folder, date=""):
+        for why in keep_lines([json.dumps(result.as_json())], folder, date="", join=join):
             typer.echo(f"not kept: {why}", err=True)
 
 

@@ -48,4 +48,4 @@ class RoundTrips:
     def mean(self, now: float) -> float:
         """Seconds; 0 if nobody has answered lately."""
         self._trips = {home: trip for home, trip in self._trips.items() if abs(now - trip[1]) < TRUSTED_FOR}
-        return sum(trip for trip, _ in self._trips.values()) / max(1, len(self._trips))
+        return sum((trip for trip, _ in self._trips.values()), 0.0) / max(1, len(self._trips))

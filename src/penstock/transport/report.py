@@ -60,7 +60,7 @@ def make_report(
     orders = [session.reorder_buffer for session in sessions]
     gaps = sum(order.gaps for order in orders)
     detected = [(s.reorder_buffer.published_seen, p) for s in sessions if (p := s.detection_probability()) is not None]
-    seen = sum(weight for weight, _ in detected)
+    seen = sum((weight for weight, _ in detected), 0.0)
     return TransportReport(
         delivered=subscription.delivered,
         late=subscription.late,
@@ -73,8 +73,8 @@ def make_report(
         refused=refused,
         without_header=subscription.without_header,
         publishers=len(sessions),
-        detection_probability=sum(weight * p for weight, p in detected) / seen if seen else 1.0,
-        disorder_probability=sum(order.chance_sum for order in orders) / gaps if gaps else 0.0,
+        detection_probability=sum((weight * p for weight, p in detected), 0.0) / seen if seen else 1.0,
+        disorder_probability=sum((order.chance_sum for order in orders), 0.0) / gaps if gaps else 0.0,
         delay_assigned=subscription.assigned / subscription.delivered if subscription.delivered else 0.0,
         delay_held=subscription.held / subscription.delivered if subscription.delivered else 0.0,
         heartbeats=heartbeats,

@@ -12,7 +12,7 @@ against the criteria of today, so that a bound that changes needs no run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
@@ -69,6 +69,9 @@ class KeptResult(Struct, frozen=True, kw_only=True):
     product_code: str = ""
 
 
+Join = Callable[[KeptResult, KeptResult], KeptResult | None]
+
+
 def read_results(folder: Path) -> dict[str, KeptResult]:
     """All that is kept, by experiment."""
     found = {}
@@ -80,15 +83,18 @@ def read_results(folder: Path) -> dict[str, KeptResult]:
     return found
 
 
-def keep_lines(lines: Iterable[str], folder: Path, *, date: str) -> list[str]:
-    """Keep the lines of `lab run --json`; `date` is for those that have none. Returns what was not taken, and why."""
+def keep_lines(lines: Iterable[str], folder: Path, *, date: str, join: Join | None = None) -> list[str]:
+    """Keep the lines of `lab run --json`; `date` is for those that have none. Returns what was not taken, and why.
+
+    `join` makes one of a kept result and one with other seeds, or returns None if it cannot.
+    """
     refused = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             found = msgspec.json.decode(line)
-            refused += [f"line {number}: {why}" for why in _keep(found, folder, date)]
+            refused += [f"line {number}: {why}" for why in _keep(found, folder, date, join)]
         except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
             refused.append(f"line {number}: no result of an experiment ({error})")
     return refused
@@ -160,13 +166,16 @@ def write_result(folder: Path, result: KeptResult) -> None:
     file.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
 
 
-def _keep(line: Mapping[str, Any], folder: Path, date: str) -> list[str]:
+def _keep(line: Mapping[str, Any], folder: Path, date: str, join: Join | None) -> list[str]:
     if line["scale"] != "paper":
         return [f"{line['experiment']} ran at {line['scale']} scale; only paper scale is kept"]
     file = folder / f"{line['experiment']}.json"
     new = msgspec.convert({"date": date, **line}, KeptResult)
     before = msgspec.json.decode(file.read_bytes(), type=KeptResult) if file.exists() else None
-    if line.get("settings", "paper") == "product":
+    product = line.get("settings", "paper") == "product"
+    if before is not None and not product and join is not None:
+        new = join(before, new) or new
+    if product:
         if before is None:
             return [f"{new.experiment} has no result with the paper's settings yet; run it without --product first"]
         column = {one.name: one.value for one in new.criteria}

@@ -146,7 +146,7 @@ class _TwoPaths(_TwoLaplace):
     def chance(self, interval: float) -> float:
         gap, scale, share = two_ways(self._differences)
         ways = ((1.0 - share, 0.0), (share / 2.0, gap), (share / 2.0, -gap))
-        return sum(weight * laws.two_laplace_tail(interval - centre, scale) for weight, centre in ways)
+        return sum((weight * laws.two_laplace_tail(interval - centre, scale) for weight, centre in ways), 0.0)
 
 
 def two_ways(differences: DelayDifferences) -> tuple[float, float, float]:

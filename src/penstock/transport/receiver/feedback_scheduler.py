@@ -132,7 +132,7 @@ class FeedbackScheduler:
         if number not in self._receiver_flows:
             return
         watched = [(session, session.rate_controller) for session in sessions if session.rate_controller is not None]
-        total = sum(controller.reception_rate(number, now) for _, controller in watched)
+        total = sum((controller.reception_rate(number, now) for _, controller in watched), 0.0)
         self._paces.pop(number, None)
         if rate < inf and total > 0.0:
             self._paces[number] = rate

@@ -164,4 +164,4 @@ def tfrc_weights(intervals: int) -> tuple[float, ...]:
 
 
 def _mean(weighted: list[tuple[float, float]]) -> float:
-    return sum(weight * value for weight, value in weighted) / sum(weight for weight, _ in weighted)
+    return sum((weight * value for weight, value in weighted), 0.0) / sum((weight for weight, _ in weighted), 0.0)

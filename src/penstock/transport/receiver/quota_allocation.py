@@ -44,7 +44,7 @@ def allocate_quotas(
 ) -> list[float | None]:
     """The quota to send the publisher for each entry; None where there is none to send."""
     paced = [entry._replace(rate=min(entry.rate, entry.pace)) for entry in entries]
-    total = sum(entry.rate for entry in paced)
+    total = sum((entry.rate for entry in paced), 0.0)
     quotas = increase(paced, allowed, alpha) if allowed > total else decrease(paced, allowed)
     bounded = [
         min(max(floor, quota), max(pace_floor, entry.pace)) for quota, entry in zip(quotas, entries, strict=True)
@@ -61,10 +61,10 @@ def decrease(entries: Sequence[Reception], allowed: float) -> list[float]:
 
 def increase(entries: Sequence[Reception], allowed: float, alpha: float) -> list[float]:
     """The rates; where we limit, with a part of what is free on top."""
-    limited = sum(entry.priority for entry in entries if entry.limiting)
+    limited = sum((entry.priority for entry in entries if entry.limiting), 0.0)
     if not limited:
         return [entry.rate for entry in entries]
-    free = (allowed - sum(entry.rate for entry in entries)) / limited
+    free = (allowed - sum((entry.rate for entry in entries), 0.0)) / limited
     return [
         entry.rate + min(alpha * entry.rate, free * entry.priority) if entry.limiting else entry.rate
         for entry in entries

@@ -1,0 +1,51 @@
+"""More seeds for a kept result: a lab of many hours is run in parts, on other days and machines.
+
+Seeds that a kept result does not have join it, if it is of the code as it is: of the very same sources, or else its
+shortest run is made again and must give the digest that was kept (`still_current.py`). All seeds together are then
+judged as if they had run at once. The product's column is of one run, and is not joined.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from msgspec.structs import replace
+
+from penstock.lab.engine.experiment import Experiment
+from penstock.lab.engine.kept_results import KeptCriterion, KeptResult, judged_again
+from penstock.lab.engine.still_current import Repeats
+
+
+def joined(kept: KeptResult, new: KeptResult, experiment: Experiment, repeats: Repeats) -> KeptResult | None:
+    """Both as one; None if they share a seed, measure different things, or the kept one is of other code."""
+    if set(kept.seeds) & set(new.seeds) or not kept.digests or not _same_numbers(kept, new):
+        return None
+    if kept.code != new.code and repeats.check(experiment, kept).verdict != "as kept":
+        return None
+    values = {one.name: one.values for one in kept.criteria}
+    order = sorted(range(len(kept.seeds) + len(new.seeds)), key=lambda i: (kept.seeds + new.seeds)[i])
+
+    def in_order(one: KeptCriterion) -> KeptCriterion:
+        both = values[one.name] + one.values
+        return replace(one, values=tuple(both[i] for i in order))
+
+    both = replace(
+        new,
+        seeds=tuple(sorted(kept.seeds + new.seeds)),
+        criteria=tuple(in_order(one) for one in new.criteria),
+        took={name: _mean(kept.took.get(name), seconds) for name, seconds in new.took.items()},
+        digests=kept.digests if kept.seeds[0] < new.seeds[0] else new.digests,
+        measuring=fmean([kept.measuring, new.measuring]),
+    )
+    return judged_again(both, experiment)
+
+
+def _same_numbers(kept: KeptResult, new: KeptResult) -> bool:
+    """Whether both have a value of each seed for the same criteria."""
+    return all(len(one.values) == len(result.seeds) for result in (kept, new) for one in result.criteria) and (
+        {one.name for one in kept.criteria} == {one.name for one in new.criteria}
+    )
+
+
+def _mean(kept: float | None, new: float) -> float:
+    return fmean([kept, new]) if kept else new

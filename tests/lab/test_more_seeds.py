@@ -1,0 +1,100 @@
+"""More seeds for a kept result."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.lab.engine.experiment import Criterion, Experiment, Plan
+from penstock.lab.engine.kept_results import keep_lines, read_results
+from penstock.lab.engine.more_seeds import joined
+from penstock.lab.engine.run_maker import name_of_run
+from penstock.lab.engine.runner import run_experiments
+from penstock.lab.engine.still_current import Repeats
+from penstock.scenario.spec import BrokerSpec, Scenario
+
+PLAN = Plan(scenario=Scenario(name="short", duration=1.0, broker=(BrokerSpec(name="a"),)))
+EXAMPLE = Experiment(
+    name="example",
+    title="",
+    source="",
+    about="",
+    plans=lambda scale: {"one": PLAN},
+    measure=lambda views: {"x": float(views.seed)},
+    draw=lambda views: (),
+    criteria=(Criterion(name="x", paper="", high=3.0),),
+)
+
+
+class LineOf:
+    """What `lab run --json` would print of some seeds."""
+
+    def __init__(self, runs_root):
+        self._runs_root = runs_root
+
+    def __call__(self, *seeds, **changed):
+        (result,) = run_experiments(
+            [EXAMPLE],
+            scale="paper",
+            seeds=seeds,
+            runs_root=self._runs_root,
+            spark=lambda: None,
+            processes=1,
+            progress=lambda what, share: None,
+        )
+        return json.dumps({**result.as_json(), **changed})
+
+
+@pytest.fixture
+def line(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.lab.engine.view.View", lambda spark, folder, scenario: OpenedRun(folder))
+    return LineOf(tmp_path / "runs")
+
+
+class OpenedRun:
+    """A view that needs no Spark."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def close(self):
+        pass
+
+
+def keep(lines, folder):
+    return keep_lines(lines, folder, date="", join=lambda kept, new: joined(kept, new, EXAMPLE, Repeats()))
+
+
+def test_other_seeds_join_and_all_are_judged_together(line, tmp_path):
+    keep([line(4, 1), line(3), line(2)], tmp_path)
+    (result,) = read_results(tmp_path).values()
+    assert result.seeds == (1, 2, 3, 4)
+    (x,) = result.criteria
+    assert (x.values, x.value, x.passed) == ((1.0, 2.0, 3.0, 4.0), 2.5, True)
+
+
+def test_they_join_what_other_sources_gave_if_a_run_made_again_comes_out_the_same(line, tmp_path):
+    keep([line(1, code="another"), line(2)], tmp_path)
+    assert read_results(tmp_path)["example"].seeds == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"code": "another", "digests": {name_of_run(PLAN): "moved"}},
+        {"digests": {}},
+        {"criteria": []},
+    ],
+    ids=["moved", "without digests", "other criteria"],
+)
+def test_they_do_not_join_anything_else(line, tmp_path, other):
+    keep([line(1, **other)], tmp_path)
+    keep([line(2)], tmp_path)
+    assert read_results(tmp_path)["example"].seeds == (2,)  # as before: as many seeds take the place of the older
+
+
+def test_the_same_seed_again_takes_the_place_of_the_first(line, tmp_path):
+    keep([line(1), line(1)], tmp_path)
+    assert read_results(tmp_path)["example"].seeds == (1,)
+    assert "take as many" in keep([line(1, 2), line(1)], tmp_path)[0]
