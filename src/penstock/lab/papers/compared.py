@@ -257,6 +257,7 @@ EXPERIMENTS = (
         source="000, 001, 003; the comparison is ours",
         about="Five workloads at one bottleneck without control, with the transport's congestion control, as a"
         " guaranteed stream, priced, and with fair rates of links. docs/controllers.md says when to choose which.",
+        product="each has the product's settings already, but the transport, which has 000's and is off by default",
         plans=plans,
         measure=measure,
         draw=_draw,

@@ -230,6 +230,7 @@ EXPERIMENTS = (
         about="Random trees with nothing tuned, filters as people write them, and losses of all kinds. What users get,"
         " judged by what was published and what came, not by what the transport says of itself.",
         plans=lambda scale: drawn(scale, 1),
+        product="it has the product's settings already, its links with repair and without",
         drawn=drawn,
         measure=measure,
         draw=_draw,

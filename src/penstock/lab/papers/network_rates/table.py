@@ -137,6 +137,7 @@ EXPERIMENTS = (
         about="Brokers tell the homes of publishers what each may send over a busy link, and what has no place there is"
         " withheld from those behind it alone. What users get, judged by what was published and what came.",
         plans=lambda scale: drawn(scale, 1),
+        product="it has the product's settings already",
         drawn=drawn,
         live=in_real_networks,
         measure=measure,
