@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from penstock.lab.engine.experiment import Criterion, Experiment, Plan
 from penstock.lab.engine.kept_results import keep_lines, read_results
-from penstock.lab.engine.more_seeds import joined
+from penstock.lab.engine.more_seeds import joined, lacking
 from penstock.lab.engine.run_maker import name_of_run
 from penstock.lab.engine.runner import run_experiments
 from penstock.lab.engine.still_current import Repeats
@@ -98,3 +100,14 @@ def test_the_same_seed_again_takes_the_place_of_the_first(line, tmp_path):
     keep([line(1), line(1)], tmp_path)
     assert read_results(tmp_path)["example"].seeds == (1,)
     assert "take as many" in keep([line(1, 2), line(1)], tmp_path)[0]
+
+
+def test_only_what_is_kept_with_digests_and_has_not_moved_is_not_missing(line, tmp_path):
+    other = replace(EXAMPLE, name="other")
+    keep([line(1, 3)], tmp_path)
+    kept = read_results(tmp_path)
+    assert lacking([EXAMPLE, other], kept, range(1, 4)) == {(2,): [EXAMPLE], (1, 2, 3): [other]}
+    assert lacking([EXAMPLE], kept, [1, 3]) == {}
+    assert lacking([EXAMPLE], kept, [1], product=True) == {(1,): [EXAMPLE]}
+    for older in ({"moved": "x"}, {"digests": {}}):
+        assert lacking([EXAMPLE], {"example": structs.replace(kept["example"], **older)}, [1]) == {(1,): [EXAMPLE]}

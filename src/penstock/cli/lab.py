@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -67,6 +67,9 @@ def run_command(
     keep: Annotated[
         Path | None, typer.Option(help="Keep the results at paper scale here, for `penstock lab summary`.")
     ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only the seeds that the results in --keep lack; they join them.")
+    ] = False,
     runs: RunsRoot = Path("runs"),
     master: Annotated[str | None, typer.Option(help="A Spark cluster instead of this machine.")] = None,
     as_json: AsJson = False,
@@ -79,6 +82,8 @@ def run_command(
     Example: penstock lab run delay-cdf-hypoexponential-fit --scale paper --seeds 5
     """
     from penstock.lab.engine.experiment import SCALES
+    from penstock.lab.engine.kept_results import read_results
+    from penstock.lab.engine.more_seeds import lacking
     from penstock.lab.engine.registry import experiments, find
     from penstock.lab.engine.runner import no_product, run_experiments
     from penstock.lab.engine.still_current import Repeats
@@ -94,8 +99,18 @@ def run_command(
         chosen = [one for one in chosen if not no_product(one, scale)]
     count = seeds if seeds is not None else DEFAULT_SEEDS[scale]
     wanted = range(first_seed, first_seed + count)
+    groups = {tuple(wanted): chosen}
+    if missing:
+        if keep is None or scale != "paper":
+            raise typer.BadParameter(
+                "what is kept is of --scale paper, in the folder of --keep", param_hint="--missing"
+            )
+        groups = lacking(chosen, read_results(keep), wanted, product=product)
+        if not groups:
+            typer.echo(f"nothing is missing in {keep}")
+            return
     if scale == "paper":
-        _show_estimate(chosen, wanted, runs, product)
+        _show_estimate(groups, runs, product)
     results: list[Result] = []
     failures: list[PenstockError] = []
     repeats = Repeats()
@@ -105,12 +120,13 @@ def run_command(
         _keep(result, keep, repeats)
 
     with progress_bar("") as advance:  # the first run says its own name; what is refused ends with one line
-        for family in _by_family(chosen):  # what one has measured is kept before the next begins
+        parts = [(family, seeds_of) for seeds_of, some in groups.items() for family in _by_family(some)]
+        for family, seeds_of in parts:  # what one has measured is kept before the next begins
             try:
                 run_experiments(
                     family,
                     scale=scale,
-                    seeds=wanted,
+                    seeds=seeds_of,
                     runs_root=runs,
                     spark=lambda: spark_session(master=master),
                     processes=os.cpu_count() or 1,
@@ -265,16 +281,18 @@ def _keep(result: Result, folder: Path | None, repeats: Repeats) -> None:
             typer.echo(f"not kept: {why}", err=True)
 
 
-def _show_estimate(chosen: list[Experiment], seeds: Sequence[int], runs: Path, product: bool) -> None:
+def _show_estimate(groups: Mapping[tuple[int, ...], list[Experiment]], runs: Path, product: bool) -> None:
     """How many runs there are to make, and how long that takes, before it begins."""
     from penstock.lab.engine.estimate import estimates
     from penstock.lab.engine.kept_results import read_results
     from penstock.lab.engine.registry import experiments_by_family
 
-    wanted = {one.name for one in chosen}
-    those = {name: [one for one in some if one.name in wanted] for name, some in experiments_by_family().items()}
     kept = read_results(RESULTS) if RESULTS.is_dir() else {}
-    found = estimates(those, scale="paper", seeds=seeds, runs_root=runs, kept=kept, product=product)
+    found = []
+    for seeds, chosen in groups.items():
+        wanted = {one.name for one in chosen}
+        those = {name: [one for one in some if one.name in wanted] for name, some in experiments_by_family().items()}
+        found += estimates(those, scale="paper", seeds=seeds, runs_root=runs, kept=kept, product=product)
     for one in found:
         guessed = f" ({one.guessed} were never timed: guessed from the others)" if one.guessed else ""
         time = f"about {one.seconds / 60:.0f} minutes of one processor{guessed}" if one.seconds else "never timed"

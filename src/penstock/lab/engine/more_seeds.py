@@ -7,6 +7,7 @@ judged as if they had run at once. The product's column is of one run, and is no
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -38,6 +39,21 @@ def joined(kept: KeptResult, new: KeptResult, experiment: Experiment, repeats: R
         measuring=fmean([kept.measuring, new.measuring]),
     )
     return judged_again(both, experiment)
+
+
+def lacking(
+    chosen: Iterable[Experiment], kept: Mapping[str, KeptResult], seeds: Sequence[int], *, product: bool = False
+) -> dict[tuple[int, ...], list[Experiment]]:
+    """Which of these seeds the kept results lack, and of which experiments. What cannot be joined lacks all."""
+    found: dict[tuple[int, ...], list[Experiment]] = {}
+    for one in chosen:
+        result, has = kept.get(one.name), frozenset[int]()
+        if result is not None and not result.moved and (result.product_digests if product else result.digests):
+            has = frozenset(result.product_seeds if product else result.seeds)
+        lacks = tuple(seed for seed in seeds if seed not in has)
+        if lacks:
+            found.setdefault(lacks, []).append(one)
+    return found
 
 
 def _same_numbers(kept: KeptResult, new: KeptResult) -> bool:
