@@ -111,3 +111,16 @@ def test_only_what_is_kept_with_digests_and_has_not_moved_is_not_missing(line, t
     assert lacking([EXAMPLE], kept, [1], product=True) == {(1,): [EXAMPLE]}
     for older in ({"moved": "x"}, {"digests": {}}):
         assert lacking([EXAMPLE], {"example": structs.replace(kept["example"], **older)}, [1]) == {(1,): [EXAMPLE]}
+
+
+def test_an_older_result_gets_digests_when_its_first_seed_gives_the_same_numbers_again(line, tmp_path):
+    keep([line(1, 2, 3, digests={})], tmp_path)
+    assert keep([line(1)], tmp_path) == []
+    result = read_results(tmp_path)["example"]
+    assert (result.seeds, set(result.digests)) == ((1, 2, 3), {name_of_run(PLAN)})
+
+
+def test_it_gets_none_if_they_are_others(line, tmp_path):
+    keep([line(1, 2, digests={}).replace("1.0", "1.5")], tmp_path)
+    assert "take as many" in keep([line(1)], tmp_path)[0]
+    assert not read_results(tmp_path)["example"].digests

@@ -3,11 +3,14 @@
 Seeds that a kept result does not have join it, if it is of the code as it is: of the very same sources, or else its
 shortest run is made again and must give the digest that was kept (`still_current.py`). All seeds together are then
 judged as if they had run at once. The product's column is of one run, and is not joined.
+
+A result of before digests were kept gets them when its first seed runs again and gives the very same numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isclose
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -19,6 +22,8 @@ from penstock.lab.engine.still_current import Repeats
 
 def joined(kept: KeptResult, new: KeptResult, experiment: Experiment, repeats: Repeats) -> KeptResult | None:
     """Both as one; None if they share a seed, measure different things, or the kept one is of other code."""
+    if not kept.digests and new.seeds[0] == kept.seeds[0] and set(new.seeds) < set(kept.seeds):
+        return replace(kept, digests=new.digests, moved="") if _again(kept, new) else None
     if set(kept.seeds) & set(new.seeds) or not kept.digests or not _same_numbers(kept, new):
         return None
     if kept.code != new.code and repeats.check(experiment, kept).verdict != "as kept":
@@ -61,6 +66,16 @@ def _same_numbers(kept: KeptResult, new: KeptResult) -> bool:
     return all(len(one.values) == len(result.seeds) for result in (kept, new) for one in result.criteria) and (
         {one.name for one in kept.criteria} == {one.name for one in new.criteria}
     )
+
+
+def _again(kept: KeptResult, new: KeptResult) -> bool:
+    """Whether the seeds of `new` gave what is kept of them, but for the last digits: Spark adds up in any order."""
+    if not _same_numbers(kept, new):
+        return False
+    places = [kept.seeds.index(seed) for seed in new.seeds]
+    values = {one.name: [one.values[place] for place in places] for one in kept.criteria}
+    pairs = [pair for one in new.criteria for pair in zip(values[one.name], one.values, strict=True)]
+    return all(a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-9)) for a, b in pairs)
 
 
 def _mean(kept: float | None, new: float) -> float:
