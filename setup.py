@@ -5,8 +5,9 @@ mypy and msgspec that are installed). `tools/compile.py` makes a compiled copy b
 
 What is compiled: every module of HOT that may be. That is one whose classes are its own: msgspec's Structs must stay in
 plain modules, because mypyc ignores the options in their class lines (`frozen=True` would be lost without a word), and
-so must classes that others derive from outside, and generic dataclasses. Two more variables serve tests:
-PENSTOCK_COMPILE_MODULES, fewer modules, and PENSTOCK_COMPILE_LEVEL, the optimisation of the C compiler.
+so must classes that others derive from outside, and generic dataclasses. Nothing of HOT is sent to Spark's workers:
+Spark wants functions with a signature, and a frozen dataclass that is compiled cannot be unpickled. Two more variables
+serve tests: PENSTOCK_COMPILE_MODULES, fewer modules, and PENSTOCK_COMPILE_LEVEL, the optimisation of the C compiler.
 """
 
 import ast
@@ -35,12 +36,9 @@ HOT = [
     "kernel/timers.py",
     "kernel/token_bucket.py",
     "kernel/trace_files.py",
-    "lab/engine/trace_ordering.py",
-    "lab/engine/trace_ordering_runs.py",
     "lab/fast/exhaustive_network.py",
     "lab/fast/fast_network.py",
     "lab/fast/floods.py",
-    "lab/papers/ordering/trace.py",
     "overlay/broker.py",
     "overlay/client.py",
     "overlay/egress.py",

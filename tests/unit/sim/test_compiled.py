@@ -115,6 +115,12 @@ def test_no_plain_class_derives_from_a_compiled_one() -> None:
                     assert not bases & compiled_classes, f"{path.relative_to(package)}: class {node.name}"
 
 
+def test_nothing_compiled_is_given_to_sparks_workers() -> None:
+    """Spark asks for the signature of a function, which a compiled one does not have."""
+    for module in hot_modules():
+        assert "InArrow(" not in (ROOT / "src" / "penstock" / module).read_text(), module
+
+
 def test_modules_compiled_here_are_hot() -> None:
     assert set(QUICK_TO_COMPILE) <= set(hot_modules())
 
