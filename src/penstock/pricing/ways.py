@@ -98,7 +98,7 @@ class PricedWays:
         """What all links of a way cost together; `own` says what one of this broker costs now, if that is more."""
         value = self._reports.value
         more = [own(link) - value((self._routing.broker, first), now) for link, first in way.firsts]
-        return sum([value(hop, now) for hop in way.hops]) + sum([one for one in more if one > 0.0])
+        return sum([value(hop, now) for hop in way.hops], 0.0) + sum([one for one in more if one > 0.0], 0.0)
 
     def dearest(
         self, way: TreeWay, now: float, own: Callable[[Link], float] = lambda link: 0.0
