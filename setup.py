@@ -6,8 +6,9 @@ mypy and msgspec that are installed). `tools/compile.py` makes a compiled copy b
 What is compiled: every module of HOT that may be. That is one whose classes are its own: msgspec's Structs must stay in
 plain modules, because mypyc ignores the options in their class lines (`frozen=True` would be lost without a word), and
 so must classes that others derive from outside, and generic dataclasses. Nothing of HOT is sent to Spark's workers:
-Spark wants functions with a signature, and a frozen dataclass that is compiled cannot be unpickled. Two more variables
-serve tests: PENSTOCK_COMPILE_MODULES, fewer modules, and PENSTOCK_COMPILE_LEVEL, the optimisation of the C compiler.
+Spark wants functions with a signature, and a frozen dataclass that is compiled cannot be unpickled. In HOT a sum of
+floats begins with 0.0: compiled code would begin with a whole number, and may refuse the rest. Two more variables serve
+tests: PENSTOCK_COMPILE_MODULES, fewer modules, and PENSTOCK_COMPILE_LEVEL, the optimisation of the C compiler.
 """
 
 import ast

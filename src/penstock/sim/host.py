@@ -332,7 +332,7 @@ class Host:
         self._free_workers -= 1
         begins = max(self._engine.now, self._busy_until) if self._send_cost else self._engine.now
         messages = max(1, len(packet.data)) if isinstance(packet, Knowledge) else 1
-        ends = begins + sum(self._random.expovariate(1.0) for _ in range(messages)) * self._service_mean
+        ends = begins + sum((self._random.expovariate(1.0) for _ in range(messages)), 0.0) * self._service_mean
         if self._slow_share and self._random.random() < self._slow_share:
             ends += self._random.expovariate(1.0) * self._slow_mean
         if not self._free_workers:
