@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
@@ -197,9 +198,9 @@ def _measure_over_time(views: Views) -> Mapping[str, float]:
         mean = _residual(views, brokers, publishers)
         name = named(brokers, publishers)
         found[f"{name}: largest distance of a window from the mean"] = (
-            float(np.abs(ratios / mean - 1.0).max()) if len(ratios) else NAN
+            float(np.abs(ratios / mean - 1.0).max()) if len(ratios) and mean else NAN
         )
-        found[f"{name}: factor"] = 1.0 / mean
+        found[f"{name}: factor"] = 1.0 / mean if mean else inf  # inf: everything came back
         found[f"{name}: share of the losses that came back"] = 1.0 - mean
     return found
 
@@ -391,6 +392,7 @@ EXPERIMENTS = (
         source="002 section 4.4.2, Figure 4.5",
         about="A longer record tells of a loss to more of those who get a later message. In the larger network more"
         " clients share a loss, and one who notices is enough. Publishers are silent, as 4.4.1 has it, or answer.",
+        product="the product's record has a size of its own",
         plans=_size_plans,
         measure=_measure_sizes,
         draw=_draw_sizes,

@@ -33,6 +33,7 @@ WINDOW = {"paper": 10, "smoke": 3}
 TRAFFIC_WINDOW = {"paper": 60, "smoke": 12}
 SPIKE = 5.0 * BASE_RATE  # messages per second that make a spike
 RISES_WITHIN = 5  # seconds
+NO_CACHES = "the product's clients keep no messages of others"
 
 
 # Figure 4.8.
@@ -357,6 +358,7 @@ EXPERIMENTS = (
         about="The network is looked at as one cache: the caches of all clients that a request reaches.",
         plans=with_recovery,
         measure=_measure_hits,
+        product=NO_CACHES,
         draw=_draw_hits,
         parameters=PARAMETERS,
         criteria=tuple(one for place in networks("paper") for one in _of_hits(*place)),
@@ -369,6 +371,7 @@ EXPERIMENTS = (
         " of the same mean size keeps as much, but in the wrong places.",
         plans=_cache_plans,
         measure=_measure_caches,
+        product=NO_CACHES,
         draw=_draw_caches,
         parameters={
             **PARAMETERS,
