@@ -101,7 +101,7 @@ def _all_of(tests: list[_Test]) -> _Test:
 
 def _any_of(tests: list[_Test]) -> _Test:
     def matches(attributes: Attributes) -> bool:
-        for test in tests:  # noqa: SIM110
+        for test in tests:  # noqa: SIM110  # the same for `any`
             if test(attributes):
                 return True
         return False
