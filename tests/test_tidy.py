@@ -66,7 +66,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "pyspark": ("pipeline/", "lab/engine/sweep"),
     "pytest": ("testing/plugin",),
     "socket": ("live/", "dashboard/", "cli/"),
-    "threading": ("live/", "dashboard/", "cli/", "pipeline/"),
+    "threading": ("live/", "dashboard/", "cli/", "pipeline/", "lab/engine/pool_processes"),
     "typer": ("cli/",),
     "rich": ("cli/",),
     "networkx": (),  # an oracle for tests

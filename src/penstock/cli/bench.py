@@ -20,6 +20,7 @@ import typer
 from penstock.cli.clients import CONNECT_WITHIN, AsJson, Url, run_client
 from penstock.cli.sim import percentile
 from penstock.errors import Unreachable
+from penstock.lab.engine.pool_processes import end_with_parent
 
 if TYPE_CHECKING:
     from penstock.live.client.network import Network
@@ -83,7 +84,7 @@ async def _bench(
                 network = await stack.enter_async_context(connect(to, connect_within=CONNECT_WITHIN))
             await stack.enter_async_context(network.subscribe(f"bench = '{topic}' AND n = {-1 - number}"))
         context = multiprocessing.get_context("spawn")  # a fork would take our event loop along
-        pool = stack.enter_context(ProcessPoolExecutor(1, mp_context=context))
+        pool = stack.enter_context(ProcessPoolExecutor(1, mp_context=context, initializer=end_with_parent))
         await _warm_up(pool, readers, url, topic)
         throughput = await _throughput(pool, readers, url, topic, messages, size)
         latencies = await _latencies(pool, readers[0], url, topic, rate, seconds, size)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from penstock.cli.progress import progress_bar
+from penstock.lab.engine.pool_processes import end_with_parent
 
 if TYPE_CHECKING:
     from penstock.scenario.spec import Scenario
@@ -61,7 +62,7 @@ def storm_command(
         ours = {"streams": streams, "priced": priced, "retrieval": retrieval, "transport": transport}
         chosen = _kind(**ours, rates=rates, recovery=recovery)
         run_one = partial(run_storm, kind=chosen)
-        with progress_bar("storms") as advance, ProcessPoolExecutor(workers) as pool:
+        with progress_bar("storms") as advance, ProcessPoolExecutor(workers, initializer=end_with_parent) as pool:
             runs = map(run_one, seeds_wanted) if workers == 1 else pool.map(run_one, seeds_wanted, chunksize=4)
             for done, run in enumerate(runs, start=1):
                 failed += _told(run, as_json)

@@ -20,6 +20,7 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.kernel.trace import Digest, Record, Trace
 from penstock.lab.engine.experiment import Plan
+from penstock.lab.engine.pool_processes import end_with_parent
 from penstock.lab.engine.simulated_runs import simulate_run, timed
 from penstock.scenario.runs import RunOutcome, open_or_make, run_folder
 
@@ -64,7 +65,7 @@ def _in_pool(
 ) -> dict[Key, Job]:
     """Make them; returns those that were not made because the pool broke."""
     left = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         futures = [(key, job, pool.submit(make_run, *job)) for key, job in jobs.items()]
         for number, (key, job, future) in enumerate(futures):
             progress(f"{key[1].parent.name}, seed {key[2]}", number / len(futures))
