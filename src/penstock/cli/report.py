@@ -318,7 +318,7 @@ def drawn_cache(status: dict[str, Any]) -> list[RenderableType]:
     held, beside = status["cached"] - status["waiting"], status["waiting"]
     head = f"retrieval: cached {held:,} of {status['cache_size']:,} messages, {where}"
     if beside:
-        head += f", and {beside:,} that wait in line to be cached"
+        head += f", and {beside:,} more, sorted in when somebody asks"
     return [f"{head}; {', '.join(said)}" if said else head]
 
 

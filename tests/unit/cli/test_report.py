@@ -87,7 +87,7 @@ def test_a_cache_is_a_sentence_of_what_is_not_0() -> None:
         empty = status | {"cached": 0, "waiting": 0, "evicted": 0}
         display.show(a_report(1.0) | {"services": {"retrieval": {**empty, "stored": False, "counts": {}}}})
     said = " ".join(file.getvalue().split())
-    line = "retrieval: cached 500 of 500 messages, in memory, and 279 that wait in line to be cached"
+    line = "retrieval: cached 500 of 500 messages, in memory, and 279 more, sorted in when somebody asks"
     assert said.count(f"{line}; 3 evicted, 7 items") == said.count("retrieval:") == 1
 
 
