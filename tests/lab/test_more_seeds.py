@@ -120,6 +120,17 @@ def test_an_older_result_gets_digests_when_its_first_seed_gives_the_same_numbers
     assert (result.seeds, set(result.digests)) == ((1, 2, 3), {name_of_run(PLAN)})
 
 
+def test_points_of_a_sweep_that_the_first_seed_alone_ran_are_compared_too(line, tmp_path):
+    point = json.loads(line(1))["criteria"]
+    values = json.loads(line(1, 2))["criteria"]
+    for values_of_point, same in ([1.0], True), ([1.5], False), ([], False), ([1.0, 1.0, 1.0], False):
+        other = [{**point[0], "name": "y", "values": values_of_point}]
+        keep([line(1, 2, digests={}, criteria=values + other)], tmp_path)
+        keep([line(1, criteria=[*point, {**point[0], "name": "y", "values": [1.0]}])], tmp_path)
+        assert bool(read_results(tmp_path)["example"].digests) == same
+        (tmp_path / "example.json").unlink()
+
+
 def test_it_gets_none_if_they_are_others(line, tmp_path):
     keep([line(1, 2, digests={}).replace("1.0", "1.5")], tmp_path)
     assert "take as many" in keep([line(1)], tmp_path)[0]

@@ -70,12 +70,25 @@ def _same_numbers(kept: KeptResult, new: KeptResult) -> bool:
 
 def _again(kept: KeptResult, new: KeptResult) -> bool:
     """Whether the seeds of `new` gave what is kept of them, but for the last digits: Spark adds up in any order."""
-    if not _same_numbers(kept, new):
+    before = {one.name: _by_seed(kept, one) for one in kept.criteria}
+    again = {one.name: _by_seed(new, one) for one in new.criteria}
+    if before.keys() != again.keys():
         return False
-    places = [kept.seeds.index(seed) for seed in new.seeds]
-    values = {one.name: [one.values[place] for place in places] for one in kept.criteria}
-    pairs = [pair for one in new.criteria for pair in zip(values[one.name], one.values, strict=True)]
-    return all(a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-9)) for a, b in pairs)
+    both = [(before[name], again[name], before[name].keys() & again[name].keys()) for name in before]
+    return all(seeds for _, _, seeds in both) and all(
+        _alike(a[seed], b[seed]) for a, b, seeds in both for seed in seeds
+    )
+
+
+def _alike(a: float | None, b: float | None) -> bool:
+    return a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-9))
+
+
+def _by_seed(result: KeptResult, one: KeptCriterion) -> dict[int, float | None]:
+    """Its values; one alone is of the first seed, as at the points of a sweep that only that one ran."""
+    if len(one.values) not in (1, len(result.seeds)):
+        return {}
+    return dict(zip(result.seeds, one.values, strict=False))
 
 
 def _mean(kept: float | None, new: float) -> float:
